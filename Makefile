@@ -1,0 +1,45 @@
+# Everything a developer or a first-time user runs. `make help` lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TORCH ?= torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-torch test lint bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@
+
+$(VENV)/.torch: $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(TORCH) numpy
+	@touch $@
+
+demo: $(VENV)/.demo ## train on real data, break it twice, watch it recover (no torch)
+	$(BIN)/python examples/demo.py
+
+demo-torch: $(VENV)/.demo $(VENV)/.torch ## the same with PyTorch DDP on gloo
+	$(BIN)/python examples/demo.py --torch
+
+lint: $(VENV)/.dev ## format check, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: $(VENV)/.dev $(VENV)/.torch lint ## everything: lint, types, unit, simulation, real faults
+	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	$(BIN)/coverage report --skip-covered --sort=cover | tail -n 40
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist *.egg-info .coverage

@@ -1,0 +1,116 @@
+"""A finding: a detector's verdict, and its form on the wire, the alert (contract 3).
+
+The label names below are the only ones that rankmend routes by; docs/alerts.md lists them
+with their meanings, and a test compares the list with this file.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """What is wrong."""
+
+    RANK_FAILED = "rank_failed"
+    RANK_HUNG = "rank_hung"
+    RANK_SLOW = "rank_slow"
+    DEVICE = "device"
+    HOST = "host"
+
+
+class Severity(Enum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Blame(Enum):
+    """What a finding holds responsible. NOBODY is the abstention, a first-class answer."""
+
+    RANK = "rank"  # this rank, and so what it stands on
+    PROGRAM = "program"  # the user's code or configuration: no machine to blame
+    MEMORY = "memory"  # the kernel's or the cgroup's out-of-memory killer
+    COMMUNICATION = "communication"  # the network between ranks, no single one
+    USER = "user"  # somebody asked for it
+    NOBODY = "nobody"
+
+
+# label -> meaning; an alert carries those that apply, as text
+LABELS: Final = {
+    "alertname": "RankmendRankFailed, RankmendRankHung, ...: one name a kind",
+    "job_id": "UUID of the job",
+    "node": "node name: configured, else SLURMD_NODENAME, else short host name",
+    "rank": "global rank, decimal",
+    "attempt": "attempt in which it was found; no part of an alert's identity",
+    "uuid": "GPU UUID as NVML gives it",
+    "device": "other device: NIC, disk, sensor",
+    "severity": "info, warning or critical",
+}
+IDENTITY_EXCLUDES: Final = frozenset({"attempt", "replica", "severity"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One line that a person can check, with where it was read."""
+
+    source: str  # "wait status", "progress file", "/proc/PID/stat", "stderr" ...
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, where, since when, on which evidence, and who is held responsible."""
+
+    kind: Kind
+    severity: Severity
+    blame: Blame
+    summary: str  # one sentence for a person
+    job_id: str
+    attempt: int
+    node: str
+    ranks: tuple[int, ...]  # the culprits; empty when nobody is accused
+    victims: tuple[int, ...]  # ranks that failed or stand still because of the culprits
+    since_age_s: float  # how long ago it began, by the clock of who found it
+    signature: str  # equal for the same failure: class and cause without numbers
+    evidence: tuple[Evidence, ...] = ()
+
+
+def alert_labels(finding: Finding) -> dict[str, str]:
+    """Return the labels under which this finding travels as an alert."""
+    name = "Rankmend" + "".join(part.capitalize() for part in finding.kind.value.split("_"))
+    labels = {
+        "alertname": name,
+        "job_id": finding.job_id,
+        "node": finding.node,
+        "attempt": str(finding.attempt),
+        "severity": finding.severity.value,
+    }
+    if finding.ranks:
+        labels["rank"] = ",".join(str(rank) for rank in finding.ranks)
+    return labels
+
+
+def alert_annotations(finding: Finding) -> dict[str, str]:
+    """Return the annotations of this finding's alert."""
+    lines = [f"{evidence.source}: {evidence.text}" for evidence in finding.evidence]
+    return {
+        "summary": finding.summary,
+        "blame": finding.blame.value,
+        "description": "\n".join(lines),
+    }
+
+
+def identity(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what makes two alerts the same one: the routing labels, sorted.
+
+    Without attempt and replica: two Prometheus replicas differ in the one, and a fault that
+    outlives a restart would otherwise be a new alert each time.
+    """
+    return tuple(
+        sorted(
+            (name, value)
+            for name, value in labels.items()
+            if name in LABELS and name not in IDENTITY_EXCLUDES
+        )
+    )

@@ -1,0 +1,186 @@
+"""rankmend inside a training script: tells the launcher where this rank stands.
+
+    import rankmend
+
+    checkpoint = rankmend.resume()            # None, or .path, .step and .attempt
+    for step in range(start, end):
+        with rankmend.section("compute"):     # compute, communication, io, checkpoint
+            ...
+        rankmend.step(step)                   # after the optimizer step with that number
+        if rankmend.may_publish(path):        # just before a checkpoint is renamed into place
+            os.replace(temporary, path)
+
+Without `rankmend run` around the script all of this does nothing. Nothing here ever raises,
+starts a thread or opens a socket; standard library and Python 3.8 and later only. For one
+thread of the process, the one that trains. Cost: docs/hook.md.
+"""
+
+import os
+
+from rankmend.hook import layout as _layout
+
+__all__ = ["attach", "may_publish", "resume", "section", "step"]
+
+_writer = None
+_attach_error = None  # why this process writes no progress
+_explicit = False  # the script tells its steps itself
+
+
+class _Nothing:
+    """A section of a process that tells nobody."""
+
+    __slots__ = ()
+
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *_error):
+        return None
+
+
+_NOTHING = _Nothing()
+
+
+class Resume(tuple):
+    """The checkpoint to continue from: ``path``, ``step`` (None where unknown), ``attempt``."""
+
+    __slots__ = ()
+    path = property(lambda self: self[0])
+    step = property(lambda self: self[1])
+    attempt = property(lambda self: self[2])
+
+    def __repr__(self):
+        return "Resume(path=%r, step=%r, attempt=%r)" % (self.path, self.step, self.attempt)
+
+
+def attach():
+    """Start telling the launcher of this process, and return whether there is one.
+
+    `step` and `section` attach by themselves; call it early to have the start-up time told
+    from the time to restore. Safe to call again, and in a process that is no rank.
+    """
+    return _attach(0)
+
+
+def _attach(flags):
+    global _writer, _attach_error, section, step
+    if _writer is not None:
+        return True
+    if _attach_error is not None:
+        return False
+    try:
+        from rankmend.hook.writer import Writer
+
+        path = os.environ.get(_layout.ENV_PROGRESS_FILE)
+        if not path:
+            raise RuntimeError("not started by rankmend run")
+        writer = Writer(path, flags)
+        os.register_at_fork(after_in_child=_detach_child)
+    except Exception as error:
+        _attach_error = error
+        step, section = _no_step, _no_section
+        return False
+    _writer = writer
+    section = writer.section
+    return True
+
+
+def _detach_child():
+    """A forked child (a data loader worker) is no rank: it must not write as its parent."""
+    global _writer, _attach_error, _explicit, step, section
+    try:
+        if _writer is not None:
+            _writer.abandon()
+        _explicit = False
+        _writer, _attach_error = None, RuntimeError("forked from a rank")
+        step, section = _no_step, _no_section
+    except Exception:
+        pass
+
+
+def _no_step(number):
+    return None
+
+
+def _no_section(name):
+    return _NOTHING
+
+
+def _first_step(number):
+    """Tell that the step with this number (counted over the whole job) is done."""
+    if _explicit:  # the script kept this function by `from rankmend import step`
+        _writer.step(number)
+    elif _attach(0):
+        _tell_explicit()
+        _writer.step(number)
+
+
+def _first_section(name):
+    """Return a context manager for the time spent in ``name``.
+
+    Names: compute, communication, io, checkpoint. Another name measures nothing.
+    """
+    return _writer.section(name) if _attach(0) else _no_section(name)
+
+
+def _tell_explicit():
+    """The script tells its steps itself, so the optimizer hook stops counting them."""
+    global step, _explicit
+    try:
+        from rankmend.hook import torch_steps
+
+        torch_steps.stop_counting()
+        _writer.set_flags(0)
+        step, _explicit = _writer.step, True
+    except Exception:
+        pass
+
+
+step = _first_step
+section = _first_section
+
+
+def resume():
+    """Return the checkpoint that rankmend chose for this attempt, or None to start afresh."""
+    try:
+        if _attach(0):
+            _writer.mark_resumed()
+        path = os.environ.get(_layout.ENV_RESUME_PATH)
+        if not path:
+            return None
+        step_text = os.environ.get(_layout.ENV_RESUME_STEP, "")
+        attempt_text = os.environ.get(_layout.ENV_ATTEMPT, "")
+        return Resume(
+            (
+                path,
+                int(step_text) if step_text.isdigit() else None,
+                int(attempt_text) if attempt_text.isdigit() else None,
+            )
+        )
+    except Exception:
+        return None
+
+
+def may_publish(path):
+    """Return whether this attempt may still rename a checkpoint to ``path``.
+
+    False when a newer attempt of the job has started, or when that can't be told: this process
+    is then a leftover, and its checkpoint would replace a newer one. True without rankmend.
+    """
+    try:
+        fence_path = os.environ.get(_layout.ENV_FENCE_FILE)
+        if not fence_path:
+            return True
+        mine = os.environ.get(_layout.ENV_ATTEMPT, "")
+        with open(fence_path, "rb") as file:
+            current = file.read(64).decode("ascii").strip()
+        if current == mine:
+            return True
+        reason = "attempt %s is current, this is attempt %s" % (current, mine)
+    except Exception as error:
+        reason = "the fence can't be read: %s" % error
+    try:
+        os.write(2, ("rankmend: not publishing %s: %s\n" % (path, reason)).encode())
+    except Exception:
+        pass
+    return False

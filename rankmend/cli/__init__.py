@@ -1,0 +1,57 @@
+"""The `rankmend` command. Sub-commands live in modules of their own and are imported when used."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+_COMMANDS = {
+    "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
+    "agent": ("rankmend.cli.agent", "agent", "Run the node agent."),
+    "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
+    "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
+    "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
+}
+
+
+def _version() -> str:
+    try:
+        return version("rankmend")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class _LazyGroup(click.Group):
+    """Imports a sub-command's module when it is called, so that `--help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        from importlib import import_module
+
+        module, attribute, _help = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, help_text) for name, (_module, _name, help_text) in _COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Shell completion: rankmend completion --help",
+)
+@click.version_option(_version(), prog_name="rankmend")
+def cli() -> None:
+    """Find the failed, hung or slow rank, restart the job, account the time lost."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    return cli(args=args, prog_name="rankmend")

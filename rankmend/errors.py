@@ -1,0 +1,37 @@
+"""Every failure that rankmend expects. Messages say what was tried, and with which value."""
+
+
+class RankmendError(Exception):
+    """Base of all expected failures."""
+
+
+class SourceError(RankmendError):
+    """A source is there and could not be read or understood: broken, never healthy."""
+
+
+class NoSourceError(RankmendError):
+    """This node has no such source: absent, never zero."""
+
+
+class TornReadError(SourceError):
+    """The writer was at work during every try; read again later."""
+
+
+class ConfigError(RankmendError):
+    """A setting is unknown, contradictory or out of range."""
+
+
+class IllegalEventError(RankmendError):
+    """An event does not fit the state it was sent to; nothing was changed."""
+
+
+class JournalError(RankmendError):
+    """The journal can't be read or written."""
+
+
+class JobHeldError(RankmendError):
+    """Another launcher holds the job."""
+
+
+class LaunchError(RankmendError):
+    """The ranks can't be started."""

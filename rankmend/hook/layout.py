@@ -1,0 +1,67 @@
+"""The progress file: where each byte lies (contract 1, version 1).
+
+One file a rank. The launcher makes it, sizes it and writes the identity block; the rank
+maps it and is the only writer of all the rest; the launcher and the agent only read.
+Every block and record ends in a CRC-32 of its own bytes, so a reader tells a torn read
+(retry) from a corrupt file (error) on every machine: Python gives no store order on ARM.
+
+    0     identity     launcher, once, before the rank starts
+    128   attachment   rank: pid, start time, marks; rewritten when a mark is set
+    256   live         rank: the section it is in, since when, how many it has entered
+    320   collectives  rank: collectives entered and completed
+    384   head         rank: number of step records written (one aligned 8-byte store)
+    4096  ring         rank: the last `RING_SLOTS` step records
+
+All integers are little-endian. Times are CLOCK_MONOTONIC nanoseconds of the node.
+This module is part of the hook: standard library and Python 3.8 only.
+"""
+
+import struct
+
+MAGIC = b"RMENDPRG"
+VERSION = 1
+
+# magic, version, reserved, file size, job UUID, attempt, rank, local rank, world size,
+# ring slots, record size
+IDENTITY = struct.Struct("<8sHHI16sIIIIII")
+IDENTITY_AT = 0
+
+# pid, flags, start time in clock ticks since boot (/proc/PID/stat field 22),
+# attached, resume() called, first section entered (0: not yet)
+ATTACHMENT = struct.Struct("<IIQQQQ")
+ATTACHMENT_AT = 128
+FLAG_AUTO = 1  # steps are counted by the optimizer hook, not told by the script
+FLAG_RELATIVE = 2  # step numbers count from the start of this process
+
+# sections entered since the start << SECTION_BITS | section code, entered at
+LIVE = struct.Struct("<QQ")
+LIVE_AT = 256
+SECTION_BITS = 3
+
+# collectives entered, completed, time of the last change
+COLLECTIVES = struct.Struct("<QQQ")
+COLLECTIVES_AT = 320
+
+HEAD_AT = 384
+
+# record count (1 for the first), step, ended at, then nanoseconds since attachment spent in
+# compute, communication, io, checkpoint (exclusive of nested sections)
+RECORD = struct.Struct("<QQQQQQQ")
+RING_AT = 4096
+RING_SLOTS = 256
+RECORD_SIZE = 64
+
+CRC = struct.Struct("<I")
+FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
+
+SECTIONS = ("idle", "compute", "communication", "io", "checkpoint")
+STEP_MAX = 2**63 - 1
+
+# What the launcher tells a rank, beside what torchrun sets. docs/environment.md lists them.
+ENV_PROGRESS_FILE = "RANKMEND_PROGRESS_FILE"
+ENV_JOB_ID = "RANKMEND_JOB_ID"
+ENV_ATTEMPT = "RANKMEND_ATTEMPT"
+ENV_RESUME_PATH = "RANKMEND_RESUME_PATH"
+ENV_RESUME_STEP = "RANKMEND_RESUME_STEP"
+ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
+ENV_AUTO = "RANKMEND_AUTO"

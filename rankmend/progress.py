@@ -1,0 +1,248 @@
+"""Reads a rank's progress file (contract 1). Layout: `rankmend.hook.layout`.
+
+A file comes from the job's user, so nothing in it is believed: sizes, identities, codes and
+times are checked, and what does not fit raises `SourceError` with the value. A read that
+meets the writer at work is tried again (2.3 % of reads at full writing speed, none after a
+checked retry).
+"""
+
+import os
+import struct
+import uuid
+import zlib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rankmend.errors import SourceError, TornReadError
+from rankmend.hook import layout
+
+_TRIES = 8  # the writer is inside one record for about 0.3 us at a time
+_FUTURE_S_MAX = 1.0  # reader and writer share one clock; a time further ahead is corrupt
+
+
+class Section(Enum):
+    IDLE = 0
+    COMPUTE = 1
+    COMMUNICATION = 2
+    IO = 3
+    CHECKPOINT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """Who a progress file belongs to, as the launcher wrote it."""
+
+    job_id: uuid.UUID
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One finished step. Section times are totals since attachment, in seconds."""
+
+    count: int  # 1 for the first record of this process
+    step: int  # the number that the script (or the optimizer hook) gave
+    ended_at_s: float  # monotonic
+    compute_s: float
+    communication_s: float
+    io_s: float
+    checkpoint_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """What one rank has told. Times are CLOCK_MONOTONIC seconds of its node."""
+
+    identity: RankIdentity
+    pid: int  # 0: no process has attached yet
+    start_ticks: int
+    is_auto: bool  # steps counted by the optimizer hook
+    is_relative: bool  # step numbers count from the start of the process
+    attached_at_s: float | None
+    resumed_at_s: float | None
+    first_section_at_s: float | None
+    section: Section
+    section_since_s: float | None
+    sections_entered: int
+    collectives_entered: int
+    collectives_completed: int
+    step_count: int
+    records: tuple[StepRecord, ...]  # newest last, at most what was asked for
+
+    @property
+    def last(self) -> StepRecord | None:
+        return self.records[-1] if self.records else None
+
+    @property
+    def advanced_at_s(self) -> float | None:
+        """When this rank last did anything that it tells of: a step, a section, attaching."""
+        times = [self.attached_at_s, self.resumed_at_s, self.section_since_s]
+        if self.records:
+            times.append(self.records[-1].ended_at_s)
+        return max((at for at in times if at is not None), default=None)
+
+
+def create(path: Path, identity: RankIdentity) -> int:
+    """Make and size the progress file of one rank and return a read-only descriptor of it.
+
+    Allocates its blocks, so that a full /dev/shm is an error here and no SIGBUS in training.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise SourceError(f"cannot make the progress file {path}: {error.strerror}") from error
+    try:
+        os.posix_fallocate(descriptor, 0, layout.FILE_SIZE)
+        body = layout.IDENTITY.pack(
+            layout.MAGIC,
+            layout.VERSION,
+            0,
+            layout.FILE_SIZE,
+            identity.job_id.bytes,
+            identity.attempt,
+            identity.rank,
+            identity.local_rank,
+            identity.world_size,
+            layout.RING_SLOTS,
+            layout.RECORD_SIZE,
+        )
+        os.pwrite(descriptor, body + layout.CRC.pack(zlib.crc32(body)), layout.IDENTITY_AT)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise SourceError(
+            f"no room for the progress file {path} ({layout.FILE_SIZE} bytes): {error.strerror}"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def open_owned(path: Path, uid: int) -> int:
+    """Open another process's progress file, refusing links and files of other users."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise SourceError(f"cannot open the progress file {path}: {error.strerror}") from error
+    owner = os.fstat(descriptor).st_uid
+    if owner != uid:
+        os.close(descriptor)
+        raise SourceError(f"the progress file {path} belongs to uid {owner}, not to {uid}")
+    return descriptor
+
+
+class ProgressReader:
+    """One open progress file. Owns the descriptor."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self._descriptor = descriptor
+        self._name = name
+        try:
+            self.identity = self._read_identity()
+        except SourceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def read(self, now_s: float, records_max: int = 1) -> RankProgress:
+        """Return what the rank has told by ``now_s``, with its newest ``records_max`` steps."""
+        pid, flags, ticks, attached, resumed, first = self._block(
+            layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
+        )
+        word, since = self._block(layout.LIVE, layout.LIVE_AT, "live")
+        entered, completed, _at = self._block(
+            layout.COLLECTIVES, layout.COLLECTIVES_AT, "collectives"
+        )
+        code = word & ((1 << layout.SECTION_BITS) - 1)
+        if code >= len(layout.SECTIONS):
+            raise SourceError(f"{self._name}: section code {code} is unknown")
+        count = int(struct.unpack("<Q", self._pread(8, layout.HEAD_AT))[0])
+        if pid == 0 and count:
+            raise SourceError(f"{self._name}: {count} steps and no process attached")
+        return RankProgress(
+            identity=self.identity,
+            pid=pid,
+            start_ticks=ticks,
+            is_auto=bool(flags & layout.FLAG_AUTO),
+            is_relative=bool(flags & layout.FLAG_RELATIVE),
+            attached_at_s=self._time(attached, now_s, "attached"),
+            resumed_at_s=self._time(resumed, now_s, "resumed"),
+            first_section_at_s=self._time(first, now_s, "first section"),
+            section=Section(code),
+            section_since_s=self._time(since, now_s, "section entered"),
+            sections_entered=word >> layout.SECTION_BITS,
+            collectives_entered=entered,
+            collectives_completed=completed,
+            step_count=count,
+            records=self._read_records(count, records_max, now_s),
+        )
+
+    def _read_identity(self) -> RankIdentity:
+        size = os.fstat(self._descriptor).st_size
+        if size != layout.FILE_SIZE:
+            raise SourceError(f"{self._name}: {size} bytes long instead of {layout.FILE_SIZE}")
+        fields = self._block(layout.IDENTITY, layout.IDENTITY_AT, "identity")
+        magic, version, _reserved, size, job, attempt, rank, local_rank, world = fields[:9]
+        if magic != layout.MAGIC:
+            raise SourceError(f"{self._name}: no progress file (it begins with {magic!r})")
+        if version != layout.VERSION:
+            raise SourceError(f"{self._name}: version {version}, this reads {layout.VERSION}")
+        if fields[9:] != (layout.RING_SLOTS, layout.RECORD_SIZE) or not rank < world:
+            raise SourceError(f"{self._name}: impossible identity: rank {rank} of {world}")
+        return RankIdentity(uuid.UUID(bytes=job), attempt, rank, local_rank, world)
+
+    def _read_records(self, count: int, records_max: int, now_s: float) -> tuple[StepRecord, ...]:
+        wanted = min(count, records_max, layout.RING_SLOTS - 1)
+        records = []
+        for number in range(count - wanted + 1, count + 1):
+            offset = layout.RING_AT + number % layout.RING_SLOTS * layout.RECORD_SIZE
+            fields = self._block(layout.RECORD, offset, f"step record {number}")
+            if fields[0] != number:
+                if fields[0] > number:
+                    continue  # overtaken: the ring went round during this read
+                raise SourceError(f"{self._name}: slot of step record {number} holds {fields[0]}")
+            ended_at_s = self._time(fields[2], now_s, "step ended")
+            if fields[1] > layout.STEP_MAX or ended_at_s is None:
+                raise SourceError(f"{self._name}: impossible step record {fields}")
+            sections_s = [total_ns / 1e9 for total_ns in fields[3:7]]
+            records.append(StepRecord(fields[0], fields[1], ended_at_s, *sections_s))
+        return tuple(records)
+
+    def _block(self, form: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
+        """Return a block's fields once its checksum fits; a block never written reads as zeros."""
+        previous = b""
+        for _try in range(_TRIES):
+            data = self._pread(form.size + layout.CRC.size, offset)
+            body = data[: form.size]
+            if layout.CRC.unpack_from(data, form.size)[0] == zlib.crc32(body) or not any(data):
+                return form.unpack(body)
+            if data == previous:  # nobody is writing: what lies there is wrong
+                raise SourceError(f"{self._name}: checksum of the {what} block does not fit")
+            previous = data
+        raise TornReadError(f"{self._name}: the {what} block changed during {_TRIES} reads")
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
+        if len(data) != size:
+            raise SourceError(f"{self._name}: cut off at {offset + len(data)} bytes")
+        return data
+
+    def _time(self, at_ns: int, now_s: float, what: str) -> float | None:
+        if at_ns == 0:
+            return None
+        at_s = at_ns / 1e9
+        if at_s > now_s + _FUTURE_S_MAX:
+            raise SourceError(f"{self._name}: {what} {at_s - now_s:.0f} s in the future")
+        return at_s

@@ -1,0 +1,133 @@
+"""Reports and orders: all that a launcher and a controller say to each other (contract 4).
+
+Level-triggered: an order says what a node ought to be running now, a report what it is
+running, and the launcher acts on the difference, so that a lost, late or repeated message
+does no harm. Times travel as ages in seconds; who receives them dates them. On the wire they
+are JSON (`recovery.codec`), and a controller understands one minor version older and newer.
+docs/messages.md lists every field.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.finding import Finding
+
+VERSION: Final = 1
+
+
+class Stop(Enum):
+    """How ranks that an order no longer names are to be stopped."""
+
+    KILL = "kill"  # for recovery: SIGKILL at once
+    GRACE = "grace"  # asked for by a person, a scheduler or preemption: SIGTERM, then a grace
+
+
+@dataclass(frozen=True, slots=True)
+class RankError:
+    """What a rank said of its own end: its last traceback or its elastic error file."""
+
+    type_name: str  # "RuntimeError"; empty where only a message is known
+    message: str  # first line, at most 2,000 characters
+    traceback: str  # at most 16,000 characters
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How a rank's process ended. Exactly one of exit code and signal is set."""
+
+    age_s: float
+    exit_code: int | None
+    signal: int | None
+    by_launcher: bool  # the launcher had sent the signal: no failure of the rank's own
+    oom_killed: bool  # the cgroup's or kernel's OOM-kill count grew in the same second
+    error: RankError | None
+    last_lines: tuple[str, ...]  # of its output, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """One finished step, as the rank told it."""
+
+    number: int  # record number in this process, 1 for the first
+    step: int
+    age_s: float
+    compute_s: float  # totals since the process attached
+    communication_s: float
+    io_s: float
+    checkpoint_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """One rank of the reported attempt. A None says that the rank has not told it yet."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    process_state: str  # letter of /proc/PID/stat: R, S, D, T, t, Z ...; empty when gone
+    attached_age_s: float | None = None
+    resumed_age_s: float | None = None
+    first_section_age_s: float | None = None
+    step: int | None = None  # number of its newest finished step
+    step_age_s: float | None = None
+    steps_done: int = 0  # in this attempt
+    is_relative: bool = False  # step numbers count from the start of the process
+    section: str = "idle"
+    section_age_s: float | None = None
+    sections_entered: int = 0
+    collectives_entered: int = 0
+    collectives_completed: int = 0
+    timings: tuple[StepTiming, ...] = ()  # new ones since the last report
+    progress_error: str | None = None  # its progress file can't be read, and why
+    exit: RankExit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one node is running for one job."""
+
+    version: int
+    node: str
+    boot_id: str
+    job_id: str
+    revision: int  # newest order that was carried out; 0 for none
+    attempt: int  # attempt of the ranks below; 0 before the first
+    ranks: tuple[RankReport, ...]
+    empty_through: int  # no process of this attempt or an older one is left on this node
+    launch_error: str | None = None  # the order's ranks could not be started, and why
+    stop_requested: str | None = None  # "SIGTERM", "SIGINT", "time limit": a planned stop
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The checkpoint that the ranks are to continue from."""
+
+    path: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one node ought to be running for one job. No ranks: nothing at all."""
+
+    version: int
+    job_id: str
+    revision: int  # grows with every order of the job
+    attempt: int  # of the ranks below; without ranks, the attempt that must be gone
+    ranks: tuple[int, ...]  # global ranks of this node, local rank = place in this list
+    world_size: int
+    group_rank: int  # number of this node
+    group_count: int
+    stop: Stop  # for ranks that are running and not named here
+    grace_s: float
+    restore: Restore | None
+    restarts: int  # TORCHELASTIC_RESTART_COUNT
+    restarts_max: int  # TORCHELASTIC_MAX_RESTARTS
+
+
+ORDER_ENVIRONMENT: Final = frozenset(
+    {"RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"}
+)
+"""The only variables that an order can set. There is no free one, and never a command line."""
