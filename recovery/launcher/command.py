@@ -1,0 +1,102 @@
+"""What each rank executes: interpreter, script or module, and the arguments filled in."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankmend.errors import LaunchError
+from recovery.messages import Restore
+
+CHECKPOINT = "{checkpoint}"
+_LOCAL_RANK = "${local_rank}"  # torchrun's macro
+# Files that pipx and uv write into an environment that holds one tool and nothing else.
+_TOOL_MARKERS = ("pipx_metadata.json", "uv-receipt.toml", "rankmend-tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """The argument list of the ranks, `{checkpoint}` and `${local_rank}` not yet filled in."""
+
+    argv: tuple[str, ...]
+    interpreter: Interpreter | None  # None: no Python is started by us
+
+
+def choose_interpreter(
+    explicit: str | None, environment: Mapping[str, str], own_path: str, own_prefix: Path
+) -> Interpreter:
+    """Return the Python that the ranks run under: the user's, never one of our own.
+
+    As with torchrun it is the interpreter that rankmend runs under, unless that belongs to an
+    environment made for rankmend alone (pipx, uv tool, or a file named rankmend-tool in it).
+    """
+    named = explicit or environment.get("PYTHON_EXEC")
+    if named:
+        path = shutil.which(named, path=environment.get("PATH"))
+        if path is None:
+            raise LaunchError(f"the Python interpreter {named!r} is not there or not executable")
+        return Interpreter(path, "--python" if explicit else "PYTHON_EXEC")
+    if not any((own_prefix / marker).exists() for marker in _TOOL_MARKERS):
+        return Interpreter(own_path, "the one that rankmend runs under")
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        folder = environment.get(variable)
+        if folder and os.access(Path(folder) / "bin" / "python", os.X_OK):
+            return Interpreter(str(Path(folder) / "bin" / "python"), f"${variable}")
+    path = shutil.which("python3", path=environment.get("PATH"))
+    if path is None:
+        raise LaunchError("no python3 on PATH; name the training interpreter with --python")
+    return Interpreter(path, "python3 on PATH")
+
+
+def build_command(
+    target: str,
+    arguments: tuple[str, ...],
+    interpreter: Interpreter,
+    *,
+    is_module: bool = False,
+    no_python: bool = False,
+) -> RankCommand:
+    """Return the command of the ranks: a script, a module (-m) or any program.
+
+    A target that is no file but a program on PATH (``bash``) is run as it is, like with
+    ``--no-python``; torchrun would hand it to Python, which could only fail.
+    """
+    if is_module and no_python:
+        raise LaunchError("--module and --no-python exclude each other")
+    if is_module:
+        return RankCommand((interpreter.path, "-u", "-m", target, *arguments), interpreter)
+    is_file = Path(target).is_file()
+    if no_python or (not is_file and "/" not in target and not target.endswith(".py")):
+        program = shutil.which(target)
+        if program is None:
+            what = "is not executable" if is_file else "was not found"
+            raise LaunchError(f"the program {target!r} {what}")
+        return RankCommand((program, *arguments), None)
+    if not is_file:
+        what = "is a folder" if Path(target).is_dir() else "does not exist"
+        raise LaunchError(f"the script {target!r} {what} (in {Path.cwd()})")
+    return RankCommand((interpreter.path, "-u", target, *arguments), interpreter)
+
+
+def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:
+    """Return the arguments of one rank with the chosen checkpoint and local rank in place.
+
+    Without a checkpoint, an argument that holds `{checkpoint}` is left out, and with it the
+    option before it where the argument is nothing else: `--resume {checkpoint}` goes whole.
+    """
+    filled: list[str] = []
+    for argument in argv:
+        if CHECKPOINT in argument and restore is None:
+            if argument == CHECKPOINT and filled and filled[-1].startswith("-"):
+                filled.pop()
+            continue
+        path = restore.path if restore else ""
+        filled.append(argument.replace(CHECKPOINT, path).replace(_LOCAL_RANK, str(local_rank)))
+    return tuple(filled)

@@ -1,0 +1,89 @@
+"""The environment of a rank: what torchrun sets, and what the hook needs.
+
+Names and values as in torch.distributed.elastic (2.13, agent/server/local_elastic_agent.py),
+so that scripts written for torchrun find what they read. docs/environment.md lists all.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankmend.hook import layout
+from recovery.messages import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the ranks of one attempt meet."""
+
+    address: str
+    port: int
+    is_hosted: bool  # True: the store is ours; False: rank 0 hosts it
+
+
+@dataclass(frozen=True, slots=True)
+class RankFiles:
+    """Files of one rank and attempt, made by the launcher."""
+
+    progress: Path
+    error: Path
+
+
+def rank_environment(
+    base: Mapping[str, str],
+    order: Order,
+    local_rank: int,
+    rendezvous: Rendezvous,
+    files: RankFiles,
+    *,
+    run_id: str,
+    role: str,
+    site_folder: Path,
+    fence_file: Path | None,
+    is_auto: bool,
+) -> dict[str, str]:
+    """Return the whole environment of the rank at place ``local_rank`` of ``order``."""
+    local_world_size = len(order.ranks)
+    environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
+    environment.update(
+        {
+            "RANK": str(order.ranks[local_rank]),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(order.world_size),
+            "LOCAL_WORLD_SIZE": str(local_world_size),
+            "GROUP_RANK": str(order.group_rank),
+            "GROUP_WORLD_SIZE": str(order.group_count),
+            "ROLE_NAME": role,
+            "ROLE_RANK": str(order.ranks[local_rank]),
+            "ROLE_WORLD_SIZE": str(order.world_size),
+            "MASTER_ADDR": rendezvous.address,
+            "MASTER_PORT": str(rendezvous.port),
+            "TORCHELASTIC_RESTART_COUNT": str(order.restarts),
+            "TORCHELASTIC_MAX_RESTARTS": str(order.restarts_max),
+            "TORCHELASTIC_RUN_ID": run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": str(rendezvous.is_hosted),
+            "TORCHELASTIC_ERROR_FILE": str(files.error),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            "PYTHONPATH": _prepend(site_folder, base.get("PYTHONPATH")),
+            layout.ENV_PROGRESS_FILE: str(files.progress),
+            layout.ENV_JOB_ID: order.job_id,
+            layout.ENV_ATTEMPT: str(order.attempt),
+            layout.ENV_AUTO: "1" if is_auto else "0",
+        }
+    )
+    if local_world_size > 1:
+        # As torchrun: several ranks that each start a thread for every core stand in each
+        # other's way.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    if fence_file is not None:
+        environment[layout.ENV_FENCE_FILE] = str(fence_file)
+    if order.restore is not None:
+        environment[layout.ENV_RESUME_PATH] = order.restore.path
+        if order.restore.step is not None:
+            environment[layout.ENV_RESUME_STEP] = str(order.restore.step)
+    return environment
+
+
+def _prepend(folder: Path, existing: str | None) -> str:
+    return f"{folder}{os.pathsep}{existing}" if existing else str(folder)

@@ -1,0 +1,565 @@
+"""One node's share of a job: brings what runs in line with the newest order, and reports.
+
+Level-triggered. The launcher never decides: an order says which ranks of which attempt ought
+to run, the difference is acted upon, and the report says what is. Everything that could block
+(the console, the journal, checkpoints) has a thread or a process of its own; this loop waits
+on descriptors only.
+"""
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from detectors.errors_text import parse_elastic_error, parse_error
+from rankmend.agent_socket import AgentLink
+from rankmend.clock import Clock
+from rankmend.errors import LaunchError, SourceError, TornReadError
+from rankmend.progress import ProgressReader, RankProgress
+from recovery.launcher import guardian as guardian_events
+from recovery.launcher.command import RankCommand, fill
+from recovery.launcher.environment import RankFiles, Rendezvous, rank_environment
+from recovery.launcher.guardian import Guardian, Spawn
+from recovery.launcher.oom import OomCounter
+from recovery.launcher.output import Output
+from recovery.launcher.process_tree import find_marked, read_state
+from recovery.launcher.runtime import RuntimeFolder
+from recovery.messages import (
+    VERSION,
+    Order,
+    RankError,
+    RankExit,
+    RankReport,
+    Report,
+    StepTiming,
+    Stop,
+)
+
+log = logging.getLogger(__name__)
+
+REPORT_S: Final = 0.5  # while all ranks step
+REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
+LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
+_RECORDS_MAX: Final = 32  # step records a rank and report
+_ERROR_FILE_BYTES_MAX: Final = 65536
+_FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Store(Protocol):
+    """The rendezvous of the ranks; `recovery.launcher.store` has the real one."""
+
+    def open_attempt(self, attempt: int) -> Rendezvous:
+        """Return where the ranks of a new attempt meet."""
+        ...
+
+    def drop(self, attempt: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What the user asked to run; the same for every attempt."""
+
+    job_id: str
+    job_name: str
+    node: str
+    boot_id: str
+    command: RankCommand
+    environment: Mapping[str, str]
+    folder: Path  # working directory of the ranks
+    run_id: str
+    role: str
+    fence_file: Path | None
+    is_auto: bool
+    time_limit_s: float | None
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One rank of the running attempt."""
+
+    rank: int
+    local_rank: int
+    files: RankFiles
+    reader: ProgressReader
+    pid: int = 0
+    start_ticks: int = 0
+    is_exiting: bool = False  # dying, but the kernel has not let go of it yet
+    signalled: bool = False  # by us
+    exited_at_s: float = 0.0
+    exit: RankExit | None = None
+    records_sent: int = 0
+    progress: RankProgress | None = None
+    progress_error: str | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: int
+    ranks: dict[int, _Rank] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        return all(rank.exit is not None for rank in self.ranks.values())
+
+
+class Launcher:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        guardian: Guardian,
+        store: Store,
+        output: Output,
+        runtime: RuntimeFolder,
+        agent: AgentLink,
+        clock: Clock,
+        send_report: Callable[[Report], None],
+    ) -> None:
+        self._plan = plan
+        self._guardian = guardian
+        self._store = store
+        self._output = output
+        self._runtime = runtime
+        self._agent = agent
+        self._clock = clock
+        self._send_report = send_report
+        self._oom = OomCounter()
+        self._attempt: _Attempt | None = None
+        self._empty_through = 0
+        self._wanted: Order | None = None  # newest order, carried out or not
+        self._carried = 0  # revision of the newest order carried out
+        self._kill_sent_through = 0
+        self._grace_until_s: float | None = None
+        self._leftover_until_s: float | None = None
+        self._launch_error: str | None = None
+        self._stop_requested: str | None = None
+        self._interrupts = 0
+        self._is_finished = False
+        self._reported_at_s = 0.0
+        self._report_now = True
+        self._started_at_s = clock.now_s()
+        self._inbox: list[Order] = []
+        self._inbox_lock = threading.Lock()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    # From other threads.
+
+    def send(self, order: Order) -> None:
+        """Take an order; only the newest counts."""
+        with self._inbox_lock:
+            self._inbox.append(order)
+        self._wake()
+
+    def finish(self) -> None:
+        """End `run`: the job has its outcome."""
+        self._is_finished = True
+        self._wake()
+
+    # The loop.
+
+    def run(self, nothing_left_through: int) -> None:
+        """Serve until `finish`. No process of the attempts up to the number given is left."""
+        self._empty_through = nothing_left_through
+        selector = selectors.DefaultSelector()
+        selector.register(self._wake_read, selectors.EVENT_READ)
+        selector.register(self._guardian.fileno(), selectors.EVENT_READ)
+        with _signals_to(self._wake_write):
+            while not self._is_finished:
+                selector.select(self._wait_s())
+                self._read_wakeups()
+                for event in self._guardian.read_events():
+                    self._take_event(event)
+                self._take_orders()
+                self._check_time()
+                self._reconcile()
+                self._report_if_due()
+        selector.close()
+
+    def close(self) -> None:
+        """Leave no process and no file behind."""
+        if self._attempt is not None:
+            self._close_ranks(self._attempt)
+        self._agent.close()
+        self._runtime.remove()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _wait_s(self) -> float:
+        if self._report_now:
+            return 0.0
+        until_s = self._reported_at_s + (REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S)
+        for deadline_s in (self._grace_until_s, self._leftover_until_s):
+            if deadline_s is not None:
+                until_s = min(until_s, deadline_s)
+        return max(0.0, until_s - self._clock.now_s())
+
+    def _is_in_a_hurry(self) -> bool:
+        if self._wanted is not None and self._carried < self._wanted.revision:
+            return True
+        if self._attempt is None:
+            return False
+        alive = [rank for rank in self._attempt.ranks.values() if rank.exit is None]
+        attached = [rank.progress for rank in alive if rank.progress and rank.progress.pid]
+        return any(progress.step_count < 2 for progress in attached)
+
+    def _read_wakeups(self) -> None:
+        try:
+            received = os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+        for number in received:
+            if number:
+                self._take_signal(signal.Signals(number))
+
+    def _take_signal(self, number: signal.Signals) -> None:
+        if number in _FORWARDED and self._attempt is not None:
+            self._guardian.signal(self._attempt.number, number)
+        elif number in _STOPPING:
+            self._interrupts += 1
+            if self._stop_requested is None:
+                self._stop_requested = number.name
+                self._report_now = True
+            elif number is signal.SIGINT and self._interrupts > 1:
+                log.warning("second interrupt: killing the ranks")
+                self._grace_until_s = self._clock.now_s()
+
+    def _check_time(self) -> None:
+        limit_s = self._plan.time_limit_s
+        if limit_s is None or self._stop_requested is not None:
+            return
+        if self._clock.now_s() - self._started_at_s >= limit_s:
+            self._stop_requested = "time limit"
+            self._report_now = True
+
+    # What the guardian tells.
+
+    def _take_event(self, event: guardian_events.Event) -> None:
+        attempt = self._attempt
+        match event:
+            case guardian_events.Emptied(through_attempt=through):
+                self._empty_through = max(self._empty_through, through)
+                self._report_now = True
+            case guardian_events.GuardianLost(reason=reason):
+                raise LaunchError(f"the guardian of the ranks is gone: {reason}")
+            case _ if attempt is None or event.attempt != attempt.number:
+                return
+            case guardian_events.Spawned(rank=number, pid=pid, start_ticks=ticks):
+                rank = attempt.ranks[number]
+                rank.pid, rank.start_ticks = pid, ticks
+                if all(one.pid for one in attempt.ranks.values()):
+                    self._tell_agent(attempt)
+                    self._report_now = True
+            case guardian_events.SpawnFailed(rank=number, message=message):
+                self._launch_error = f"rank {number} can't be started: {message}"
+                self._report_now = True
+            case guardian_events.Exiting(rank=number):
+                attempt.ranks[number].is_exiting = True
+                self._report_now = True
+            case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
+                self._note_exit(attempt.ranks[number], code, signum)
+
+    def _note_exit(self, rank: _Rank, code: int | None, signum: int | None) -> None:
+        out, err = self._output.last_lines(rank.rank)
+        is_failure = code != 0
+        rank.exited_at_s = self._clock.now_s()
+        rank.exit = RankExit(
+            age_s=0.0,
+            exit_code=code,
+            signal=signum,
+            by_launcher=rank.signalled,
+            oom_killed=signum == signal.SIGKILL and self._oom.take_new_kills() > 0,
+            error=self._read_error(rank, err) if is_failure else None,
+            last_lines=(err or out)[-20:] if is_failure else (),
+        )
+        self._report_now = True
+
+    def _read_error(self, rank: _Rank, err: tuple[str, ...]) -> RankError | None:
+        found = None
+        with contextlib.suppress(OSError), rank.files.error.open("rb") as file:
+            text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
+            found = parse_elastic_error(text)
+        found = found or parse_error(err)
+        return RankError(found.type_name, found.message, found.traceback) if found else None
+
+    # What ought to be, and what is.
+
+    def _take_orders(self) -> None:
+        with self._inbox_lock:
+            orders, self._inbox = self._inbox, []
+        for order in orders:
+            if self._wanted is None or order.revision > self._wanted.revision:
+                self._wanted = order
+                self._grace_until_s = None
+
+    def _reconcile(self) -> None:
+        order = self._wanted
+        self._end_leftovers()
+        if order is None or self._carried == order.revision:
+            self._enforce_grace()
+            return
+        attempt = self._attempt
+        is_wanted = attempt is not None and attempt.number == order.attempt and bool(order.ranks)
+        if not is_wanted:
+            gone_through = order.attempt if not order.ranks else order.attempt - 1
+            if attempt is not None:
+                gone_through = max(gone_through, attempt.number)
+            if self._empty_through < gone_through:
+                self._stop_ranks(order, gone_through)
+                return
+            self._forget_attempt()
+            if order.ranks:
+                self._start(order)
+        self._carried = order.revision
+        self._report_now = True
+
+    def _stop_ranks(self, order: Order, through: int) -> None:
+        now_s = self._clock.now_s()
+        attempt = self._attempt
+        is_patient = order.stop is Stop.GRACE and attempt is not None and not attempt.has_ended
+        if is_patient and attempt is not None:
+            if self._grace_until_s is None:
+                self._grace_until_s = now_s + order.grace_s
+                self._mark_signalled(attempt)
+                self._guardian.signal(attempt.number, signal.SIGTERM)
+            if now_s < self._grace_until_s:
+                return
+        if self._kill_sent_through < through:
+            self._kill_sent_through = through
+            if attempt is not None:
+                self._mark_signalled(attempt)
+            self._guardian.kill_through(through)
+
+    def _enforce_grace(self) -> None:
+        """A second interrupt kills even where no order came."""
+        attempt = self._attempt
+        due = self._grace_until_s is not None and self._clock.now_s() >= self._grace_until_s
+        if due and attempt is not None and self._kill_sent_through < attempt.number:
+            self._kill_sent_through = attempt.number
+            self._mark_signalled(attempt)
+            self._guardian.kill_through(attempt.number)
+
+    def _end_leftovers(self) -> None:
+        """Children that outlive an attempt which ended by itself get a moment, then SIGKILL."""
+        attempt = self._attempt
+        if attempt is None or not attempt.ranks or not attempt.has_ended:
+            self._leftover_until_s = None
+            return
+        if self._kill_sent_through >= attempt.number:
+            return
+        now_s = self._clock.now_s()
+        if self._leftover_until_s is None:
+            self._leftover_until_s = now_s + LEFTOVER_S
+        is_clean = all(rank.exit and rank.exit.exit_code == 0 for rank in attempt.ranks.values())
+        left = find_marked(self._plan.job_id, attempt.number) if is_clean else []
+        if left and now_s < self._leftover_until_s:
+            self._leftover_until_s = min(self._leftover_until_s, now_s + LEFTOVER_S)
+            return
+        self._kill_sent_through = attempt.number
+        self._guardian.kill_through(attempt.number)
+
+    def _mark_signalled(self, attempt: _Attempt) -> None:
+        for rank in attempt.ranks.values():
+            rank.signalled = rank.signalled or rank.exit is None
+
+    def _start(self, order: Order) -> None:
+        """Start the ranks of an order; what fails here is reported and nothing is left behind."""
+        attempt = self._attempt = _Attempt(order.attempt)
+        self._launch_error = None
+        self._oom.take_new_kills()
+        try:
+            for local_rank, number in enumerate(order.ranks):
+                files, reader = self._runtime.make_rank_files(
+                    order.attempt, number, local_rank, order.world_size
+                )
+                attempt.ranks[number] = _Rank(number, local_rank, files, reader)
+            rendezvous = self._store.open_attempt(order.attempt)
+            for rank in attempt.ranks.values():
+                self._spawn(order, rank, rendezvous)
+        except LaunchError as error:
+            self._launch_error = str(error)
+            self._guardian.kill_through(order.attempt)
+
+    def _spawn(self, order: Order, rank: _Rank, rendezvous: Rendezvous) -> None:
+        environment = rank_environment(
+            self._plan.environment,
+            order,
+            rank.local_rank,
+            rendezvous,
+            rank.files,
+            run_id=self._plan.run_id,
+            role=self._plan.role,
+            site_folder=self._runtime.site,
+            fence_file=self._plan.fence_file,
+            is_auto=self._plan.is_auto,
+        )
+        out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
+        try:
+            self._guardian.spawn(
+                Spawn(
+                    attempt=order.attempt,
+                    rank=rank.rank,
+                    argv=fill(self._plan.command.argv, order.restore, rank.local_rank),
+                    env=environment,
+                    cwd=str(self._plan.folder),
+                    stdout_fd=out,
+                    stderr_fd=err,
+                )
+            )
+        finally:
+            os.close(out)
+            os.close(err)
+
+    def _forget_attempt(self) -> None:
+        if self._attempt is None:
+            return
+        self._close_ranks(self._attempt)
+        self._agent.withdraw()
+        self._store.drop(self._attempt.number)
+        self._runtime.remove_attempt(self._attempt.number)
+        self._attempt = None
+
+    @staticmethod
+    def _close_ranks(attempt: _Attempt) -> None:
+        for rank in attempt.ranks.values():
+            rank.reader.close()
+
+    # What is reported.
+
+    def _report_if_due(self) -> None:
+        now_s = self._clock.now_s()
+        every_s = REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S
+        if not self._report_now and now_s - self._reported_at_s < every_s:
+            return
+        self._report_now = False
+        self._reported_at_s = now_s
+        ranks = list(self._attempt.ranks.values()) if self._attempt else []
+        self._send_report(
+            Report(
+                version=VERSION,
+                node=self._plan.node,
+                boot_id=self._plan.boot_id,
+                job_id=self._plan.job_id,
+                revision=self._carried,
+                attempt=self._attempt.number if self._attempt else 0,
+                ranks=tuple(self._report_rank(rank, now_s) for rank in ranks),
+                empty_through=self._empty_through,
+                launch_error=self._launch_error,
+                stop_requested=self._stop_requested,
+            )
+        )
+
+    def _report_rank(self, rank: _Rank, now_s: float) -> RankReport:
+        self._read_progress(rank, now_s)
+        told = rank.progress
+        if told is None:
+            return RankReport(
+                rank=rank.rank,
+                local_rank=rank.local_rank,
+                pid=rank.pid,
+                process_state=self._process_state(rank),
+                progress_error=rank.progress_error,
+                exit=_aged(rank, now_s),
+            )
+        timings = tuple(
+            StepTiming(
+                record.count,
+                record.step,
+                now_s - record.ended_at_s,
+                record.compute_s,
+                record.communication_s,
+                record.io_s,
+                record.checkpoint_s,
+            )
+            for record in told.records
+            if record.count > rank.records_sent
+        )
+        rank.records_sent = told.step_count
+        return RankReport(
+            rank=rank.rank,
+            local_rank=rank.local_rank,
+            pid=rank.pid,
+            process_state=self._process_state(rank),
+            attached_age_s=_age(told.attached_at_s, now_s),
+            resumed_age_s=_age(told.resumed_at_s, now_s),
+            first_section_age_s=_age(told.first_section_at_s, now_s),
+            step=told.last.step if told.last else None,
+            step_age_s=_age(told.last.ended_at_s, now_s) if told.last else None,
+            steps_done=told.step_count,
+            is_relative=told.is_relative,
+            section=told.section.name.lower(),
+            section_age_s=_age(told.section_since_s, now_s),
+            sections_entered=told.sections_entered,
+            collectives_entered=told.collectives_entered,
+            collectives_completed=told.collectives_completed,
+            timings=timings,
+            progress_error=rank.progress_error,
+            exit=_aged(rank, now_s),
+        )
+
+    def _read_progress(self, rank: _Rank, now_s: float) -> None:
+        try:
+            rank.progress = rank.reader.read(now_s, _RECORDS_MAX)
+            rank.progress_error = None
+        except TornReadError:
+            pass  # the rank is writing; what was read last time still stands
+        except SourceError as error:
+            if rank.progress_error is None:
+                log.warning("progress file is broken", extra={"rank": rank.rank, "why": str(error)})
+            rank.progress_error = str(error)
+
+    def _process_state(self, rank: _Rank) -> str:
+        """Return the state letter of the process that trains: what attached, else what we started."""
+        if rank.exit is not None or not rank.pid:
+            return ""
+        if rank.is_exiting:
+            return "X"
+        told = rank.progress
+        if told is not None and told.pid not in (0, rank.pid):
+            state = read_state(told.pid)
+            if state is not None and state.start_ticks == told.start_ticks:
+                return state.letter
+        state = read_state(rank.pid)
+        return state.letter if state is not None else ""
+
+    def _tell_agent(self, attempt: _Attempt) -> None:
+        self._agent.offer(
+            self._plan.job_id,
+            self._plan.job_name,
+            attempt.number,
+            [(rank.rank, rank.local_rank, rank.pid, rank.files.progress) for rank in attempt.ranks.values()],
+        )
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"\0")
+
+
+def _age(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, now_s - at_s)
+
+
+def _aged(rank: _Rank, now_s: float) -> RankExit | None:
+    if rank.exit is None:
+        return None
+    return replace(rank.exit, age_s=now_s - rank.exited_at_s)
+
+
+@contextlib.contextmanager
+def _signals_to(descriptor: int) -> Iterator[None]:
+    """Have the numbers of arriving signals written to ``descriptor``."""
+    previous = {
+        number: signal.signal(number, lambda *_: None) for number in (*_STOPPING, *_FORWARDED)
+    }
+    previous_descriptor = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous_descriptor)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,239 @@
+"""Carries the ranks' output to the console, to files, or both, and keeps its last lines.
+
+One thread reads all pipes. A slow console holds up that thread and so, once the pipes are
+full, the ranks, as it would without us; it never holds up the launcher itself.
+"""
+
+import contextlib
+import os
+import re
+import select
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntFlag
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import ConfigError, LaunchError
+
+LINES_MAX: Final = 60  # kept a rank and stream; a Python traceback with causes fits
+LINE_BYTES_MAX: Final = 2000
+_READ_BYTES: Final = 65536
+_PARTIAL_BYTES_MAX: Final = 65536  # a line without end is passed on in pieces
+
+
+class Streams(IntFlag):
+    """torchrun's numbers for --redirects and --tee."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+
+def parse_streams(text: str, local_world_size: int) -> tuple[Streams, ...]:
+    """Return one value a local rank from "3" or from a list such as "0:3,1:2"."""
+    if text.isdigit() and int(text) <= Streams.ALL:
+        return (Streams(int(text)),) * local_world_size
+    chosen = [Streams.NONE] * local_world_size
+    for item in text.split(","):
+        match = re.fullmatch(r"(\d+):([0-3])", item)
+        if match is None or int(match[1]) >= local_world_size:
+            raise ConfigError(
+                f"{text!r} is neither 0 to 3 nor a list such as 0:3,1:2 for {local_world_size} ranks"
+            )
+        chosen[int(match[1])] = Streams(int(match[2]))
+    return tuple(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """Where each local rank's output goes."""
+
+    log_folder: Path | None  # with files in attempt_<n>/<local rank>/{stdout,stderr}.log
+    redirects: tuple[Streams, ...]  # to a file instead of the console
+    tee: tuple[Streams, ...]  # to a file as well as the console
+    shown_local_ranks: frozenset[int] | None  # on the console; None: all
+    is_prefixed: bool
+
+
+@dataclass(slots=True)
+class _Stream:
+    rank: int
+    descriptor: int
+    console: int  # 1 or 2; -1: not shown
+    file: int  # -1: none
+    prefix: bytes
+    lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
+    partial: bytearray = field(default_factory=bytearray)
+    is_line_start: bool = True
+
+
+class Output:
+    """The pipes of one job's ranks."""
+
+    def __init__(self, plan: OutputPlan, write: Callable[[int, bytes], None] | None = None) -> None:
+        self._plan = plan
+        self._write = write or _write_all
+        self._lock = threading.Lock()  # guards the streams and the selector, never a write
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._streams: dict[tuple[int, int], _Stream] = {}  # (rank, 1 or 2)
+        self._pending: deque[tuple[int, bytes]] = deque()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+        self._thread.start()
+
+    def open_rank(self, attempt: int, rank: int, local_rank: int) -> tuple[int, int]:
+        """Return the write ends for a rank's stdout and stderr; the caller closes them."""
+        ends = []
+        for number in (1, 2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(read_end, False)
+            stream = self._make_stream(attempt, rank, local_rank, number, read_end)
+            with self._lock:
+                self._drop((rank, number))
+                self._streams[rank, number] = stream
+                self._selector.register(read_end, selectors.EVENT_READ, (rank, number))
+            ends.append(write_end)
+        self._wake()
+        return ends[0], ends[1]
+
+    def last_lines(self, rank: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the last lines of a rank's stdout and stderr, what lies in the pipes included."""
+        result: list[tuple[str, ...]] = []
+        with self._lock:
+            for number in (1, 2):
+                stream = self._streams.get((rank, number))
+                if stream is None:
+                    result.append(())
+                    continue
+                self._drain(stream)
+                lines = [*stream.lines, *([bytes(stream.partial)] if stream.partial else [])]
+                result.append(tuple(line.decode("utf-8", "replace") for line in lines))
+        self._wake()
+        return result[0], result[1]
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Pass on what is left and end; waits at most ``timeout_s`` for a slow console."""
+        with self._lock:
+            for stream in self._streams.values():
+                self._drain(stream)
+            self._is_closing = True
+        self._wake()
+        self._thread.join(timeout_s)
+
+    def _make_stream(
+        self, attempt: int, rank: int, local_rank: int, number: int, read_end: int
+    ) -> _Stream:
+        plan, mine = self._plan, Streams(number)
+        is_redirected = bool(plan.redirects[local_rank] & mine)
+        is_shown = not is_redirected and (
+            plan.shown_local_ranks is None or local_rank in plan.shown_local_ranks
+        )
+        file = -1
+        if plan.log_folder is not None and (is_redirected or plan.tee[local_rank] & mine):
+            name = "stdout.log" if number == 1 else "stderr.log"
+            path = plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                file = os.open(path, flags, 0o644)
+            except OSError as error:
+                raise LaunchError(f"cannot write the log {path}: {error.strerror}") from error
+        prefix = f"[rank {rank}] ".encode() if plan.is_prefixed else b""
+        return _Stream(rank, read_end, number if is_shown else -1, file, prefix)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                is_last = self._is_closing
+            while self._pending:
+                target, data = self._pending.popleft()
+                self._write(target, data)
+            if is_last and not self._pending:
+                return
+            for key, _events in self._selector.select(timeout=1.0):
+                if key.data is None:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
+                    continue
+                with self._lock:
+                    stream = self._streams.get(key.data)
+                    if stream is not None and not self._read(stream):
+                        self._drop(key.data, keep=True)
+
+    def _drain(self, stream: _Stream) -> None:
+        for _read in range(64):  # 4 MiB: a writer at full speed must not hold us here
+            if stream.descriptor < 0 or not self._read(stream, is_last=False):
+                return
+
+    def _read(self, stream: _Stream, *, is_last: bool = True) -> bool:
+        """Take one piece of a stream; False at its end, or (without is_last) when empty."""
+        if stream.descriptor < 0:
+            return False
+        try:
+            data = os.read(stream.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return is_last
+        except OSError:
+            return False
+        if data:
+            self._take(stream, data)
+        return bool(data)
+
+    def _take(self, stream: _Stream, data: bytes) -> None:
+        if stream.file >= 0:
+            self._pending.append((stream.file, data))
+        stream.partial += data
+        *whole, rest = re.split(rb"(?<=[\n\r])", bytes(stream.partial))
+        if len(rest) > _PARTIAL_BYTES_MAX:
+            whole, rest = [*whole, rest], b""
+        stream.partial = bytearray(rest)
+        shown = bytearray()
+        for line in whole:
+            stream.lines.append(line.rstrip(b"\r\n")[:LINE_BYTES_MAX])
+            shown += (stream.prefix if stream.is_line_start else b"") + line
+            stream.is_line_start = line.endswith((b"\n", b"\r"))
+        if stream.console >= 0 and shown:
+            self._pending.append((stream.console, bytes(shown)))
+
+    def _drop(self, key: tuple[int, int], *, keep: bool = False) -> None:
+        """Close a stream; ``keep`` its last lines for whoever asks later."""
+        stream = self._streams.get(key) if keep else self._streams.pop(key, None)
+        if stream is None or stream.descriptor < 0:
+            return
+        if stream.partial and stream.console >= 0:
+            head = stream.prefix if stream.is_line_start else b""
+            self._pending.append((stream.console, head + bytes(stream.partial) + b"\n"))
+        if stream.partial:
+            stream.lines.append(bytes(stream.partial)[:LINE_BYTES_MAX])
+            stream.partial = bytearray()
+        self._selector.unregister(stream.descriptor)
+        os.close(stream.descriptor)
+        stream.descriptor = -1
+        if stream.file >= 0:
+            self._pending.append((-stream.file, b""))  # closed after all before it is written
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"x")
+
+
+def _write_all(target: int, data: bytes) -> None:
+    """Write to a descriptor; a negative one means: close it. A reader that is gone is no error."""
+    if target < 0:
+        os.close(-target)
+        return
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:
+            select.select([], [target], [], 1.0)  # a console that another program made non-blocking
+        except OSError:
+            return

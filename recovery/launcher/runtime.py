@@ -1,0 +1,88 @@
+"""The job's folder in shared memory: progress files, and what goes onto the ranks' PYTHONPATH.
+
+    <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
+    <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, rank-<r>.error.json
+
+Everything is 0700 and ours; a folder of another user or a link in its place is refused.
+"""
+
+import os
+import shutil
+import stat
+import uuid
+from pathlib import Path
+
+import rankmend
+from rankmend import progress
+from rankmend.errors import LaunchError, SourceError
+from recovery.launcher.environment import RankFiles
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
+
+
+def default_root(shared_memory: Path = SHARED_MEMORY) -> Path:
+    """Return where runtime folders lie: shared memory, or the temporary folder without one."""
+    if shared_memory.is_dir() and os.access(shared_memory, os.W_OK):
+        return shared_memory
+    return Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - the folder below is checked
+
+
+class RuntimeFolder:
+    def __init__(self, root: Path, job_id: uuid.UUID) -> None:
+        self._job_id = job_id
+        own = root / f"rankmend-{os.getuid()}"
+        self.path = own / str(job_id)
+        self.site = self.path / "site"
+        for folder in (own, self.path, self.site):
+            _make_private(folder)
+        self._link_site()
+
+    def _link_site(self) -> None:
+        package = Path(rankmend.__file__).resolve().parent
+        links = {
+            "rankmend": package,
+            "sitecustomize.py": package / "hook" / "site" / "sitecustomize.py",
+        }
+        for name, target in links.items():
+            link = self.site / name
+            if link.is_symlink() and link.readlink() == target:
+                continue
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+
+    def make_rank_files(
+        self, attempt: int, rank: int, local_rank: int, world_size: int
+    ) -> tuple[RankFiles, progress.ProgressReader]:
+        """Make the progress file of one rank and return it opened for reading."""
+        folder = self._attempt(attempt)
+        _make_private(folder)
+        files = RankFiles(folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json")
+        files.progress.unlink(missing_ok=True)
+        files.error.unlink(missing_ok=True)
+        identity = progress.RankIdentity(self._job_id, attempt, rank, local_rank, world_size)
+        try:
+            descriptor = progress.create(files.progress, identity)
+        except SourceError as error:
+            raise LaunchError(str(error)) from error
+        return files, progress.ProgressReader(descriptor, str(files.progress))
+
+    def remove_attempt(self, attempt: int) -> None:
+        shutil.rmtree(self._attempt(attempt), ignore_errors=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _attempt(self, attempt: int) -> Path:
+        return self.path / f"attempt-{attempt}"
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise LaunchError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise LaunchError(f"{folder} is no folder of uid {os.getuid()}: remove it")
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)

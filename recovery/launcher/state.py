@@ -1,0 +1,185 @@
+"""A job's state folder: how a job is known again, and who holds it.
+
+    <state>/jobs/<name>-<hash of the key>/
+        job.json     its UUID, key and name; written once
+        lock         held (flock) by the one launcher that runs the job
+        run.json     the launcher that runs it now, for `rankmend status`
+        journal.db   recovery.journal
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
+
+_JSON_BYTES_MAX = 65536
+ANONYMOUS_KEPT_MAX = 50  # ended jobs without a name; older ones are removed at the next start
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """By what a job is known again when it is started another time."""
+
+    text: str
+    name: str  # for people
+    reason: str
+
+    @property
+    def folder_name(self) -> str:
+        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.")[:48] or "job"
+        return f"{readable}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
+
+
+def job_key(
+    job: str | None,
+    rdzv_id: str | None,
+    environment: Mapping[str, str],
+    checkpoint_folder: Path | None,
+) -> JobKey:
+    """Return the key of the job: --job, else --rdzv-id, else the scheduler's, else the folder.
+
+    Without any of these nothing tells one start from another, and each start is a new job.
+    """
+    if job:
+        return JobKey(f"job:{job}", job, "--job")
+    if rdzv_id:
+        return JobKey(f"rdzv:{rdzv_id}", rdzv_id, "--rdzv-id")
+    number = environment.get("SLURM_JOB_ID")
+    if number:
+        cluster = environment.get("SLURM_CLUSTER_NAME", "slurm")
+        return JobKey(f"slurm:{cluster}:{number}", f"{cluster}-{number}", "SLURM_JOB_ID")
+    if checkpoint_folder is not None:
+        path = str(checkpoint_folder.resolve())
+        return JobKey(f"checkpoints:{path}", checkpoint_folder.name, "the checkpoint folder")
+    token = uuid.uuid4().hex[:8]
+    return JobKey(f"anonymous:{token}", f"anonymous-{token}", "nothing names it")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """A job's state folder, locked for the life of this object's process."""
+
+    path: Path
+    job_id: uuid.UUID
+    key: JobKey
+    lock_descriptor: int
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.db"
+
+    def write_run(self, run: Mapping[str, Any]) -> None:
+        """Tell `rankmend status` which process runs the job, and where its ranks tell of it."""
+        write_atomically(self.path / "run.json", json.dumps(run, indent=1).encode())
+
+
+def open_job(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float) -> JobFolder:
+    """Make or open the job's folder and lock it.
+
+    ``known_id`` is the UUID found beside the checkpoints: a job whose state folder was lost
+    with its node keeps its identity and its budgets.
+    """
+    path = state / "jobs" / key.folder_name
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(path / "lock", flags, 0o600)
+    except OSError as error:
+        raise LaunchError(f"cannot use the state folder {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 256, 0).decode("utf-8", "replace").strip() or "unknown"
+        os.close(lock)
+        raise JobHeldError(
+            f"the job {key.name!r} runs already, held by {holder} ({path}); a job is known by "
+            f"{key.reason}: give this one another name with --job"
+        ) from error
+    job_file = path / "job.json"
+    found = read_json(job_file)
+    if found is None:
+        job_id = known_id or uuid.uuid4()
+        body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": started_unix_s}
+        write_atomically(job_file, json.dumps(body, indent=1).encode())
+    else:
+        try:
+            job_id = uuid.UUID(str(found["job_id"]))
+        except (KeyError, ValueError) as error:
+            os.close(lock)
+            raise ConfigError(f"{job_file} names no job UUID: restore or remove it") from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    return JobFolder(path, job_id, key, lock)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a small JSON object of ours, or None where there is none (yet)."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_JSON_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LaunchError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object")
+    return value
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a launcher runs the job of this state folder now."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def write_atomically(path: Path, body: bytes) -> None:
+    """Replace a file by write, fsync and rename, so that a crash leaves the old or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            os.write(descriptor, body)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise LaunchError(f"cannot write {path}: {error.strerror}") from error
+
+
+def default_state_folder(environment: Mapping[str, str], is_network: Mapping[str, bool]) -> Path:
+    """Return where state lies without --state-dir: the home folder, if that is a local disk.
+
+    A home folder on a network file system is the rule on clusters and no place for a journal;
+    /var/tmp is local and outlives a reboot. ``is_network`` answers for both.
+    """
+    named = environment.get("RANKMEND_STATE_DIR")
+    if named:
+        return Path(named)
+    home = Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rankmend"
+    if not is_network.get(str(home), False):
+        return home
+    return Path(f"/var/tmp/rankmend-{os.getuid()}")  # noqa: S108 - made 0700 and checked by owner
