@@ -1,0 +1,266 @@
+"""How a launcher shows its ranks' progress files to the node agent.
+
+A Unix socket of packets (SOCK_SEQPACKET: one message is one packet, and the end of the launcher
+is the end of the connection). A message is an `Offer` as JSON and, in the same packet, one
+descriptor a rank (SCM_RIGHTS) in the order of its ranks. Each message replaces the one before;
+closing the connection withdraws everything. The agent answers nothing: it closes a connection
+that it refuses. docs/agent.md describes the format.
+
+Standard library only: the launcher loads this.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+
+VERSION: Final = 1
+RANKS_MAX: Final = 253  # descriptors in one packet: SCM_MAX_FD, linux/include/net/scm.h
+MESSAGE_BYTES_MAX: Final = 32768  # 253 ranks need 16 kB
+JOB_NAME_CHARS_MAX: Final = 128
+
+_NUMBER_MAX = 2**32 - 1
+_RETRY_S_MIN = 1.0
+_RETRY_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedRank:
+    rank: int
+    local_rank: int
+    pid: int  # as the launcher sees it; 0 where it has not started yet
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """All ranks of one job on this node."""
+
+    job_id: uuid.UUID
+    job_name: str
+    attempt: int
+    ranks: tuple[OfferedRank, ...]
+
+
+def socket_paths(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return where an agent may listen on this node: the service's place, then the user's own."""
+    paths = [Path("/run/rankmend/agent.sock")]
+    if runtime_folder := environment.get("XDG_RUNTIME_DIR"):
+        paths.append(Path(runtime_folder) / "rankmend" / "agent.sock")
+    return tuple(paths)
+
+
+def encode(offer: Offer) -> bytes:
+    """Return the message for ``offer``, or raise SourceError when `decode` would refuse it."""
+    message = {
+        "version": VERSION,
+        "job_id": str(offer.job_id),
+        "job_name": offer.job_name,
+        "attempt": offer.attempt,
+        "ranks": [
+            {"rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid}
+            for rank in offer.ranks
+        ],
+    }
+    data = json.dumps(message, separators=(",", ":")).encode("ascii")
+    decode(data)
+    return data
+
+
+def decode(data: bytes) -> Offer:
+    """Return the offer in a message from an untrusted peer, or raise SourceError."""
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise SourceError(f"message of {len(data)} bytes, at most {MESSAGE_BYTES_MAX} are read")
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"message is no JSON: {_shortened(data)}") from error
+    version = message.get("version") if isinstance(message, dict) else None
+    if version != VERSION or isinstance(version, bool):
+        raise SourceError(f"message of version {_shortened(version)}, this reads {VERSION}")
+    fields = _object(message, ("version", "job_id", "job_name", "attempt", "ranks"), "message")
+    ranks = fields["ranks"]
+    if not isinstance(ranks, list) or not 1 <= len(ranks) <= RANKS_MAX:
+        raise SourceError(f"ranks is no list of 1 to {RANKS_MAX}: {_shortened(ranks)}")
+    offered = tuple(_offered_rank(rank) for rank in ranks)
+    if len({rank.rank for rank in offered}) != len(offered):
+        raise SourceError("a rank is offered twice in one message")
+    return Offer(
+        job_id=_job_id(fields["job_id"]),
+        job_name=_job_name(fields["job_name"]),
+        attempt=_number(fields["attempt"], "attempt"),
+        ranks=offered,
+    )
+
+
+def _offered_rank(value: Any) -> OfferedRank:
+    fields = _object(value, ("rank", "local_rank", "pid"), "rank")
+    return OfferedRank(**{name: _number(number, name) for name, number in fields.items()})
+
+
+def _object(value: Any, names: tuple[str, ...], what: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise SourceError(f"{what} has not just the fields {', '.join(names)}: {_shortened(value)}")
+    return value
+
+
+def _number(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _NUMBER_MAX:
+        raise SourceError(f"{what} is no number from 0 to {_NUMBER_MAX}: {_shortened(value)}")
+    return value
+
+
+def _job_id(value: Any) -> uuid.UUID:
+    try:
+        job_id = uuid.UUID(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SourceError(f"job_id is no UUID: {_shortened(value)}") from error
+    return job_id
+
+
+def _job_name(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) > JOB_NAME_CHARS_MAX
+        or not value.isprintable()  # no control character, no half of a surrogate pair
+    ):
+        raise SourceError(
+            f"job_name is no printable text of at most {JOB_NAME_CHARS_MAX}: {_shortened(value)}"
+        )
+    return value
+
+
+def _shortened(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class AgentLink:
+    """The launcher's end: offers its ranks to an agent, now or whenever one appears.
+
+    Nothing here blocks, raises or is needed for training: without an agent it costs one refused
+    connect every 1 to 30 s. Call `tick` about once a second; it reconnects after the agent has
+    restarted. Owns duplicates of the descriptors, so the caller may close his own at any time.
+    """
+
+    def __init__(self, paths: Sequence[Path], clock: Clock) -> None:
+        self._paths = tuple(paths)
+        self._clock = clock
+        self._connection: socket.socket | None = None
+        self._connected_at_s = 0.0
+        self._retry_at_s = 0.0
+        self._retry_s = _RETRY_S_MIN
+        self._message: bytes | None = None
+        self._descriptors: list[int] = []
+        self.problem: str | None = None  # why no agent has the ranks at present, for a log
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    def offer(
+        self,
+        job_id: uuid.UUID,
+        job_name: str,
+        attempt: int,
+        ranks_with_fds: Sequence[tuple[OfferedRank, int]],
+    ) -> None:
+        """Show these ranks, and only these, to the agent from now on."""
+        self._forget()
+        ranks = tuple(rank for rank, _descriptor in ranks_with_fds)
+        try:
+            message = encode(Offer(job_id, _printable(job_name), attempt, ranks))
+            for _rank, descriptor in ranks_with_fds:
+                self._descriptors.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
+        except (SourceError, OSError) as error:
+            self.problem = f"ranks not offered to the agent: {error}"
+            self.withdraw()
+            return
+        self._message = message
+        if self._connection is not None:
+            self._send()
+        self.tick()
+
+    def tick(self) -> None:
+        """Notice an agent that has gone, and look for one when it is time to."""
+        if self._message is None:
+            return
+        if self._connection is not None and self._is_closed(self._connection):
+            self._disconnect("the agent closed the connection")
+        if self._connection is None and self._clock.now_s() >= self._retry_at_s:
+            self._connect()
+
+    def withdraw(self) -> None:
+        """Take back what was offered: the agent drops these ranks."""
+        self._forget()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        self.withdraw()
+
+    def _forget(self) -> None:
+        self._message = None
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _connect(self) -> None:
+        for path in self._paths:
+            connection = socket.socket(
+                socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+            )
+            try:
+                connection.connect(str(path))
+            except OSError as error:
+                connection.close()
+                self.problem = f"no agent at {path}: {error}"
+                continue
+            self._connection = connection
+            self._connected_at_s = self._clock.now_s()
+            self._send()
+            return
+        self._wait_longer()
+
+    def _send(self) -> None:
+        assert self._connection is not None
+        assert self._message is not None
+        try:
+            socket.send_fds(self._connection, [self._message], self._descriptors)
+            self.problem = None
+        except OSError as error:  # also a full buffer: an agent that does not read has hung
+            self._disconnect(f"the agent does not take the offer: {error}")
+
+    @staticmethod
+    def _is_closed(connection: socket.socket) -> bool:
+        try:
+            return connection.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _disconnect(self, problem: str) -> None:
+        assert self._connection is not None
+        self._connection.close()
+        self._connection = None
+        self.problem = problem
+        if self._clock.now_s() - self._connected_at_s >= _RETRY_S_MAX:
+            self._retry_s = _RETRY_S_MIN  # it was accepted: a restart of the agent, no refusal
+        self._wait_longer()
+
+    def _wait_longer(self) -> None:
+        self._retry_at_s = self._clock.now_s() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, _RETRY_S_MAX)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)[:JOB_NAME_CHARS_MAX]

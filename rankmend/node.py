@@ -1,0 +1,11 @@
+"""The name of this node: one rule for agent, launcher and controller."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+
+def node_name(configured: str | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """Return the configured name, else Slurm's name for this node, else the short host name."""
+    variables = os.environ if environment is None else environment
+    return configured or variables.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
