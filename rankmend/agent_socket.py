@@ -9,7 +9,6 @@ that it refuses. docs/agent.md describes the format.
 Standard library only: the launcher loads this.
 """
 
-import fcntl
 import json
 import os
 import socket
@@ -27,6 +26,7 @@ RANKS_MAX: Final = 253  # descriptors in one packet: SCM_MAX_FD, linux/include/n
 MESSAGE_BYTES_MAX: Final = 32768  # 253 ranks need 16 kB
 JOB_NAME_CHARS_MAX: Final = 128
 
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NUMBER_MAX = 2**32 - 1
 _RETRY_S_MIN = 1.0
 _RETRY_S_MAX = 30.0
@@ -147,7 +147,7 @@ class AgentLink:
 
     Nothing here blocks, raises or is needed for training: without an agent it costs one refused
     connect every 1 to 30 s. Call `tick` about once a second; it reconnects after the agent has
-    restarted. Owns duplicates of the descriptors, so the caller may close his own at any time.
+    restarted. Opens the progress files itself and owns these descriptors.
     """
 
     def __init__(self, paths: Sequence[Path], clock: Clock) -> None:
@@ -170,15 +170,15 @@ class AgentLink:
         job_id: uuid.UUID,
         job_name: str,
         attempt: int,
-        ranks_with_fds: Sequence[tuple[OfferedRank, int]],
+        ranks: Sequence[tuple[OfferedRank, Path]],
     ) -> None:
-        """Show these ranks, and only these, to the agent from now on."""
+        """Show these ranks by their progress files, and only these, to the agent from now on."""
         self._forget()
-        ranks = tuple(rank for rank, _descriptor in ranks_with_fds)
+        offered = tuple(rank for rank, _path in ranks)
         try:
-            message = encode(Offer(job_id, _printable(job_name), attempt, ranks))
-            for _rank, descriptor in ranks_with_fds:
-                self._descriptors.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
+            message = encode(Offer(job_id, _printable(job_name), attempt, offered))
+            for _rank, path in ranks:
+                self._descriptors.append(os.open(path, _OPEN_FLAGS))
         except (SourceError, OSError) as error:
             self.problem = f"ranks not offered to the agent: {error}"
             self.withdraw()
