@@ -121,8 +121,9 @@ class Output:
     def close(self, timeout_s: float = 5.0) -> None:
         """Pass on what is left and end; waits at most ``timeout_s`` for a slow console."""
         with self._lock:
-            for stream in self._streams.values():
+            for key, stream in self._streams.items():
                 self._drain(stream)
+                self._drop(key, keep=True)
             self._is_closing = True
         self._wake()
         self._thread.join(timeout_s)

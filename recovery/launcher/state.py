@@ -1,10 +1,10 @@
 """A job's state folder: how a job is known again, and who holds it.
 
-    <state>/jobs/<name>-<hash of the key>/
-        job.json     its UUID, key and name; written once
-        lock         held (flock) by the one launcher that runs the job
-        run.json     the launcher that runs it now, for `rankmend status`
-        journal.db   recovery.journal
+<state>/jobs/<name>-<hash of the key>/
+    job.json     its UUID, key and name; written once
+    lock         held (flock) by the one launcher that runs the job
+    run.json     the launcher that runs it now, for `rankmend status`
+    journal.db   recovery.journal
 """
 
 import fcntl
@@ -81,7 +81,9 @@ class JobFolder:
         write_atomically(self.path / "run.json", json.dumps(run, indent=1).encode())
 
 
-def open_job(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float) -> JobFolder:
+def open_job(
+    state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float
+) -> JobFolder:
     """Make or open the job's folder and lock it.
 
     ``known_id`` is the UUID found beside the checkpoints: a job whose state folder was lost
@@ -95,29 +97,40 @@ def open_job(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_
     except OSError as error:
         raise LaunchError(f"cannot use the state folder {path}: {error.strerror}") from error
     try:
+        _take_lock(lock, path, key)
+        job_id = _read_or_make_id(path / "job.json", key, known_id, started_unix_s)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    except BaseException:
+        os.close(lock)
+        raise
+    return JobFolder(path, job_id, key, lock)
+
+
+def _take_lock(lock: int, path: Path, key: JobKey) -> None:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = os.pread(lock, 256, 0).decode("utf-8", "replace").strip() or "unknown"
-        os.close(lock)
         raise JobHeldError(
             f"the job {key.name!r} runs already, held by {holder} ({path}); a job is known by "
             f"{key.reason}: give this one another name with --job"
         ) from error
-    job_file = path / "job.json"
+
+
+def _read_or_make_id(
+    job_file: Path, key: JobKey, known_id: uuid.UUID | None, made_unix_s: float
+) -> uuid.UUID:
     found = read_json(job_file)
     if found is None:
         job_id = known_id or uuid.uuid4()
-        body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": started_unix_s}
+        body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": made_unix_s}
         write_atomically(job_file, json.dumps(body, indent=1).encode())
-    else:
-        try:
-            job_id = uuid.UUID(str(found["job_id"]))
-        except (KeyError, ValueError) as error:
-            os.close(lock)
-            raise ConfigError(f"{job_file} names no job UUID: restore or remove it") from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-    return JobFolder(path, job_id, key, lock)
+        return job_id
+    try:
+        return uuid.UUID(str(found["job_id"]))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{job_file} names no job UUID: restore or remove it") from error
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

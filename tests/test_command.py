@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from rankmend.errors import LaunchError
+from recovery.launcher.command import Interpreter, build_command, choose_interpreter, fill
+from recovery.messages import Restore
+
+OWN = "/opt/env/bin/python"
+
+
+def make_program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_ranks_run_under_the_interpreter_of_rankmend_as_with_torchrun(tmp_path: Path) -> None:
+    chosen = choose_interpreter(None, {"PATH": "/usr/bin"}, OWN, tmp_path)
+
+    assert chosen.path == OWN
+
+
+def test_a_named_interpreter_wins(tmp_path: Path) -> None:
+    python = make_program(tmp_path / "bin" / "python9")
+
+    chosen = choose_interpreter(str(python), {"PYTHON_EXEC": "other"}, OWN, tmp_path)
+
+    assert chosen == Interpreter(str(python), "--python")
+
+
+def test_a_named_interpreter_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="'/no/python'"):
+        choose_interpreter("/no/python", {}, OWN, tmp_path)
+
+
+@pytest.mark.parametrize("marker", ["pipx_metadata.json", "uv-receipt.toml", "rankmend-tool"])
+def test_an_environment_made_for_rankmend_alone_is_never_the_users(
+    tmp_path: Path, marker: str
+) -> None:
+    (tmp_path / marker).touch()
+    active = make_program(tmp_path / "active" / "bin" / "python").parent.parent
+    on_path = make_program(tmp_path / "path" / "python3")
+
+    with_active = choose_interpreter(None, {"VIRTUAL_ENV": str(active)}, OWN, tmp_path)
+    without = choose_interpreter(None, {"PATH": str(on_path.parent)}, OWN, tmp_path)
+
+    assert with_active == Interpreter(str(active / "bin" / "python"), "$VIRTUAL_ENV")
+    assert without == Interpreter(str(on_path), "python3 on PATH")
+
+
+def test_scripts_modules_and_programs_each_get_their_command(tmp_path: Path) -> None:
+    python = Interpreter("/py", "test")
+    script = tmp_path / "train.py"
+    script.touch()
+    program = make_program(tmp_path / "solver")
+
+    assert build_command(str(script), ("--lr", "1"), python).argv == (
+        "/py",
+        "-u",
+        str(script),
+        "--lr",
+        "1",
+    )
+    assert build_command("pkg.train", ("x",), python, is_module=True).argv == (
+        "/py",
+        "-u",
+        "-m",
+        "pkg.train",
+        "x",
+    )
+    assert build_command(str(program), (), python, no_python=True).argv == (str(program),)
+    assert build_command("sh", ("-c", "true"), python).argv[1:] == ("-c", "true")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("nothing.py", "does not exist"), ("no-such-program-here", "was not found")],
+)
+def test_a_missing_target_is_named(target: str, words: str) -> None:
+    with pytest.raises(LaunchError, match=f"'{target}' {words}"):
+        build_command(target, (), Interpreter("/py", "test"))
+
+
+def test_a_folder_is_no_script(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="is a folder"):
+        build_command(str(tmp_path), (), Interpreter("/py", "test"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "with_checkpoint", "without"),
+    [
+        (("t", "--resume", "{checkpoint}", "-v"), ("t", "--resume", "/c/5.pt", "-v"), ("t", "-v")),
+        (("t", "--resume={checkpoint}"), ("t", "--resume=/c/5.pt"), ("t",)),
+        (("t", "{checkpoint}"), ("t", "/c/5.pt"), ("t",)),
+        (("t", "--rank=${local_rank}"), ("t", "--rank=3"), ("t", "--rank=3")),
+    ],
+)
+def test_the_checkpoint_is_filled_in_or_its_option_left_out(
+    argv: tuple[str, ...], with_checkpoint: tuple[str, ...], without: tuple[str, ...]
+) -> None:
+    assert fill(argv, Restore("/c/5.pt", 5), 3) == with_checkpoint
+    assert fill(argv, None, 3) == without

@@ -1,0 +1,160 @@
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rankmend.errors import ConfigError
+from recovery.launcher.output import LINES_MAX, Output, OutputPlan, Streams, parse_streams
+
+
+class Console:
+    """Collects what would go to the terminal; files are written for real."""
+
+    def __init__(self) -> None:
+        self.shown = {1: b"", 2: b""}
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, target: int, data: bytes) -> None:
+        if target in self.shown:
+            self.gate.wait(10)
+            self.shown[target] += data
+        elif target < 0:
+            os.close(-target)
+        else:
+            os.write(target, data)
+
+
+def make_plan(
+    folder: Path | None = None,
+    redirects: str = "0",
+    tee: str = "0",
+    shown: frozenset[int] | None = None,
+    prefix: bool = True,
+) -> OutputPlan:
+    return OutputPlan(folder, parse_streams(redirects, 2), parse_streams(tee, 2), shown, prefix)
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_true():
+        assert time.monotonic() < deadline, "did not happen within 10 s"
+        time.sleep(0.005)
+
+
+def write_and_close(output: Output, rank: int, out: bytes, err: bytes = b"") -> None:
+    out_fd, err_fd = output.open_rank(1, rank, rank)
+    os.write(out_fd, out)
+    os.write(err_fd, err)
+    os.close(out_fd)
+    os.close(err_fd)
+
+
+def test_each_line_of_a_rank_is_prefixed_on_the_stream_it_came_from() -> None:
+    console = Console()
+    output = Output(make_plan(), console.write)
+
+    write_and_close(output, 1, b"one\ntwo\nno end", b"bad\n")
+    output.close()
+
+    assert console.shown[1] == b"[rank 1] one\n[rank 1] two\n[rank 1] no end\n"
+    assert console.shown[2] == b"[rank 1] bad\n"
+
+
+def test_a_progress_bar_is_shown_before_its_line_ends() -> None:
+    console = Console()
+    output = Output(make_plan(), console.write)
+    out_fd, err_fd = output.open_rank(1, 0, 0)
+
+    os.write(err_fd, b"10%\r")
+
+    wait_until(lambda: console.shown[2] == b"[rank 0] 10%\r")
+    os.close(out_fd)
+    os.close(err_fd)
+    output.close()
+
+
+def test_the_last_lines_hold_what_was_written_a_moment_before_the_death() -> None:
+    output = Output(make_plan(), Console().write)
+    out_fd, err_fd = output.open_rank(1, 0, 0)
+
+    os.write(err_fd, b"".join(b"line %d\n" % number for number in range(100)))
+    lines = output.last_lines(0)[1]
+
+    assert lines == tuple(f"line {number}" for number in range(100 - LINES_MAX, 100))
+    os.close(out_fd)
+    os.close(err_fd)
+    output.close()
+    assert output.last_lines(0)[1] == lines
+
+
+def test_a_console_that_takes_nothing_holds_up_no_reader_of_last_lines() -> None:
+    console = Console()
+    console.gate.clear()
+    output = Output(make_plan(), console.write)
+    out_fd, err_fd = output.open_rank(1, 0, 0)
+
+    os.write(out_fd, b"first\n")
+    wait_until(lambda: output.last_lines(0)[0] == ("first",))
+    os.write(out_fd, b"second\n")
+
+    assert output.last_lines(0)[0] == ("first", "second")
+    console.gate.set()
+    os.close(out_fd)
+    os.close(err_fd)
+    output.close()
+    assert console.shown[1] == b"[rank 0] first\n[rank 0] second\n"
+
+
+def test_redirected_output_goes_to_the_file_only_and_teed_output_to_both(tmp_path: Path) -> None:
+    console = Console()
+    output = Output(make_plan(tmp_path, redirects="0:1", tee="1:1"), console.write)
+
+    write_and_close(output, 0, b"zero\n")
+    write_and_close(output, 1, b"one\n")
+    output.close()
+
+    assert (tmp_path / "attempt_1" / "0" / "stdout.log").read_bytes() == b"zero\n"
+    assert (tmp_path / "attempt_1" / "1" / "stdout.log").read_bytes() == b"one\n"
+    assert console.shown[1] == b"[rank 1] one\n"
+
+
+def test_ranks_left_out_by_the_filter_are_not_shown_and_keep_their_last_lines() -> None:
+    console = Console()
+    output = Output(make_plan(shown=frozenset({0}), prefix=False), console.write)
+
+    write_and_close(output, 0, b"zero\n")
+    write_and_close(output, 1, b"one\n")
+    output.close()
+
+    assert console.shown[1] == b"zero\n"
+    assert output.last_lines(1)[0] == ("one",)
+
+
+def test_a_new_attempt_takes_the_place_of_the_old_pipes() -> None:
+    console = Console()
+    output = Output(make_plan(), console.write)
+    old_out, old_err = output.open_rank(1, 0, 0)
+
+    write_and_close(output, 0, b"new\n")
+    output.close()
+
+    assert console.shown[1] == b"[rank 0] new\n"
+    with pytest.raises(BrokenPipeError):
+        os.write(old_out, b"zombie\n")
+    os.close(old_out)
+    os.close(old_err)
+
+
+def test_streams_are_read_as_torchrun_reads_them() -> None:
+    assert parse_streams("3", 2) == (Streams.ALL, Streams.ALL)
+    assert parse_streams("0:1,1:2", 2) == (Streams.OUT, Streams.ERR)
+
+
+@pytest.mark.parametrize("text", ["4", "x", "0:9", "5:1", "", "0:1,"])
+def test_streams_that_are_none_are_named(text: str) -> None:
+    with pytest.raises(ConfigError, match=repr(text) if text else "neither"):
+        parse_streams(text, 2)
