@@ -35,3 +35,7 @@ class JobHeldError(RankmendError):
 
 class LaunchError(RankmendError):
     """The ranks can't be started."""
+
+
+class MessageError(RankmendError):
+    """A report or an order can't be understood."""
