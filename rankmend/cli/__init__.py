@@ -11,6 +11,7 @@ _COMMANDS = {
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
+    "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 
 
@@ -46,7 +47,6 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Shell completion: rankmend completion --help",
 )
 @click.version_option(_version(), prog_name="rankmend")
 def cli() -> None:

@@ -3,18 +3,19 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
+
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class _Duration(click.ParamType):
     """Seconds, or a number with s, m, h or d."""
 
     name = "duration"
-    _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -22,7 +23,7 @@ class _Duration(click.ParamType):
         if isinstance(value, (int, float)):
             return float(value)
         text = str(value).strip()
-        unit = self._UNITS.get(text[-1:], 0)
+        unit = _UNIT_SECONDS.get(text[-1:], 0)
         try:
             seconds = float(text[:-1]) * unit if unit else float(text)
         except ValueError:

@@ -12,13 +12,14 @@ import os
 import selectors
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from detectors.errors_text import parse_elastic_error, parse_error
-from rankmend.agent_socket import AgentLink
+from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError, SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress
@@ -177,6 +178,7 @@ class Launcher:
                     self._take_event(event)
                 self._take_orders()
                 self._check_time()
+                self._agent.tick()
                 self._reconcile()
                 self._report_if_due()
         selector.close()
@@ -253,7 +255,7 @@ class Launcher:
                 rank = attempt.ranks[number]
                 rank.pid, rank.start_ticks = pid, ticks
                 if all(one.pid for one in attempt.ranks.values()):
-                    self._tell_agent(attempt)
+                    self._tell_of_ranks(attempt)
                     self._report_now = True
             case guardian_events.SpawnFailed(rank=number, message=message):
                 self._launch_error = f"rank {number} can't be started: {message}"
@@ -527,12 +529,23 @@ class Launcher:
         state = read_state(rank.pid)
         return state.letter if state is not None else ""
 
-    def _tell_agent(self, attempt: _Attempt) -> None:
+    def _tell_of_ranks(self, attempt: _Attempt) -> None:
+        """Tell the node agent and `rankmend status` which processes the ranks are."""
+        self._runtime.write_ranks(
+            attempt.number,
+            [
+                {"rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid}
+                for rank in attempt.ranks.values()
+            ],
+        )
         self._agent.offer(
-            self._plan.job_id,
+            uuid.UUID(self._plan.job_id),
             self._plan.job_name,
             attempt.number,
-            [(rank.rank, rank.local_rank, rank.pid, rank.files.progress) for rank in attempt.ranks.values()],
+            [
+                (OfferedRank(rank.rank, rank.local_rank, rank.pid), rank.files.progress)
+                for rank in attempt.ranks.values()
+            ],
         )
 
     def _wake(self) -> None:

@@ -6,10 +6,12 @@
 Everything is 0700 and ours; a folder of another user or a link in its place is refused.
 """
 
+import json
 import os
 import shutil
 import stat
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import rankmend
@@ -65,6 +67,16 @@ class RuntimeFolder:
         except SourceError as error:
             raise LaunchError(str(error)) from error
         return files, progress.ProgressReader(descriptor, str(files.progress))
+
+    def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:
+        """Tell `rankmend status` which processes the ranks are. In memory: never waits."""
+        path = self.path / "ranks.json"
+        temporary = self.path / ".ranks.json"
+        try:
+            temporary.write_text(json.dumps({"attempt": attempt, "ranks": list(ranks)}))
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # full: status then knows the ranks by their files
 
     def remove_attempt(self, attempt: int) -> None:
         shutil.rmtree(self._attempt(attempt), ignore_errors=True)

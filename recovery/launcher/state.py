@@ -13,12 +13,12 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
 
 _JSON_BYTES_MAX = 65536
 ANONYMOUS_KEPT_MAX = 50  # ended jobs without a name; older ones are removed at the next start
@@ -91,6 +91,9 @@ def open_job(
     """
     path = state / "jobs" / key.folder_name
     try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if state.stat().st_uid != os.getuid():
+            raise LaunchError(f"the state folder {state} belongs to uid {state.stat().st_uid}")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(path / "lock", flags, 0o600)
@@ -183,16 +186,20 @@ def write_atomically(path: Path, body: bytes) -> None:
         raise LaunchError(f"cannot write {path}: {error.strerror}") from error
 
 
-def default_state_folder(environment: Mapping[str, str], is_network: Mapping[str, bool]) -> Path:
+def default_state_folder(
+    environment: Mapping[str, str], refuse_network: Callable[[Path], None]
+) -> Path:
     """Return where state lies without --state-dir: the home folder, if that is a local disk.
 
     A home folder on a network file system is the rule on clusters and no place for a journal;
-    /var/tmp is local and outlives a reboot. ``is_network`` answers for both.
+    /var/tmp is local and outlives a reboot. ``refuse_network`` raises JournalError for one.
     """
     named = environment.get("RANKMEND_STATE_DIR")
     if named:
         return Path(named)
     home = Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rankmend"
-    if not is_network.get(str(home), False):
-        return home
-    return Path(f"/var/tmp/rankmend-{os.getuid()}")  # noqa: S108 - made 0700 and checked by owner
+    try:
+        refuse_network(home)
+    except JournalError:
+        return Path(f"/var/tmp/rankmend-{os.getuid()}")  # noqa: S108 - made 0700, owner checked
+    return home

@@ -1,0 +1,21 @@
+"""`rankmend completion SHELL`: prints the completion script for a shell."""
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    bash:  rankmend completion bash > ~/.local/share/bash-completion/completions/rankmend
+    zsh:   rankmend completion zsh > "${fpath[1]}/_rankmend"
+    fish:  rankmend completion fish > ~/.config/fish/completions/rankmend.fish
+    """
+    from rankmend.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the shells of the choice"
+    click.echo(kind(cli, {}, "rankmend", "_RANKMEND_COMPLETE").source())

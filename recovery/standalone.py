@@ -1,0 +1,347 @@
+"""`rankmend run` on one node: launcher and controller in one process, no service.
+
+The main thread is the launcher's loop; the controller has a thread of its own, because it
+waits for the disk. They exchange reports and orders as they would over a network.
+"""
+
+import logging
+import os
+import queue
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankmend.agent_socket import AgentLink
+from rankmend.clock import Clock, SystemClock, read_boot_id
+from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError
+from rankmend.node import node_name
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
+from recovery.checkpoints.model import CheckpointSettings
+from recovery.checkpoints.watch import CheckpointWatch
+from recovery.config import read_policy
+from recovery.controller import Controller
+from recovery.journal import Journal, refuse_network_file_system
+from recovery.launcher.command import build_command, choose_interpreter
+from recovery.launcher.guardian import Guardian
+from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.output import Output, OutputPlan, parse_streams
+from recovery.launcher.process_tree import fence_leftovers
+from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.state import JobFolder, job_key, open_job
+from recovery.ledger import decode_copy
+from recovery.messages import Order, Report
+from recovery.narrator import describe_passed_over, narrate
+from recovery.policy import Policy
+from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record
+from recovery.settings import JobSettings
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_REPORTS_MAX = 1000
+_LEFTOVER_TIMEOUT_S = 60.0
+EVERY_ATTEMPT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The command line of `rankmend run`, parsed; meanings in rankmend/cli/run.py."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    nproc_per_node: str = "1"
+    nnodes: str = "1"
+    standalone: bool = True
+    max_restarts: int | None = None
+    is_module: bool = False
+    no_python: bool = False
+    python_path: str | None = None
+    rdzv_id: str | None = None
+    rdzv_backend: str | None = None
+    rdzv_endpoint: str | None = None
+    rdzv_conf: str | None = None
+    monitor_interval: float | None = None
+    start_method: str | None = None
+    node_rank: str | None = None
+    role: str = "default"
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    port_range: str | None = None
+    store: str = "auto"
+    log_dir: Path | None = None
+    redirects: str = "0"
+    tee: str = "0"
+    local_ranks_filter: str | None = None
+    prefix: bool = True
+    job: str | None = None
+    checkpoint_dir: Path | None = None
+    checkpoint_marker: str | None = None
+    state_dir: Path | None = None
+    time_limit: float | None = None
+    grace_s: float = 60.0
+    hang_min_s: float | None = None
+    hang_max_s: float | None = None
+    hang_multiple: float | None = None
+    hang_stopped_s: float | None = None
+    no_hang_detection: bool = False
+    auto: bool = True
+    agent_socket: Path | None = None
+    reset_budgets: bool = False
+    config_path: Path | None = None
+    quiet: bool = False
+
+
+class NarratingJournal:
+    """A journal that says on stderr what it has just made durable."""
+
+    def __init__(self, journal: Journal, *, is_quiet: bool) -> None:
+        self._journal = journal
+        self._is_quiet = is_quiet
+
+    @property
+    def opened(self) -> tuple[Entry, ...]:
+        return self._journal.opened
+
+    @property
+    def last_number(self) -> int:
+        return self._journal.last_number
+
+    def append(self, record: Record) -> Entry:
+        return self.append_many([record])[0]
+
+    def append_many(self, records: list[Record]) -> tuple[Entry, ...]:
+        entries = self._journal.append_many(records)
+        if not self._is_quiet:
+            for entry in entries:
+                _tell(entry.record)
+        return entries
+
+
+def _tell(record: Record) -> None:
+    line = narrate(record)
+    if line is not None:
+        say(line)
+    if isinstance(record, AttemptStarted):
+        for passed in describe_passed_over(record.choice):
+            say(passed)
+
+
+def say(text: str) -> None:
+    """Tell the user one thing on stderr; a terminal that is gone is no reason to stop."""
+    try:
+        print(f"rankmend: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+class ControllerThread:
+    """Feeds the controller with reports and the passing of time."""
+
+    def __init__(self, controller: Controller, launcher: Launcher) -> None:
+        self._controller = controller
+        self._launcher = launcher
+        self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
+        self._should_end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+        self.crash: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, report: Report) -> None:
+        try:
+            self._reports.put_nowait(report)
+        except queue.Full:  # the disk hangs; the next report says the same and more
+            return
+
+    def join(self, timeout_s: float) -> None:
+        self._should_end.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._controller.start()
+            while self._controller.outcome is None and not self._should_end.is_set():
+                try:
+                    self._controller.handle_report(self._reports.get(timeout=_TICK_S))
+                except queue.Empty:
+                    pass
+                self._controller.tick()
+        except Exception as error:  # noqa: BLE001 - isolated: training must outlive its controller
+            log.exception("the controller failed")
+            self.crash = error
+        self._launcher.finish()
+
+
+def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
+    """Run a job on this node until its end and return the exit code for the shell."""
+    logging.basicConfig(level=logging.WARNING, format="rankmend: %(levelname)s %(message)s")
+    _refuse_what_is_missing(options)
+    world_size = count_ranks(options.nproc_per_node, environment)
+    policy = make_policy(options)
+    output_plan = _output_plan(options, world_size)
+    interpreter = choose_interpreter(
+        options.python_path, environment, sys.executable, Path(sys.prefix)
+    )
+    command = build_command(
+        options.target,
+        options.arguments,
+        interpreter,
+        is_module=options.is_module,
+        no_python=options.no_python,
+    )
+    clock = SystemClock()
+    beside = None
+    if options.checkpoint_dir is not None:
+        check_writable(options.checkpoint_dir.absolute())
+        beside = options.checkpoint_dir.absolute() / ".rankmend"
+    copy = BudgetCopy(beside / "budgets.json") if beside else None
+    state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
+    refuse_network_file_system(state.absolute())
+    key = job_key(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    folder = open_job(state.absolute(), key, _known_id(copy), clock.unix_s())
+    journal = Journal(folder.journal, clock, read_boot_id())
+    try:
+        for warning in journal.warnings:
+            say(warning)
+        session = _Session(options, environment, clock, folder, journal, policy, world_size)
+        return session.run(command, output_plan, beside, copy)
+    finally:
+        journal.close()
+        os.close(folder.lock_descriptor)
+
+
+class _Session:
+    """One run of the launcher, from the open journal to the exit code."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        environment: Mapping[str, str],
+        clock: Clock,
+        folder: JobFolder,
+        journal: Journal,
+        policy: Policy,
+        world_size: int,
+    ) -> None:
+        self._options = options
+        self._environment = environment
+        self._clock = clock
+        self._folder = folder
+        self._journal = NarratingJournal(journal, is_quiet=options.quiet)
+        self._policy = policy
+        self._world_size = world_size
+        self._job_id = str(folder.job_id)
+        self._node = node_name(None, environment)
+
+    def run(
+        self,
+        command: RankCommand,
+        output_plan: OutputPlan,
+        beside: Path | None,
+        copy: BudgetCopy | None,
+    ) -> int:
+        self._fence_leftovers()
+        runtime = RuntimeFolder(default_root(), self._folder.job_id)
+        self._folder.write_run(
+            {"pid": os.getpid(), "node": self._node, "runtime": str(runtime.path)}
+        )
+        fence_path = (beside or runtime.path) / "attempt"
+        store = self._make_store(command)
+        output = Output(output_plan)
+        guardian = Guardian.start(self._job_id)
+        watch = self._start_watch()
+        plan = LaunchPlan(
+            job_id=self._job_id,
+            job_name=self._folder.key.name,
+            node=self._node,
+            boot_id=read_boot_id(),
+            command=command,
+            environment=self._environment,
+            folder=Path.cwd(),
+            run_id=self._options.rdzv_id or self._job_id,
+            role=self._options.role,
+            fence_file=fence_path,
+            is_auto=self._options.auto and command.interpreter is not None,
+            time_limit_s=self._options.time_limit,
+        )
+        named = self._options.agent_socket
+        agent = AgentLink([named] if named else socket_paths(self._environment), self._clock)
+        launcher = Launcher(
+            plan,
+            guardian,
+            store,
+            output,
+            runtime,
+            agent,
+            self._clock,
+            lambda report: thread.put(report),
+        )
+        controller = Controller(
+            self._journal,
+            launcher,
+            watch,
+            FenceFile(fence_path),
+            copy,
+            self._clock,
+            self._settings(),
+        )
+        if self._options.reset_budgets:
+            controller.reset_budgets(f"uid {os.getuid()}", "--reset-budgets")
+        thread = ControllerThread(controller, launcher)
+        thread.start()
+        try:
+            launcher.run(EVERY_ATTEMPT)
+        finally:
+            thread.join(10.0)
+            guardian.close()
+            store.close()
+            output.close()
+            launcher.close()
+            if watch is not None:
+                watch.stop()
+        return self._exit_code(thread, launcher)
+
+    def _settings(self) -> JobSettings:
+        return JobSettings(
+            job_id=self._job_id,
+            name=self._folder.key.name,
+            placement=(Placement(self._node, tuple(range(self._world_size))),),
+            rankmend_version=version("rankmend"),
+            pid=os.getpid(),
+            policy=self._policy,
+            grace_s=self._options.grace_s,
+        )
+
+    def _fence_leftovers(self) -> None:
+        """Prove that no process of an earlier launcher of this job is left."""
+        left = fence_leftovers(self._job_id, EVERY_ATTEMPT, _LEFTOVER_TIMEOUT_S)
+        if left.killed:
+            say(f"killed {len(left.killed)} processes that an earlier launcher had left")
+        if left.remaining:
+            named = ", ".join(str(one.pid) for one in left.remaining)
+            raise LaunchError(f"processes of an earlier attempt can't be killed: {named}")
+
+    def _start_watch(self) -> CheckpointWatch | None:
+        if self._options.checkpoint_dir is None:
+            return None
+        marker = self._options.checkpoint_marker
+        settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
+        finder = CheckpointFinder(self._options.checkpoint_dir.absolute(), settings)
+        watch = CheckpointWatch(finder, self._clock)
+        watch.start()
+        return watch
+
+    def _exit_code(self, thread: ControllerThread, launcher: Launcher) -> int:
+        outcome = thread.outcome
+        if outcome is None:
+            say(f"the controller failed and the job was stopped: {thread.crash!r}")
+            return 1
+        if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
+            print(outcome.error.traceback or outcome.error.message, file=sys.stderr)
+        return outcome.exit_code
