@@ -39,3 +39,7 @@ class LaunchError(RankmendError):
 
 class MessageError(RankmendError):
     """A report or an order can't be understood."""
+
+
+class StorageError(RankmendError):
+    """What rankmend keeps beside the checkpoints can't be written."""
