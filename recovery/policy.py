@@ -1,0 +1,76 @@
+"""The limits of recovery, each with its reason. Pure: no clock, no file.
+
+They are journaled whenever an incident opens, so that what was decided can be checked later
+against what was in force.
+"""
+
+from dataclasses import dataclass, field, fields
+
+from detectors.hung import HungLimits
+from rankmend.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    # Restarts of one job in all. Llama 3 had 419 interruptions in 54 days on 16,384 GPUs; a
+    # job of one node that was restarted 100 times is a case for a person.
+    restarts_max: int = 100
+    # Restarts since the highest step ever was raised. One can fall to bad luck, two to a bad
+    # node; the fourth failure without any progress is the same failure again.
+    no_progress_max: int = 3
+    # The same exception at the same step in so many attempts in a row is the program's own.
+    # Two: deterministic by then; a third run would cost a whole restart and tell nothing new.
+    same_error_max: int = 2
+    # A checkpoint restored so often without progress is passed over for the one before it.
+    # Below no_progress_max, so that the older one gets its turn (LLNL SCR issue 174).
+    restore_failures_max: int = 2
+    tries_max: int = 3  # within one incident: as no_progress_max, counted per incident
+    # Two: the first step can pass on warm buffers alone; the second needs every rank's gradients.
+    verify_steps: int = 2
+    verify_timeout_s: float = (
+        1800.0  # restore, compile and warm-up of a large model; as hung.startup_s
+    )
+    # SIGKILL to an empty process tree takes ms; a process freeing 100s of GB or stuck in a
+    # driver takes seconds. One in state D for a minute will not go (docs/thresholds.md).
+    fence_timeout_s: float = 60.0
+    start_timeout_s: float = (
+        120.0  # order to a pid for every rank: fork, exec and a cold file system
+    )
+    # The same exception on all ranks arrives over tens of ms; one rank's victims likewise.
+    settle_s: float = 0.3
+    # Ranks that never tell a step: import and rendezvous failures show within seconds.
+    verify_alive_s: float = 10.0
+    # The highest step is journaled every 5 s, or every hundredth of the attempt's age when that
+    # is longer: a crash of rankmend forgets 1 % of the progress, and 54 days take 1,000 records.
+    milestone_s: float = 5.0
+    milestone_ratio: float = 0.01
+    hung: HungLimits = field(default_factory=HungLimits)
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if isinstance(value, int | float) and value < 0:
+                raise ConfigError(f"{limit.name} is {value}: a limit can't be negative")
+        for name in ("same_error_max", "restore_failures_max", "tries_max", "verify_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be 1 at least")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a job has used up of its budgets."""
+
+    restarts: int
+    restarts_without_progress: int
+
+
+def exhausted(spent: Spent, policy: Policy) -> str | None:
+    """Return which budget allows no further restart, in words, or None."""
+    if spent.restarts >= policy.restarts_max:
+        return f"{spent.restarts} restarts of this job, {policy.restarts_max} are allowed"
+    if spent.restarts_without_progress >= policy.no_progress_max:
+        return (
+            f"{spent.restarts_without_progress} restarts without a new highest step, "
+            f"{policy.no_progress_max} are allowed"
+        )
+    return None

@@ -1,0 +1,351 @@
+"""What the journal holds: one frozen dataclass for each kind of record.
+
+The stored form is JSON with the record's kind and the schema version beside it. Within a
+major version fields and kinds are only added: an older rankmend ignores fields it does not
+know, and keeps and skips kinds it does not know. docs/journal.md lists the kinds.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from detectors.finding import Evidence, Finding
+from rankmend.errors import JournalError
+from recovery.machine import Event
+from recovery.messages import RankError, Restore, Stop
+from recovery.policy import Policy
+
+MAJOR: Final = 1
+MINOR: Final = 0
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
+
+
+class Cause(Enum):
+    """Why an attempt was started."""
+
+    FIRST = "first"
+    RESUMED = "resumed"  # the job had ended (planned stop, done, escalated) and was started again
+    TAKEOVER = "takeover"  # rankmend itself had ended while ranks ran
+    INCIDENT = "incident"
+
+
+class AttemptResult(Enum):
+    DONE = "done"
+    STOPPED = "stopped"  # planned
+    FAILED = "failed"  # stopped by recovery
+    LOST = "lost"  # gone together with rankmend
+
+
+class OutcomeKind(Enum):
+    DONE = "done"
+    STOPPED = "stopped"
+    TIME_LIMIT = "time_limit"
+    ESCALATED = "escalated"
+
+
+class PlanStep(Enum):
+    """The steps of recovery, cheapest first."""
+
+    RESTART_IN_PLACE = "restart_in_place"
+    ESCALATE = "escalate"
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    path: str
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where to restore from, and why not from elsewhere."""
+
+    is_possible: bool  # False: starting would lose what an earlier attempt had restored
+    restore: Restore | None  # None: from the beginning
+    reason: str
+    passed_over: tuple[PassedOver, ...] = ()
+    modified_unix_s: float | None = None  # of the checkpoint: a file can be written over
+
+    @property
+    def identity(self) -> str:
+        """Tell this checkpoint from another one that was at the same path."""
+        return "" if self.restore is None else f"{self.restore.path}@{self.modified_unix_s}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    step: PlanStep
+    reason: str
+    evidence: tuple[Evidence, ...]
+    choice: Choice | None = None  # made after the fence, and journaled with the attempt
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How a job ended, and with what the launcher exits."""
+
+    kind: OutcomeKind
+    exit_code: int
+    reason: str
+    incident_id: str | None = None
+    rank: int | None = None  # the first that failed
+    error: RankError | None = None  # and what it said
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    job_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherStarted:
+    """rankmend took the job up: the first time, after an end, or after its own death."""
+
+    nodes: tuple[str, ...]
+    world_size: int
+    pid: int
+    rankmend_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """Durable before the order that starts the ranks."""
+
+    attempt: int
+    cause: Cause
+    choice: Choice
+    incident_id: str | None = None
+    try_number: int | None = None
+    is_progress: bool = False  # steps don't compare, and a newer checkpoint than before is there
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptVerified:
+    """Every rank of the attempt has made its steps. Ages are those of the slowest rank."""
+
+    attempt: int
+    is_comparable: bool  # its steps can be compared with those of other attempts
+    telling_ranks: tuple[int, ...]  # ranks that tell their steps
+    attached_age_s: float | None = None
+    resumed_age_s: float | None = None
+    first_section_age_s: float | None = None
+    first_step_age_s: float | None = None
+    first_step: int | None = None  # lowest number that a rank began with
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """The highest step that any rank has told in this attempt."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RanksDone:
+    """Every rank ended with exit code 0."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """No process of the attempt is left on any node: the proof that allows the next."""
+
+    attempt: int
+    result: AttemptResult
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of an attempt: what was found, and how far the attempt had come."""
+
+    attempt: int
+    finding: Finding
+    exit_code: int  # with which the launcher would end if this were the last word
+    rank: int | None  # the first culprit
+    error: RankError | None
+    step: int | None  # the culprit's newest step, else the attempt's
+    is_relative: bool  # steps count from the start of the process
+    telling_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentOpened:
+    incident_id: str
+    failure: Failure
+    fault_age_s: float  # how long before this record the fault happened
+    highest_step: int | None  # ever, over all attempts
+    policy: Policy  # the limits in force
+
+
+@dataclass(frozen=True, slots=True)
+class TryFailed:
+    """An incident's try came to nothing. Durable before the event that says so."""
+
+    incident_id: str
+    try_number: int
+    reason: str
+    failure: Failure | None  # None where the ranks never ran
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    incident_id: str
+    try_number: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentEvent:
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The highest step from before the incident was passed."""
+
+    incident_id: str
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody asked for the job to end; never an incident."""
+
+    reason: str  # "SIGTERM", "SIGINT", "time limit"
+    stop: Stop
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    outcome: JobOutcome
+    is_empty: bool  # every rank was proved gone
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetsReset:
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TailCut:
+    """Opening the journal found an unfinished end and removed it."""
+
+    first_number: int
+    rows: int
+    wal_frames: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """The copy of the budgets knows more than the journal: the stricter of both goes on."""
+
+    journal_number: int
+    copy_number: int
+    attempt: int
+    restarts: int
+    restarts_without_progress: int
+    highest_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a newer rankmend: kept in the journal, skipped here."""
+
+    kind: str
+    body: bytes
+
+
+KnownRecord: TypeAlias = (
+    JobOpened
+    | LauncherStarted
+    | AttemptStarted
+    | AttemptVerified
+    | Milestone
+    | RanksDone
+    | AttemptEnded
+    | IncidentOpened
+    | TryFailed
+    | Decided
+    | IncidentEvent
+    | CaughtUp
+    | StopRequested
+    | JobEnded
+    | BudgetsReset
+    | TailCut
+    | RecordsLost
+)
+Record: TypeAlias = KnownRecord | UnknownRecord
+
+KINDS: Final[dict[str, type[KnownRecord]]] = {
+    "job_opened": JobOpened,
+    "launcher_started": LauncherStarted,
+    "attempt_started": AttemptStarted,
+    "attempt_verified": AttemptVerified,
+    "milestone": Milestone,
+    "ranks_done": RanksDone,
+    "attempt_ended": AttemptEnded,
+    "incident_opened": IncidentOpened,
+    "try_failed": TryFailed,
+    "decided": Decided,
+    "incident_event": IncidentEvent,
+    "caught_up": CaughtUp,
+    "stop_requested": StopRequested,
+    "job_ended": JobEnded,
+    "budgets_reset": BudgetsReset,
+    "tail_cut": TailCut,
+    "records_lost": RecordsLost,
+}
+_NAMES: Final = {record: name for name, record in KINDS.items()}
+_DECODERS: Final = {
+    name: msgspec.json.Decoder(record, strict=True) for name, record in KINDS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record in its place: number, and when it was written by which clock."""
+
+    number: int  # 1 for the first, without gaps
+    unix_s: float
+    monotonic_s: float  # compares only within one boot
+    boot_id: str
+    record: Record
+
+
+def kind_of(record: Record) -> str:
+    return record.kind if isinstance(record, UnknownRecord) else _NAMES[type(record)]
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the stored form of a record."""
+    body = record.body if isinstance(record, UnknownRecord) else msgspec.json.encode(record)
+    if len(body) > BODY_BYTES_MAX:
+        raise JournalError(
+            f"a {kind_of(record)} record of {len(body)} bytes is over the limit of {BODY_BYTES_MAX}"
+        )
+    return body
+
+
+def decode_record(kind: str, major: int, minor: int, body: bytes) -> Record:
+    """Return the record of a stored form, or an UnknownRecord for a newer version's kind."""
+    if major != MAJOR:
+        raise JournalError(f"a {kind} record of version {major}.{minor}, this reads {MAJOR}.x")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        if minor <= MINOR:
+            raise JournalError(f"kind {kind!r} does not exist in version {major}.{minor}")
+        return UnknownRecord(kind, body)
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise JournalError(f"a {kind} record can't be read: {error}") from error
