@@ -41,7 +41,7 @@ LABELS: Final = {
     "alertname": "RankmendRankFailed, RankmendRankHung, ...: one name a kind",
     "job_id": "UUID of the job",
     "node": "node name: configured, else SLURMD_NODENAME, else short host name",
-    "rank": "global rank, decimal",
+    "rank": "global rank, decimal; several: ascending, with commas between",
     "attempt": "attempt in which it was found; no part of an alert's identity",
     "uuid": "GPU UUID as NVML gives it",
     "device": "other device: NIC, disk, sensor",
@@ -87,7 +87,7 @@ def alert_labels(finding: Finding) -> dict[str, str]:
         "severity": finding.severity.value,
     }
     if finding.ranks:
-        labels["rank"] = ",".join(str(rank) for rank in finding.ranks)
+        labels["rank"] = ",".join(str(rank) for rank in sorted(finding.ranks))
     return labels
 
 
@@ -111,6 +111,6 @@ def identity(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
         sorted(
             (name, value)
             for name, value in labels.items()
-            if name in LABELS and name not in IDENTITY_EXCLUDES
+            if name in LABELS and name not in IDENTITY_EXCLUDES and value  # empty: not there
         )
     )

@@ -16,6 +16,7 @@ thread of the process, the one that trains. Cost: docs/hook.md.
 """
 
 import os
+import sys
 
 from rankmend.hook import layout as _layout
 
@@ -41,7 +42,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-class Resume(tuple):
+class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
     """The checkpoint to continue from: ``path``, ``step`` (None where unknown), ``attempt``."""
 
     __slots__ = ()
@@ -69,13 +70,7 @@ def _attach(flags):
     if _attach_error is not None:
         return False
     try:
-        from rankmend.hook.writer import Writer
-
-        path = os.environ.get(_layout.ENV_PROGRESS_FILE)
-        if not path:
-            raise RuntimeError("not started by rankmend run")
-        writer = Writer(path, flags)
-        os.register_at_fork(after_in_child=_detach_child)
+        writer = _make_writer(flags)
     except Exception as error:
         _attach_error = error
         step, section = _no_step, _no_section
@@ -85,24 +80,56 @@ def _attach(flags):
     return True
 
 
+def _make_writer(flags):
+    path = os.environ.get(_layout.ENV_PROGRESS_FILE)
+    if not path:
+        raise RuntimeError("not started by rankmend run")
+    if _is_multiprocessing_child():
+        raise RuntimeError("a worker of a rank is no rank")
+    from rankmend.hook.writer import OtherWriterError, Writer
+
+    try:
+        return Writer(path, flags)
+    except OtherWriterError:  # a child of the rank: nothing is wrong
+        raise
+    except Exception as error:
+        _warn("the progress of this rank can't be told: %s", error)
+        raise
+
+
+def _is_multiprocessing_child():
+    """Return whether multiprocessing started this process (or is just doing so)."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and (
+        process.parent_process() is not None
+        or getattr(process.current_process(), "_inheriting", False)  # set while it imports main
+    )
+
+
 def _detach_child():
     """A forked child (a data loader worker) is no rank: it must not write as its parent."""
     global _writer, _attach_error, _explicit, step, section
     try:
-        if _writer is not None:
-            _writer.abandon()
-        _explicit = False
-        _writer, _attach_error = None, RuntimeError("forked from a rank")
+        writer, _writer, _explicit = _writer, None, False
+        _attach_error = RuntimeError("forked from a rank")
         step, section = _no_step, _no_section
+        if writer is not None:
+            writer.abandon()  # for those who kept the parent's functions
     except Exception:
         pass
 
 
-def _no_step(number):
+def _warn(text, *values):
+    from rankmend.hook.notice import warn
+
+    warn(text, *values)
+
+
+def _no_step(number):  # noqa: ARG001
     return None
 
 
-def _no_section(name):
+def _no_section(name):  # noqa: ARG001
     return _NOTHING
 
 
@@ -130,7 +157,7 @@ def _tell_explicit():
         from rankmend.hook import torch_steps
 
         torch_steps.stop_counting()
-        _writer.set_flags(0)
+        _writer.set_flags(0)  # neither counted by the hook nor relative
         step, _explicit = _writer.step, True
     except Exception:
         pass
@@ -148,16 +175,15 @@ def resume():
         path = os.environ.get(_layout.ENV_RESUME_PATH)
         if not path:
             return None
-        step_text = os.environ.get(_layout.ENV_RESUME_STEP, "")
-        attempt_text = os.environ.get(_layout.ENV_ATTEMPT, "")
-        return Resume(
-            (
-                path,
-                int(step_text) if step_text.isdigit() else None,
-                int(attempt_text) if attempt_text.isdigit() else None,
-            )
-        )
+        return Resume((path, _number(_layout.ENV_RESUME_STEP), _number(_layout.ENV_ATTEMPT)))
     except Exception:
+        return None
+
+
+def _number(name):
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
         return None
 
 
@@ -174,13 +200,14 @@ def may_publish(path):
         mine = os.environ.get(_layout.ENV_ATTEMPT, "")
         with open(fence_path, "rb") as file:
             current = file.read(64).decode("ascii").strip()
-        if current == mine:
+        if mine and current == mine:
             return True
-        reason = "attempt %s is current, this is attempt %s" % (current, mine)
+        _warn("%s is not published: attempt %s is current, this is %s", path, current, mine)
     except Exception as error:
-        reason = "the fence can't be read: %s" % error
-    try:
-        os.write(2, ("rankmend: not publishing %s: %s\n" % (path, reason)).encode())
-    except Exception:
-        pass
+        _warn("%s is not published: the fence can't be read: %s", path, error)
     return False
+
+
+if os.environ.get(_layout.ENV_PROGRESS_FILE):
+    # Now and not when attaching: a worker forked before must not attach in the rank's place.
+    os.register_at_fork(after_in_child=_detach_child)

@@ -4,12 +4,17 @@ A file comes from the job's user, so nothing in it is believed: sizes, identitie
 times are checked, and what does not fit raises `SourceError` with the value. A read that
 meets the writer at work is tried again (2.3 % of reads at full writing speed, none after a
 checked retry).
+
+The reader asks for the time before it reads, so what the rank tells meanwhile is later than
+``now_s``: whoever turns times into ages takes a negative one for zero.
 """
 
 import os
+import stat
 import struct
 import uuid
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,7 +24,9 @@ from rankmend.errors import SourceError, TornReadError
 from rankmend.hook import layout
 
 _TRIES = 8  # the writer is inside one record for about 0.3 us at a time
-_FUTURE_S_MAX = 1.0  # reader and writer share one clock; a time further ahead is corrupt
+# Reader and writer share one clock, so a time further ahead than a read can last is corrupt. A
+# reader that was itself stopped for longer gets one such error, and none from its next read.
+_FUTURE_S_MAX = 1.0
 
 
 class Section(Enum):
@@ -125,8 +132,10 @@ def create(path: Path, identity: RankIdentity) -> int:
 
 def open_owned(path: Path, uid: int) -> int:
     """Open another process's progress file, refusing links and files of other users."""
+    # Not blocking: opening a named pipe would wait for its other end for ever.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, flags)
     except OSError as error:
         raise SourceError(f"cannot open the progress file {path}: {error.strerror}") from error
     owner = os.fstat(descriptor).st_uid
@@ -165,7 +174,7 @@ class ProgressReader:
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self._name}: section code {code} is unknown")
-        count = int(struct.unpack("<Q", self._pread(8, layout.HEAD_AT))[0])
+        count, records = self._read_steps(records_max, now_s)
         if pid == 0 and count:
             raise SourceError(f"{self._name}: {count} steps and no process attached")
         return RankProgress(
@@ -183,11 +192,11 @@ class ProgressReader:
             collectives_entered=entered,
             collectives_completed=completed,
             step_count=count,
-            records=self._read_records(count, records_max, now_s),
+            records=records,
         )
 
     def _read_identity(self) -> RankIdentity:
-        size = os.fstat(self._descriptor).st_size
+        size = self._regular_size()
         if size != layout.FILE_SIZE:
             raise SourceError(f"{self._name}: {size} bytes long instead of {layout.FILE_SIZE}")
         fields = self._block(layout.IDENTITY, layout.IDENTITY_AT, "identity")
@@ -196,26 +205,65 @@ class ProgressReader:
             raise SourceError(f"{self._name}: no progress file (it begins with {magic!r})")
         if version != layout.VERSION:
             raise SourceError(f"{self._name}: version {version}, this reads {layout.VERSION}")
-        if fields[9:] != (layout.RING_SLOTS, layout.RECORD_SIZE) or not rank < world:
-            raise SourceError(f"{self._name}: impossible identity: rank {rank} of {world}")
+        if fields[9:] != (layout.RING_SLOTS, layout.RECORD_SIZE) or not (
+            local_rank <= rank < world
+        ):
+            raise SourceError(
+                f"{self._name}: impossible identity: rank {rank} of {world}, "
+                f"local rank {local_rank}, ring {fields[9:]}"
+            )
         return RankIdentity(uuid.UUID(bytes=job), attempt, rank, local_rank, world)
 
-    def _read_records(self, count: int, records_max: int, now_s: float) -> tuple[StepRecord, ...]:
+    def _regular_size(self) -> int:
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError as error:
+            raise SourceError(f"cannot look at {self._name}: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError(f"{self._name}: not a regular file (mode {status.st_mode:o})")
+        return status.st_size
+
+    def _read_steps(self, records_max: int, now_s: float) -> tuple[int, tuple[StepRecord, ...]]:
+        """Return the number of steps told, and the newest of them.
+
+        The head has no checksum: it is believed once the record that it names is there.
+        """
+        previous = -1
+        for _try in range(_TRIES):
+            count = int(struct.unpack("<Q", self._pread(8, layout.HEAD_AT))[0])
+            if count == 0:
+                return 0, ()
+            fields = self._slot(count)
+            if fields[0] == count:
+                newest = self._record(fields, now_s)
+                records = [newest, *self._read_older(count, records_max, now_s)][:records_max]
+                return count, tuple(reversed(records))
+            if count == previous:  # nobody is writing
+                raise SourceError(f"{self._name}: slot of step {count} holds {fields[0]}")
+            previous = count
+        raise TornReadError(f"{self._name}: the ring of steps went round during {_TRIES} reads")
+
+    def _read_older(self, count: int, records_max: int, now_s: float) -> Iterator[StepRecord]:
+        """Yield the records before ``count``, newest first, as far as the ring still has them."""
         wanted = min(count, records_max, layout.RING_SLOTS - 1)
-        records = []
-        for number in range(count - wanted + 1, count + 1):
-            offset = layout.RING_AT + number % layout.RING_SLOTS * layout.RECORD_SIZE
-            fields = self._block(layout.RECORD, offset, f"step record {number}")
+        for number in range(count - 1, count - wanted, -1):
+            fields = self._slot(number)
+            if fields[0] > number:
+                return  # overtaken: the ring went round during this read
             if fields[0] != number:
-                if fields[0] > number:
-                    continue  # overtaken: the ring went round during this read
-                raise SourceError(f"{self._name}: slot of step record {number} holds {fields[0]}")
-            ended_at_s = self._time(fields[2], now_s, "step ended")
-            if fields[1] > layout.STEP_MAX or ended_at_s is None:
-                raise SourceError(f"{self._name}: impossible step record {fields}")
-            sections_s = [total_ns / 1e9 for total_ns in fields[3:7]]
-            records.append(StepRecord(fields[0], fields[1], ended_at_s, *sections_s))
-        return tuple(records)
+                raise SourceError(f"{self._name}: slot of step {number} holds {fields[0]}")
+            yield self._record(fields, now_s)
+
+    def _slot(self, number: int) -> tuple[Any, ...]:
+        offset = layout.RING_AT + number % layout.RING_SLOTS * layout.RECORD_SIZE
+        return self._block(layout.RECORD, offset, f"step record {number}")
+
+    def _record(self, fields: tuple[Any, ...], now_s: float) -> StepRecord:
+        ended_at_s = self._time(fields[2], now_s, "step ended")
+        if fields[1] > layout.STEP_MAX or ended_at_s is None:
+            raise SourceError(f"{self._name}: impossible step record {fields}")
+        sections_s = [total_ns / 1e9 for total_ns in fields[3:7]]
+        return StepRecord(fields[0], fields[1], ended_at_s, *sections_s)
 
     def _block(self, form: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
         """Return a block's fields once its checksum fits; a block never written reads as zeros."""

@@ -1,17 +1,22 @@
 """Counts the optimizer steps of an unchanged PyTorch script.
 
-`watch` waits for `torch.optim` to be imported and then adds a global optimizer hook
-(torch.optim.optimizer.register_optimizer_step_post_hook, PyTorch 2.0 and later). Steps are
-those of the first optimizer that steps; a second one (a GAN's) is not counted. The number
-is the optimizer's own where it keeps one (the Adam family's state["step"], which a
-checkpoint restores), else it counts from the start of the process and is marked relative.
+`watch` waits for `torch.optim.optimizer` to be imported and then adds a global optimizer hook
+(register_optimizer_step_post_hook, PyTorch 2.0 and later). A training step may step several
+optimizers (a GAN's two, one for each layer): it ends when one steps that has stepped in it
+already, so that each training step counts once, and counting goes on when a script changes to
+another optimizer. The number of the first step is the optimizer's own where it keeps one (the
+Adam family's state["step"], which a checkpoint restores); else steps count from the start of
+the process and are marked relative.
 """
 
 import sys
 
+import rankmend
 from rankmend.hook import layout
 
 _MODULE = "torch.optim.optimizer"
+_OPTIMIZERS_MAX = 100000  # stepped in one training step; more: a new one is made for each
+_STATES_MAX = 64  # parameters looked at: each may cost a copy from the device (10 us)
 _counting = True
 
 
@@ -24,88 +29,89 @@ def watch():
     """Have the steps counted as soon as this process imports torch.optim."""
     if _MODULE in sys.modules:
         _register(sys.modules[_MODULE])
-    else:
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Finds nothing itself; lets the others find the module and then looks at it once."""
+    """Finds nothing itself: lets the others find the module, to look at it once loaded."""
 
     def find_spec(self, name, path=None, target=None):
         if name != _MODULE:
             return None
-        try:
-            sys.meta_path.remove(self)
-        except ValueError:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
+        for finder in list(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:
-                _wrap_loader(spec)
+                self._wrap_loader(spec.loader)
                 return spec
         return None
 
+    def _wrap_loader(self, loader):
+        try:
+            load = loader.exec_module
 
-def _wrap_loader(spec):
-    try:
-        load = spec.loader.exec_module
+            def exec_module(module):
+                try:  # leave the loader and the import system as they were
+                    sys.meta_path.remove(self)
+                    del loader.exec_module
+                except (ValueError, AttributeError):
+                    pass
+                load(module)
+                _register(module)
 
-        def exec_module(module):
-            load(module)
-            _register(module)
-
-        spec.loader.exec_module = exec_module
-    except Exception:
-        pass
+            loader.exec_module = exec_module
+        except Exception:
+            pass
 
 
 def _register(module):
     try:
-        import rankmend
-
-        if not _counting or not rankmend._attach(layout.FLAG_AUTO):
-            return
-        module.register_optimizer_step_post_hook(_Counter().after_step)
+        register = module.register_optimizer_step_post_hook
+        if _counting and rankmend._attach(layout.FLAG_AUTO):
+            register(_Counter().after_step)
     except Exception:
         pass
 
 
 class _Counter:
     def __init__(self):
-        self._optimizer_id = None
-        self._step = 0
-        self._tell = None
+        self._step = None  # of the training step under way; None before the first
+        self._stepped = set()  # ids of the optimizers that stepped in it
 
     def after_step(self, optimizer, _args, _kwargs):
+        writer = rankmend._writer  # None in a forked child
+        if writer is None or not _counting:
+            return
         try:
-            if not _counting:
+            key = id(optimizer)
+            if self._step is None:
+                self._begin(writer, optimizer)
+            elif key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
+                self._stepped.add(key)
                 return
-            if self._tell is None:
-                self._begin(optimizer)
-            if id(optimizer) == self._optimizer_id:
+            else:
                 self._step += 1
-                self._tell(self._step)
+            self._stepped = {key}
+            writer.step(self._step)
         except Exception:
             pass
 
-    def _begin(self, optimizer):
-        import rankmend
-
-        self._optimizer_id = id(optimizer)
+    def _begin(self, writer, optimizer):
         known = _own_step(optimizer)
-        if known is None:
-            rankmend._writer.set_flags(layout.FLAG_AUTO | layout.FLAG_RELATIVE)
-        else:
-            self._step = known - 1
-        self._tell = rankmend._writer.step
+        self._step = known or 1
+        writer.set_flags(layout.FLAG_AUTO if known else layout.FLAG_AUTO | layout.FLAG_RELATIVE)
 
 
 def _own_step(optimizer):
-    """Return how many steps the optimizer says it has made, this one included, or None."""
-    for state in optimizer.state.values():
-        value = state.get("step") if isinstance(state, dict) else None
-        if value is None:
-            return None
-        return int(value)  # a tensor of one element or a number
-    return None
+    """Return how many steps the optimizer says it has made, this one included, or None.
+
+    The most of any parameter's: one that was frozen at first has made fewer.
+    """
+    try:
+        if sys.modules["torch"].cuda.is_current_stream_capturing():
+            return None  # reading a number from the device would end the capture
+        steps = [state["step"] for state in optimizer.state.values() if "step" in state]
+        return max(int(step) for step in steps[:_STATES_MAX])  # tensors of one element, numbers
+    except Exception:
+        return None

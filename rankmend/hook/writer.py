@@ -5,6 +5,7 @@ over local variables, because attribute look-ups were half of their cost (bench/
 Not for several threads: calls from two threads may lose a record, and harm nothing else.
 """
 
+import fcntl
 import mmap
 import os
 import struct
@@ -12,9 +13,11 @@ import zlib
 from time import monotonic_ns
 
 from rankmend.hook import layout
+from rankmend.hook.notice import warn
 
 _RECORD_AND_CRC = struct.Struct("<%dsI" % layout.RECORD.size)
 _LIVE_AND_CRC = struct.Struct("<%dsI" % layout.LIVE.size)
+_DEPTH_MAX = 20  # sections inside each other; one further out counts as idle after it
 _CODES = {name: code for code, name in enumerate(layout.SECTIONS)}
 
 
@@ -37,6 +40,10 @@ class AttachError(Exception):
     """The progress file can't be used; stays inside the hook."""
 
 
+class OtherWriterError(AttachError):
+    """A living process writes this file already: this one is a child of the rank."""
+
+
 def read_start_ticks(pid):
     """Return the process start time in clock ticks since boot, or None where there is none."""
     try:
@@ -51,32 +58,45 @@ class Writer:
     """One mapped progress file, with `step(n)` and `section(name)` for it."""
 
     def __init__(self, path, flags=0):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            if os.fstat(descriptor).st_size != layout.FILE_SIZE:
-                raise AttachError("%s is not %d bytes long" % (path, layout.FILE_SIZE))
-            self._map = mmap.mmap(descriptor, layout.FILE_SIZE)
-        finally:
-            os.close(descriptor)
-        magic, version = layout.IDENTITY.unpack_from(self._map, layout.IDENTITY_AT)[:2]
-        if magic != layout.MAGIC or version != layout.VERSION:
-            raise AttachError("%s is no progress file of version %d" % (path, layout.VERSION))
-        self._refuse_second_writer(path)
         self.pid = os.getpid()
         self._flags = flags
-        self._attached_ns = monotonic_ns()
+        self._start_ticks = read_start_ticks(self.pid) or 0
         self._resumed_ns = 0
         self._first_section_ns = 0
-        self._start_ticks = read_start_ticks(self.pid) or 0
-        self._collectives_entered = self._collectives_completed = 0
-        self._write_attachment()
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size != layout.FILE_SIZE:
+                raise AttachError("%s is %d bytes long, not %d" % (path, size, layout.FILE_SIZE))
+            # Has no effect on what the launcher made; a file with a hole could be a SIGBUS later.
+            os.posix_fallocate(descriptor, 0, layout.FILE_SIZE)
+            self._map = mmap.mmap(descriptor, layout.FILE_SIZE)
+            magic, version = layout.IDENTITY.unpack_from(self._map, layout.IDENTITY_AT)[:2]
+            if magic != layout.MAGIC or version != layout.VERSION:
+                raise AttachError("%s is no progress file of version %d" % (path, layout.VERSION))
+            self._take(descriptor, path)
+        finally:
+            os.close(descriptor)
         self.step, self.section, self._use_private_memory = self._make_calls()
 
-    def _refuse_second_writer(self, path):
-        """Raise when a living process other than this one is attached already."""
-        pid, _flags, ticks = layout.ATTACHMENT.unpack_from(self._map, layout.ATTACHMENT_AT)[:3]
-        if pid and pid != os.getpid() and ticks and read_start_ticks(pid) == ticks:
-            raise AttachError("%s belongs to process %d" % (path, pid))
+    def _take(self, descriptor, path):
+        """Become the one writer, or raise when another living process is it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OtherWriterError("%s is being attached by another process" % path) from error
+        try:
+            pid, _flags, ticks = layout.ATTACHMENT.unpack_from(self._map, layout.ATTACHMENT_AT)[:3]
+            if pid and pid != self.pid and ticks and read_start_ticks(pid) == ticks:
+                raise OtherWriterError("%s belongs to process %d" % (path, pid))
+            self._attached_ns = monotonic_ns()
+            self._map[layout.HEAD_AT : layout.HEAD_AT + 8] = bytes(8)  # a dead writer's steps
+            self._put(layout.LIVE_AT, layout.LIVE.pack(0, self._attached_ns))
+            self._put(layout.COLLECTIVES_AT, layout.COLLECTIVES.pack(0, 0, 0))
+            self._write_attachment()
+        finally:
+            # Closing would not do: the map keeps a duplicate of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def set_flags(self, flags):
         self._flags = flags
@@ -120,30 +140,44 @@ class Writer:
         pack_record, put_record = layout.RECORD.pack, _RECORD_AND_CRC.pack_into
         pack_live, put_live = layout.LIVE.pack, _LIVE_AND_CRC.pack_into
         crc32, now = zlib.crc32, monotonic_ns
-        ring_at, live_at, head_word = layout.RING_AT, layout.LIVE_AT, layout.HEAD_AT // 8
-        slot_mask, slot_shift = layout.RING_SLOTS - 1, layout.RECORD_SIZE.bit_length() - 1
-        one_section = 1 << layout.SECTION_BITS
+        live_at, head_word, step_max = layout.LIVE_AT, layout.HEAD_AT // 8, layout.STEP_MAX
+        slots = tuple(
+            layout.RING_AT + slot * layout.RECORD_SIZE for slot in range(layout.RING_SLOTS)
+        )
+        slot_mask = layout.RING_SLOTS - 1
+        code_bits, code_mask = layout.SECTION_BITS, (1 << layout.SECTION_BITS) - 1
+        outer_mask = (1 << _DEPTH_MAX * code_bits) - 1
+        one_section = 1 << code_bits
         count = 0
-        entered = 0  # sections entered << SECTION_BITS
+        entered = 0  # sections entered << code_bits
         current = 0  # code of the section that the rank is in
+        outer = 0  # codes of the sections around it, the innermost in the lowest bits
         changed_ns = self._attached_ns
         totals = [0] * len(layout.SECTIONS)
-        stack = []
-        put_live(memory, live_at, *_with_crc(pack_live(0, changed_ns)))
+        is_warned = False
+
+        # Each call writes first and remembers last, so that an exception out of a signal
+        # handler in between (KeyboardInterrupt) leaves a state that the next call puts right.
 
         def step(number):
             nonlocal count, changed_ns
             try:
-                count += 1
+                if number > step_max:
+                    warn_once(number)
+                    return
                 at = now()
                 if current:  # a step told from inside a section: settle what it has used
                     totals[current] += at - changed_ns
                     changed_ns = at
-                body = pack_record(count, number, at, totals[1], totals[2], totals[3], totals[4])
-                put_record(memory, ring_at + ((count & slot_mask) << slot_shift), body, crc32(body))
-                words[head_word] = count
+                following = count + 1
+                body = pack_record(
+                    following, number, at, totals[1], totals[2], totals[3], totals[4]
+                )
+                put_record(memory, slots[following & slot_mask], body, crc32(body))
+                count = following
+                words[head_word] = following
             except Exception:
-                count -= 1  # a number that is none: nothing was written
+                warn_once(number)
 
         class Section:
             __slots__ = ("code",)
@@ -152,26 +186,30 @@ class Writer:
                 self.code = code
 
             def __enter__(self):
-                nonlocal entered, current, changed_ns
+                nonlocal entered, current, outer, changed_ns
                 at = now()
-                totals[current] += at - changed_ns
-                stack.append(current)
                 if not entered:
                     mark_first_section(at)
-                changed_ns = at
-                current = self.code
-                entered += one_section
-                body = pack_live(entered | current, at)
+                code = self.code
+                following = entered + one_section
+                body = pack_live(following | code, at)
                 put_live(memory, live_at, body, crc32(body))
-
-            def __exit__(self, *_error):
-                nonlocal current, changed_ns
-                at = now()
                 totals[current] += at - changed_ns
                 changed_ns = at
-                current = stack.pop() if stack else 0
-                body = pack_live(entered | current, at)
+                entered = following
+                outer = (outer << code_bits | current) & outer_mask
+                current = code
+
+            def __exit__(self, *_error):
+                nonlocal current, outer, changed_ns
+                at = now()
+                code = outer & code_mask
+                body = pack_live(entered | code, at)
                 put_live(memory, live_at, body, crc32(body))
+                totals[current] += at - changed_ns
+                changed_ns = at
+                outer >>= code_bits
+                current = code
 
         def use_private_memory(private):
             nonlocal memory, words
@@ -184,10 +222,13 @@ class Writer:
             except Exception:  # unknown or unhashable
                 return NO_SECTION
 
+        def warn_once(number):
+            nonlocal is_warned
+            if not is_warned:
+                is_warned = True
+                kind = type(number).__name__
+                warn("step() takes a whole number from 0 to 2**63 - 1, not %s %s", kind, number)
+
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
         return step, section, use_private_memory
-
-
-def _with_crc(body):
-    return body, zlib.crc32(body)

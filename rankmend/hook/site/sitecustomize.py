@@ -1,8 +1,9 @@
 """Runs in every Python process below `rankmend run`, before the script.
 
-Runs the sitecustomize that would have run without rankmend, then has the steps of an
-unchanged PyTorch script counted. Whatever goes wrong in our part is swallowed; what the
-user's own raises goes on to Python, which reports it as it would have.
+Has the steps of an unchanged PyTorch script counted, and runs the sitecustomize that would
+have run without rankmend. Whatever goes wrong in our part is swallowed; what the user's own
+raises goes on to Python, which reports it as it would have. Any Python may come by here, so
+this file keeps to what Python 2.7 understands.
 """
 
 import os
@@ -11,7 +12,11 @@ import sys
 
 def _watch_torch():
     try:
-        if os.environ.get("RANKMEND_AUTO") == "1" and os.environ.get("RANKMEND_PROGRESS_FILE"):
+        if (
+            sys.version_info >= (3, 8)
+            and os.environ.get("RANKMEND_AUTO") == "1"
+            and os.environ.get("RANKMEND_PROGRESS_FILE")
+        ):
             from rankmend.hook import torch_steps
 
             torch_steps.watch()
@@ -20,25 +25,40 @@ def _watch_torch():
 
 
 def _run_users_own():
+    ours = os.path.realpath(os.path.splitext(__file__)[0] + ".py")
+    # Of others that do as we do (New Relic's, say): each runs once, whoever found the other.
+    done = sys.__dict__.setdefault("_rankmend_sitecustomize_done", set())
+    for folder in list(sys.path):
+        # The folder on PYTHONPATH holds a link to this file: pass each one that leads here.
+        path = os.path.realpath(os.path.join(folder, "sitecustomize.py"))
+        if path != ours and path not in done and _run_from(folder, path, done):
+            return
+
+
+def _run_from(folder, path, done):
+    """Return whether there was a sitecustomize in this folder, after running it."""
+    if sys.version_info < (3,):
+        import imp
+
+        try:
+            found = imp.find_module("sitecustomize", [folder])
+        except ImportError:
+            return False
+        done.add(path)
+        imp.load_module("sitecustomize", *found)
+        return True
+
     from importlib import util
     from importlib.machinery import PathFinder
 
-    here = os.path.realpath(os.path.dirname(__file__))
-    ours = {here, os.path.realpath(os.path.dirname(os.path.abspath(__file__)))}
-    # The folder on PYTHONPATH holds a link to this file: leave out each folder that leads here.
-    others = [
-        folder
-        for folder in sys.path
-        if os.path.realpath(os.path.join(folder or ".", "sitecustomize.py"))
-        != os.path.realpath(__file__)
-        and os.path.realpath(folder or ".") not in ours
-    ]
-    spec = PathFinder.find_spec("sitecustomize", others)
-    if spec is None or spec.loader is None:
-        return
+    spec = PathFinder.find_spec("sitecustomize", [folder])
+    if spec is None or spec.loader is None or not spec.has_location:  # none, or a mere folder
+        return False
+    done.add(path)
     module = util.module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
+    return True
 
 
 _watch_torch()

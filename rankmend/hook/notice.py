@@ -1,0 +1,12 @@
+"""Says a line on the rank's stderr, which the launcher shows with the rank's number."""
+
+import sys
+
+
+def warn(text, *values):
+    """Print one line, ``values`` put into ``text`` by ``%``; never raise."""
+    try:
+        sys.stderr.write("rankmend: %s\n" % (text % tuple("%.200s" % (value,) for value in values)))
+        sys.stderr.flush()
+    except Exception:
+        pass
