@@ -1,0 +1,279 @@
+"""The launcher's side of its guardian, the process that forks and outlives the ranks.
+
+`Guardian` may be used from several threads; `read_events` from one. Its calls only ask: the
+answers are events, and `fileno` is readable when there are some. After `GuardianLost` the
+ranks are dead, and what they had started is found by `process_tree.fence_leftovers`.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, TypeGuard
+
+from rankmend.errors import LaunchError, SourceError
+from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
+from recovery.launcher import guardian_main
+from recovery.launcher.guardian_messages import (
+    PACKET_BYTES_MAX,
+    TEXT_MAX,
+    Command,
+    Emptied,
+    Event,
+    Exited,
+    Exiting,
+    GuardianLost,
+    KillCommand,
+    KillPending,
+    Message,
+    Ready,
+    SignalCommand,
+    SpawnCommand,
+    Spawned,
+    SpawnFailed,
+    decode,
+    encode,
+)
+from recovery.launcher.process_tree import ENV_GUARDIAN
+from recovery.launcher.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
+
+__all__ = [
+    "Emptied",
+    "Event",
+    "Exited",
+    "Exiting",
+    "Guardian",
+    "GuardianLost",
+    "KillPending",
+    "Spawn",
+    "SpawnFailed",
+    "Spawned",
+]
+
+START_S_MAX: Final = 10.0  # 0.05 s measured; an interpreter on a cold network disk takes seconds
+SEND_S_MAX: Final = 10.0  # the guardian takes a command in about 2 ms
+CLOSE_S_MAX: Final = 30.0  # 40 ms of teardown for each GB of a rank
+_LOG_BYTES_MAX: Final = 1 << 20
+_EVENTS_A_READ: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """One rank to be started. Its descriptors stay the caller's."""
+
+    attempt: int
+    rank: int
+    argv: Sequence[str]
+    env: Mapping[str, str]  # all of it, with the marks that rankmend.hook.layout names
+    cwd: str
+    stdout_fd: int
+    stderr_fd: int
+
+
+class Guardian:
+    def __init__(
+        self, link: socket.socket, process: subprocess.Popen[bytes], log: IO[bytes]
+    ) -> None:
+        """Take over what `start` has made."""
+        self._link = link
+        self._process = process
+        self._log = log  # what the guardian says on stderr: nothing, until it fails
+        self._lock = threading.Lock()
+        self._is_lost = False
+
+    @classmethod
+    def start(cls, job_id: str, executable: str = sys.executable) -> "Guardian":
+        """Start a guardian for this process and return when it serves."""
+        if not executable:
+            raise LaunchError("cannot start the guardian: the path of this Python is unknown")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guardian
+        with theirs:
+            argv = [executable, "-I", "-S", guardian_main.__file__]
+            argv += [str(theirs.fileno()), str(os.getpid()), job_id]
+            try:
+                with _signals_blocked():
+                    process = subprocess.Popen(
+                        argv,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=log,
+                        env=_guardian_environment(job_id),
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                ours.close()
+                log.close()
+                raise LaunchError(f"cannot start the guardian {argv}: {error.strerror}") from error
+        ours.setblocking(False)
+        guardian = cls(ours, process, log)
+        guardian._await_ready()
+        return guardian
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there are events."""
+        return self._link.fileno()
+
+    def spawn(self, spawn: Spawn) -> None:
+        """Ask for one rank: `Spawned` or `SpawnFailed` follows."""
+        if not spawn.argv or not spawn.argv[0]:
+            raise LaunchError(f"rank {spawn.rank} has no program to run")
+        folder = str(Path(spawn.cwd).absolute())
+        body = encode_body(SpawnBody(spawn.argv, spawn.env, folder))
+        if len(body) > BODY_BYTES_MAX:
+            raise LaunchError(
+                f"arguments and environment of rank {spawn.rank} are {len(body)} bytes as JSON, "
+                f"the limit is {BODY_BYTES_MAX}"
+            )
+        with _anonymous_file(body) as file:
+            descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
+            self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
+
+    def signal(self, attempt: int, signum: int, ranks: Collection[int] | None = None) -> None:
+        """Send a signal to the process groups of ranks that still run; None means all of them."""
+        self._send(SignalCommand(attempt, int(signum), None if ranks is None else tuple(ranks)))
+
+    def kill_through(self, attempt: int) -> None:
+        """Have every process of all attempts up to this one killed: `Emptied` follows the proof.
+
+        Whatever a rank has started counts, whatever session it has left to; no rank of these
+        attempts is started afterwards. `KillPending` names what does not go.
+        """
+        self._send(KillCommand(attempt))
+
+    def read_events(self) -> list[Event]:
+        """Return what has happened since the last call, without waiting."""
+        events: list[Event] = []
+        while not self._is_lost and len(events) < _EVENTS_A_READ:
+            try:
+                message = self._receive()
+            except BlockingIOError:
+                break
+            except (ConnectionError, SourceError) as error:
+                self._is_lost = True
+                events.append(GuardianLost(self._describe_loss(error)))
+            else:
+                if _is_event(message):
+                    events.append(message)
+        return events
+
+    def close(self, timeout_s: float = CLOSE_S_MAX) -> bool:
+        """Let the guardian kill what is left and go; return whether it proved that nothing is.
+
+        One that is not done in time goes on by itself, until all is gone or 10 minutes are over.
+        """
+        self._link.close()
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._log.close()
+        return code == 0
+
+    def _await_ready(self) -> None:
+        reason = f"it said nothing for {START_S_MAX:.0f} s"
+        if self._wait(select.POLLIN, START_S_MAX):
+            try:
+                if isinstance(self._receive(), Ready):
+                    return
+                reason = "it did not say that it is ready"
+            except (ConnectionError, SourceError) as error:
+                reason = self._describe_loss(error)
+        self._process.kill()
+        self.close()
+        raise LaunchError(f"cannot start the guardian: {reason}")
+
+    def _wait(self, mask: int, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._link, mask)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _receive(self) -> Message:
+        packet = self._link.recv(PACKET_BYTES_MAX)
+        if not packet:
+            raise ConnectionResetError(errno.ECONNRESET, "the socket was closed")
+        return decode(packet)
+
+    def _send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
+        packet = encode(command)
+        deadline_s = time.monotonic() + SEND_S_MAX
+        with self._lock:
+            while True:
+                try:
+                    socket.send_fds(self._link, [packet], descriptors)
+                except OSError as error:
+                    # Full, or (ETOOMANYREFS) too many descriptors on their way.
+                    if error.errno not in (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS):
+                        raise LaunchError(
+                            f"{command} did not reach the guardian: {error}"
+                        ) from error
+                    if time.monotonic() >= deadline_s:
+                        reason = f"it takes no commands for {SEND_S_MAX:.0f} s"
+                        raise LaunchError(
+                            f"{command} did not reach the guardian: {reason}"
+                        ) from error
+                else:
+                    return
+                self._wait(select.POLLOUT, 0.1)
+                time.sleep(0.001)  # writable all along where descriptors are what is too many
+
+    def _describe_loss(self, error: Exception) -> str:
+        try:
+            code = self._process.wait(1.0)  # its socket closes a moment before it is gone
+        except subprocess.TimeoutExpired:
+            return f"{error}, and its process {self.pid} still runs"
+        how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        self._log.seek(0)
+        said = self._log.read(_LOG_BYTES_MAX).decode("utf-8", "replace").strip()[-TEXT_MAX:]
+        return f"{how}: {said}" if said else how
+
+
+def _is_event(message: Message) -> TypeGuard[Event]:
+    return isinstance(message, Event)
+
+
+def _guardian_environment(job_id: str) -> dict[str, str]:
+    """Return our environment (an interpreter may need LD_LIBRARY_PATH) with a guardian's mark."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in (ENV_JOB_ID, ENV_ATTEMPT)
+    }
+    environment[ENV_GUARDIAN] = job_id
+    return environment
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Have a process that is started meanwhile get no signal until it is ready for it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _anonymous_file(content: bytes) -> Iterator[IO[bytes]]:
+    """Hold the content in a file without a name, in memory where this Python can."""
+    try:
+        file: IO[bytes] = os.fdopen(os.memfd_create("rankmend-spawn"), "w+b")
+    except (OSError, AttributeError):
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    with file:
+        file.write(content)
+        file.flush()
+        yield file

@@ -1,0 +1,303 @@
+"""Kills what is left of old attempts, in rounds, until it is proved that nothing is left.
+
+Proof is that no process below the guardian remains (it is their subreaper: without a child it
+has no descendant; else two lookings in a row that find none) and that a search by mark, begun
+after that tree was killed, finds none outside of it.
+
+Nothing here waits: the guardian calls `TreeKill.advance` when something has ended, and by
+timer. The search reads /proc/PID/environ, which a process stuck in a driver can block for
+ever, so it runs in a forked child that is killed, or left behind, when it stands still.
+"""
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from rankmend.errors import SourceError
+from recovery.launcher.prctl import die_with_parent
+from recovery.launcher.process_tree import (
+    MarkKind,
+    ProcessRef,
+    ProcessState,
+    Survivor,
+    ancestors,
+    descendants,
+    is_alive,
+    is_attempt_within,
+    is_of_this_user,
+    pids,
+    read_mark,
+    read_processes,
+    send_kill,
+    survivor,
+)
+
+_ROUND_S: Final = 0.005
+_ROUND_S_MAX: Final = 0.25  # the end of a child of the guardian begins a round at once
+_STANDSTILL_S: Final = 2.0  # one environment takes some 20 us to read
+_SKIPPED_MAX: Final = 8  # processes that block a search; each costs a standstill
+_SEARCHES_MAX: Final = 100
+_EMPTY_LOOKS: Final = 2
+_LINES_BYTES: Final = 64 << 10
+
+Watch = Callable[[int, Callable[[int], None], int], None]
+
+
+class MarkSearch:
+    """A child that looks for the marked processes of a job and tells them by a pipe."""
+
+    def __init__(self, job_id: str, through: int, skip: Collection[int], now_s: float) -> None:
+        self.found: list[ProcessRef] = []
+        self.unreadable: list[int] = []
+        self.is_complete = False
+        self.reading: int | None = None
+        self._moved_at_s = now_s
+        self._rest = b""
+        self._pipe, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        guardian_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            with contextlib.suppress(BaseException):
+                os.set_blocking(write_end, True)
+                _become_search(guardian_pid, write_end)
+                _search(job_id, through, skip, write_end)
+            os._exit(0)
+        os.close(write_end)
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def read(self, now_s: float) -> bool:
+        """Take what the child has found, and return whether it has nothing more to tell."""
+        while True:
+            try:
+                data = os.read(self._pipe, _LINES_BYTES)
+            except BlockingIOError:
+                return False
+            self._moved_at_s = now_s
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._take(line.split())
+            if not data:
+                return True
+
+    def is_stuck(self, now_s: float) -> bool:
+        return now_s - self._moved_at_s >= _STANDSTILL_S
+
+    def close(self) -> None:
+        os.close(self._pipe)
+        with contextlib.suppress(ProcessLookupError):  # reaped
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _take(self, words: list[bytes]) -> None:
+        what, *numbers = words
+        if what == b"end":
+            self.is_complete = True
+        elif what == b"reading":
+            self.reading = int(numbers[0])
+        elif what == b"unreadable":
+            self.unreadable.append(int(numbers[0]))
+        else:
+            pid, start_ticks, attempt = map(int, numbers)
+            self.found.append(ProcessRef(pid, start_ticks, None if attempt < 0 else attempt))
+
+
+def _become_search(guardian_pid: int, write_end: int) -> None:
+    """Hold nothing of the guardian: its end of the socket says that it lives."""
+    signal.set_wakeup_fd(-1)
+    with os.scandir("/proc/self/fd") as entries:
+        descriptors = [int(entry.name) for entry in entries]
+    for descriptor in descriptors:
+        if descriptor > 2 and descriptor != write_end:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    die_with_parent(guardian_pid)
+
+
+def _search(job_id: str, through: int, skip: Collection[int], write_end: int) -> None:
+    for pid in pids():
+        if pid in skip:
+            continue
+        os.write(write_end, b"reading %d\n" % pid)
+        try:
+            kind, ref = read_mark(pid, job_id) or (None, None)
+        except PermissionError:
+            if is_of_this_user(pid):
+                os.write(write_end, b"unreadable %d\n" % pid)
+            continue
+        if ref is None or kind is MarkKind.GUARDIAN:
+            continue
+        if is_attempt_within(ref.attempt, through):
+            attempt = -1 if ref.attempt is None else ref.attempt
+            os.write(write_end, b"found %d %d %d\n" % (pid, ref.start_ticks, attempt))
+    os.write(write_end, b"end\n")
+
+
+class TreeKill:
+    """The killing of every process of all attempts up to one."""
+
+    def __init__(self, job_id: str, watch: Watch, unwatch: Callable[[int], None]) -> None:
+        """``watch`` has a handler called when a descriptor is readable, until ``unwatch``."""
+        self.through = -1
+        self.due_s = 0.0
+        self._job_id = job_id
+        self._watch = watch
+        self._unwatch = unwatch
+        self._marked_through = -1
+        self._search: MarkSearch | None = None
+        self._round_s = _ROUND_S
+        self._killed: dict[tuple[int, int], ProcessRef] = {}
+        self._outside: list[ProcessRef] = []  # found by mark, killed, not known to be gone
+        self._searches: set[int] = set()  # pids of our own children that search
+        self._skip: set[int] = set()
+        self._unreadable: set[int] = set()
+        self._is_searched = False
+        self._empty_looks = 0
+
+    @property
+    def killed_pids(self) -> list[int]:
+        return sorted(pid for pid, _start_ticks in self._killed)
+
+    @property
+    def unreadable_pids(self) -> list[int]:
+        return sorted(self._unreadable | self._skip)
+
+    def survivors(self) -> list[Survivor]:
+        return [survivor(ref) for ref in self._killed.values() if is_alive(ref)]
+
+    def widen(self, through: int, marked_through: int) -> None:
+        """Kill through a higher attempt; by mark, which other launchers share, perhaps fewer."""
+        self.through = max(self.through, through)
+        self._marked_through = max(self._marked_through, marked_through)
+        self._is_searched = False
+        self._empty_looks = 0
+        self._round_s = _ROUND_S
+        self.due_s = 0.0
+        self.close()
+
+    def strike(self, ranks: Iterable[ProcessRef]) -> None:
+        """Kill the process groups of ranks that are not reaped yet, before anything is looked for."""
+        for ref in ranks:
+            self._killed[ref.pid, ref.start_ticks] = ref
+            try:
+                os.killpg(ref.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # not the leader of its group yet
+                send_kill(ref)
+
+    def advance(self, now_s: float, newer: Collection[int]) -> bool:
+        """Do one round and return whether nothing is left. ``newer``: ranks to be spared."""
+        self.due_s = now_s + self._round_s
+        self._round_s = min(2 * self._round_s, _ROUND_S_MAX)
+        self._read_search(now_s)
+        targets = self._look(newer) if _has_children() else None
+        if self._kill_fresh(targets or ()):
+            self._round_s = _ROUND_S
+            self._is_searched = False
+            self.close()  # what was killed only now may have started more behind its back
+        elif not self._is_searched and self._search is None:
+            self._start_search(now_s)
+        self._empty_looks = 0 if targets else self._empty_looks + 1
+        is_tree_empty = targets is None or self._empty_looks >= _EMPTY_LOOKS
+        self._outside = [ref for ref in self._outside if is_alive(ref)]
+        return is_tree_empty and self._is_searched and not self._outside
+
+    def close(self) -> None:
+        if self._search is not None:
+            self._unwatch(self._search.fileno())
+            self._search.close()
+            self._search = None
+
+    def _kill_fresh(self, targets: Iterable[ProcessState]) -> bool:
+        fresh = [state for state in targets if (state.pid, state.start_ticks) not in self._killed]
+        for state in fresh:
+            self._kill(ProcessRef(state.pid, state.start_ticks))
+        return bool(fresh)
+
+    def _kill(self, ref: ProcessRef) -> None:
+        self._killed[ref.pid, ref.start_ticks] = ref
+        send_kill(ref)
+
+    def _look(self, newer: Collection[int]) -> list[ProcessState]:
+        """Return the living processes below this one that are of no newer attempt."""
+        processes = read_processes()
+        below = [
+            state
+            for state in descendants(os.getpid(), processes)
+            if not state.is_gone and state.pid not in self._searches
+        ]
+        if not newer:
+            return below
+        spared = set(newer)
+        for pid in newer:
+            spared.update(state.pid for state in descendants(pid, processes))
+        return [
+            state
+            for state in below
+            if state.pid not in spared and state.session not in newer and not self._is_newer(state)
+        ]
+
+    def _is_newer(self, state: ProcessState) -> bool:
+        """Ask the mark of an orphan: only while a newer attempt runs, so hardly ever."""
+        try:
+            _kind, ref = read_mark(state.pid, self._job_id) or (None, None)
+        except PermissionError:
+            return False
+        return ref is not None and not is_attempt_within(ref.attempt, self.through)
+
+    def _start_search(self, now_s: float) -> None:
+        if len(self._searches) >= _SEARCHES_MAX:
+            raise SourceError(f"no search by mark was completed in {_SEARCHES_MAX}")
+        self._search = MarkSearch(self._job_id, self._marked_through, self._skip, now_s)
+        self._searches.add(self._search.pid)
+        self._watch(self._search.fileno(), lambda _mask: self._hurry(), select.EPOLLIN)
+
+    def _hurry(self) -> None:
+        self.due_s = 0.0
+
+    def _read_search(self, now_s: float) -> None:
+        search = self._search
+        if search is None or not (search.read(now_s) or search.is_stuck(now_s)):
+            return
+        self.close()
+        self._unreadable.update(search.unreadable)
+        if not search.is_complete and search.reading is not None:
+            self._skip.add(search.reading)
+        is_over = search.is_complete or len(self._skip) >= _SKIPPED_MAX
+        self._is_searched = not self._kill_outside(search.found) and is_over
+
+    def _kill_outside(self, found: list[ProcessRef]) -> bool:
+        """Kill marked processes and what is below them, and return whether there were any.
+
+        What stands above this process is spared: it is the launcher's own surroundings.
+        """
+        refs = [ref for ref in found if (ref.pid, ref.start_ticks) not in self._killed]
+        if not any(map(is_alive, refs)):
+            return False
+        processes = read_processes()
+        spared = {os.getpid(), *ancestors(os.getpid(), processes)}
+        targets = [
+            target
+            for ref in refs
+            if ref.pid not in spared
+            for target in (ref, *_refs(descendants(ref.pid, processes)))
+            if is_alive(target)
+        ]
+        for target in targets:
+            self._kill(target)
+        self._outside += targets
+        return bool(targets)
+
+
+def _refs(states: Iterable[ProcessState]) -> list[ProcessRef]:
+    return [ProcessRef(state.pid, state.start_ticks) for state in states]
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -1,0 +1,472 @@
+"""The guardian: forks the ranks of one launcher, waits for them, and outlives the launcher.
+
+A process of its own with one thread, because PR_SET_PDEATHSIG follows the thread that forks,
+because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
+still there to kill them when the launcher is killed. It never waits for the launcher: events
+that are not taken are queued, and a launcher that leaves 10,000 of them counts as dead.
+
+Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID``:
+standard library only, and little of it (16 MB resident, 0.05 s to start).
+"""
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+if __name__ == "__main__":  # no site-packages here: our own packages, after all others
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+from rankmend.errors import SourceError
+from recovery.launcher.guardian_kill import TreeKill
+from recovery.launcher.guardian_messages import (
+    EVERY_ATTEMPT,
+    LISTED_MAX,
+    PACKET_BYTES_MAX,
+    SURVIVORS_MAX,
+    TEXT_MAX,
+    Emptied,
+    Exited,
+    Exiting,
+    KillCommand,
+    KillPending,
+    Message,
+    Ready,
+    SignalCommand,
+    SpawnCommand,
+    Spawned,
+    SpawnFailed,
+    decode,
+    encode,
+)
+from recovery.launcher.prctl import become_subreaper
+from recovery.launcher.process_tree import (
+    ProcessRef,
+    is_exiting,
+    is_process_exiting,
+    parse_flags,
+    read_state,
+)
+from recovery.launcher.rank_process import become_rank, read_body
+
+# The kernel tells of a death only when the memory is freed: 35 to 45 ms for each GB in 4 KiB
+# pages. From this size on a rank's exit flag is read every 10 ms, which can save as much.
+BIG_BYTES: Final = 256 << 20
+FLAG_LOOK_S: Final = 0.01
+SIZE_LOOK_S: Final = 1.0
+
+PENDING_AFTER_S: Final = 2.0
+PENDING_EVERY_S: Final = 10.0
+KILL_S_MAX: Final = 600.0  # without a launcher; then the guardian leaves what can't be killed
+UNSENT_MAX: Final = 10_000
+COMMANDS_A_TURN: Final = 64
+DESCRIPTORS_A_SPAWN: Final = 3
+_EXEC_ERROR_BYTES_MAX: Final = 16 << 10
+
+# Signals that a shell, a scheduler or a service manager may send to all processes of a job.
+_IGNORED: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGPIPE,
+    signal.SIGXCPU,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+
+
+@dataclass(slots=True)
+class _Rank:
+    attempt: int
+    rank: int
+    pid: int
+    start_ticks: int
+    exec_pipe: int | None  # open until the program runs, or could not be started
+    pidfd: int | None
+    stat: int | None  # /proc/PID/task/PID/stat: cheap, where PID/stat adds up all threads
+    is_big: bool = False
+    is_told_exiting: bool = False
+    is_failed: bool = False  # never became a program
+
+
+class GuardianProcess:
+    def __init__(self, link: socket.socket, launcher_pid: int, job_id: str) -> None:
+        self._link = link
+        self._launcher_pid = launcher_pid
+        self._job_id = job_id
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._unsent: deque[bytes] = deque()
+        self._is_waiting_to_send = False
+        self._ranks: dict[int, _Rank] = {}  # by pid, those not reaped yet
+        self._fenced_through = -1  # no rank of these attempts is started any more
+        self._newest_attempt = -1
+        self._kill: TreeKill | None = None
+        self._pending_at_s = 0.0
+        self._lost_at_s: float | None = None
+        self._size_look_at_s = 0.0
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+    def serve(self) -> int:
+        """Serve until the launcher is gone, and return 0 when nothing is left of its ranks."""
+        self._watch_children()
+        self._link.setblocking(False)
+        self._watch(self._link.fileno(), self._on_link, select.EPOLLIN | select.EPOLLRDHUP)
+        self._watch_launcher()
+        self._send(Ready(os.getpid()))
+        return self._loop()
+
+    def abandon(self) -> int:
+        """Kill everything, after an error that the guardian can't go on from."""
+        self._lose_launcher()
+        return self._loop() or 1
+
+    def _loop(self) -> int:
+        while True:
+            for descriptor, mask in self._epoll.poll(self._wait_s()):
+                handler = self._handlers.get(descriptor)
+                if handler is not None:  # else closed by a handler before it
+                    handler(mask)
+            now_s = time.monotonic()
+            self._look_for_exiting(now_s)
+            self._go_on_killing(now_s)
+            if self._lost_at_s is not None:
+                if self._kill is None:
+                    return 0
+                if now_s - self._lost_at_s >= KILL_S_MAX:
+                    return 1
+
+    def _wait_s(self) -> float:
+        due_s = [self._size_look_at_s] if self._ranks else []
+        now_s = time.monotonic()
+        if any(rank.is_big and not rank.is_told_exiting for rank in self._ranks.values()):
+            due_s.append(now_s + FLAG_LOOK_S)
+        if self._kill is not None:
+            due_s.append(self._kill.due_s)
+        return max(0.0, min(due_s) - now_s) if due_s else -1
+
+    def _watch(self, descriptor: int, handler: Callable[[int], None], mask: int) -> None:
+        self._handlers[descriptor] = handler
+        self._epoll.register(descriptor, mask)
+
+    def _unwatch(self, descriptor: int) -> None:
+        del self._handlers[descriptor]
+        self._epoll.unregister(descriptor)
+
+    # The launcher.
+
+    def _watch_launcher(self) -> None:
+        """Beside the socket, whose other end a forked child of the launcher may have kept."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._watch(os.pidfd_open(self._launcher_pid), self._on_launcher, select.EPOLLIN)
+        if os.getppid() != self._launcher_pid:
+            self._lose_launcher()
+
+    def _on_launcher(self, _mask: int) -> None:
+        self._lose_launcher()
+
+    def _on_link(self, mask: int) -> None:
+        if mask & (select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR):
+            self._lose_launcher()  # what it had asked for is of no interest any more
+            return
+        if mask & select.EPOLLOUT:
+            self._flush()
+        for _turn in range(COMMANDS_A_TURN):
+            if self._lost_at_s is not None or not self._take_command():
+                return
+
+    def _take_command(self) -> bool:
+        """Carry out the next command, and return whether there was one."""
+        try:
+            packet, descriptors, flags, _address = socket.recv_fds(
+                self._link, PACKET_BYTES_MAX, DESCRIPTORS_A_SPAWN, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return False
+        if not packet:
+            self._lose_launcher()
+            return False
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise SourceError(f"a command was cut off: {packet[:200]!r}")
+            match decode(packet):
+                case SpawnCommand() as spawn:
+                    self._spawn(spawn, descriptors)
+                case SignalCommand() as order:
+                    self._signal(order)
+                case KillCommand(through_attempt=through):
+                    self._kill_through(through)
+                case message:
+                    raise SourceError(f"not a command: {message}")
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _lose_launcher(self) -> None:
+        if self._lost_at_s is not None:
+            return
+        self._lost_at_s = time.monotonic()
+        self._unwatch(self._link.fileno())
+        self._link.close()
+        for descriptor, handler in list(self._handlers.items()):
+            if handler == self._on_launcher:
+                self._unwatch(descriptor)
+                os.close(descriptor)
+        self._unsent.clear()
+        self._kill_through(EVERY_ATTEMPT)
+
+    def _send(self, message: Message) -> None:
+        if self._lost_at_s is not None:
+            return
+        self._unsent.append(encode(message))
+        self._flush()
+        if len(self._unsent) > UNSENT_MAX:
+            self._lose_launcher()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                self._link.send(self._unsent[0])
+                self._unsent.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose_launcher()
+            return
+        if bool(self._unsent) is not self._is_waiting_to_send:
+            self._is_waiting_to_send = bool(self._unsent)
+            writable = select.EPOLLOUT if self._unsent else 0
+            self._epoll.modify(self._link.fileno(), select.EPOLLIN | select.EPOLLRDHUP | writable)
+
+    # Starting.
+
+    def _spawn(self, command: SpawnCommand, descriptors: list[int]) -> None:
+        self._newest_attempt = max(self._newest_attempt, command.attempt)
+        if command.attempt <= self._fenced_through:
+            text = (
+                f"attempt {command.attempt} is fenced: all up to {self._fenced_through} have ended"
+            )
+            self._fail_spawn(command, errno.ESTALE, text)
+            return
+        body_fd, stdout, stderr = descriptors
+        body = read_body(body_fd)
+        guardian_pid = os.getpid()
+        exec_pipe, write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(exec_pipe, False)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(exec_pipe)
+            os.close(write_end)
+            text = f"cannot fork for {body.argv[0]!r}: {error.strerror}"
+            self._fail_spawn(command, error.errno or errno.EAGAIN, text)
+            return
+        if pid == 0:
+            os.close(self._link.fileno())  # an exec that hangs must not pass for a guardian
+            become_rank(guardian_pid, body, (self._null, stdout, stderr), write_end)
+        os.close(write_end)
+        self._adopt(command, pid, exec_pipe)
+
+    def _adopt(self, command: SpawnCommand, pid: int, exec_pipe: int) -> None:
+        state = read_state(pid)
+        assert state is not None, "a child that is not reaped has a state"
+        rank = _Rank(
+            command.attempt,
+            command.rank,
+            pid,
+            state.start_ticks,
+            exec_pipe,
+            _pidfd(pid),
+            _stat(pid),
+        )
+        self._ranks[pid] = rank
+        self._watch(exec_pipe, lambda _mask: self._read_exec(rank), select.EPOLLIN)
+        if rank.pidfd is not None:
+            # Edge-triggered: the zombie of a traced rank stays readable until its tracer goes.
+            self._watch(rank.pidfd, lambda _mask: self._reap(), select.EPOLLIN | select.EPOLLET)
+
+    def _read_exec(self, rank: _Rank) -> None:
+        """Tell how the start of a rank went: the pipe was closed by exec, or holds the error."""
+        assert rank.exec_pipe is not None
+        try:
+            data = os.read(rank.exec_pipe, _EXEC_ERROR_BYTES_MAX)
+        except BlockingIOError:  # meant for an older pipe of the same number
+            return
+        self._unwatch(rank.exec_pipe)
+        os.close(rank.exec_pipe)
+        rank.exec_pipe = None
+        if data:
+            number, _space, text = data.decode("utf-8", "replace").partition(" ")
+            rank.is_failed = True
+            self._fail_spawn(SpawnCommand(rank.attempt, rank.rank), int(number), text)
+        else:
+            self._send(Spawned(rank.attempt, rank.rank, rank.pid, rank.start_ticks))
+
+    def _fail_spawn(self, command: SpawnCommand, number: int, text: str) -> None:
+        self._send(SpawnFailed(command.attempt, command.rank, number, text[:TEXT_MAX]))
+
+    # Ending.
+
+    def _watch_children(self) -> None:
+        """Have SIGCHLD wake the loop: for orphans, whose pids nobody knows."""
+        read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
+
+        def on_child(_mask: int) -> None:
+            with contextlib.suppress(BlockingIOError):
+                os.read(read_end, PACKET_BYTES_MAX)
+            self._reap()
+
+        self._watch(read_end, on_child, select.EPOLLIN)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            rank = self._ranks.pop(pid, None)
+            if rank is not None:
+                self._end(rank, status)
+        if self._kill is not None and not self._ranks_through(self._kill.through):
+            self._kill.due_s = 0.0
+
+    def _end(self, rank: _Rank, status: int) -> None:
+        if rank.exec_pipe is not None:
+            self._read_exec(rank)
+        if rank.pidfd is not None:
+            self._unwatch(rank.pidfd)
+            os.close(rank.pidfd)
+        if rank.stat is not None:
+            os.close(rank.stat)
+        if rank.is_failed:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        self._send(
+            Exited(
+                rank.attempt,
+                rank.rank,
+                rank.pid,
+                exit_code=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                core_dumped=os.WCOREDUMP(status),
+            )
+        )
+
+    def _look_for_exiting(self, now_s: float) -> None:
+        is_size_look = now_s >= self._size_look_at_s
+        if is_size_look:
+            self._size_look_at_s = now_s + SIZE_LOOK_S
+        for rank in self._ranks.values():
+            if rank.stat is None or rank.is_told_exiting or rank.exec_pipe is not None:
+                continue
+            if not rank.is_big and not is_size_look:
+                continue
+            self._look_at(rank, is_size_look)
+
+    def _look_at(self, rank: _Rank, is_size_look: bool) -> None:
+        assert rank.stat is not None
+        try:
+            data = os.pread(rank.stat, PACKET_BYTES_MAX, 0)
+        except ProcessLookupError:
+            return
+        flags, resident_bytes = parse_flags(data)
+        if is_size_look:
+            rank.is_big = resident_bytes >= BIG_BYTES
+        if is_exiting(flags) and is_process_exiting(rank.pid):
+            rank.is_told_exiting = True
+            self._send(Exiting(rank.attempt, rank.rank))
+
+    # Signals, and the end of an attempt.
+
+    def _signal(self, command: SignalCommand) -> None:
+        for rank in self._ranks.values():
+            is_named = command.ranks is None or rank.rank in command.ranks
+            if rank.attempt == command.attempt and is_named:
+                try:
+                    os.killpg(rank.pid, command.signum)
+                except (ProcessLookupError, PermissionError):  # not the leader of its group yet
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(rank.pid, command.signum)
+
+    def _kill_through(self, through: int) -> None:
+        self._fenced_through = max(self._fenced_through, through)
+        if self._kill is None:
+            self._kill = TreeKill(self._job_id, self._watch, self._unwatch)
+            self._pending_at_s = time.monotonic() + PENDING_AFTER_S
+        if through < EVERY_ATTEMPT:
+            self._newest_attempt = max(self._newest_attempt, through)
+        # Where the launcher is gone, another one may be running newer attempts already.
+        self._kill.widen(through, marked_through=min(through, self._newest_attempt))
+        ranks = self._ranks_through(through)
+        self._kill.strike(ProcessRef(rank.pid, rank.start_ticks, rank.attempt) for rank in ranks)
+
+    def _ranks_through(self, through: int) -> list[_Rank]:
+        return [rank for rank in self._ranks.values() if rank.attempt <= through]
+
+    def _go_on_killing(self, now_s: float) -> None:
+        kill = self._kill
+        if kill is None or now_s < kill.due_s:
+            return
+        newer = {rank.pid for rank in self._ranks.values() if rank.attempt > kill.through}
+        if kill.advance(now_s, newer):
+            self._reap()  # so that every exit is told before the emptiness
+            kill.close()
+            self._kill = None
+            killed, unreadable = kill.killed_pids[:LISTED_MAX], kill.unreadable_pids[:LISTED_MAX]
+            self._send(Emptied(kill.through, tuple(killed), tuple(unreadable)))
+        elif now_s >= self._pending_at_s:
+            self._pending_at_s = now_s + PENDING_EVERY_S
+            survivors = kill.survivors()[:SURVIVORS_MAX]
+            self._send(KillPending(kill.through, tuple(survivors)))
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # Linux before 5.3: SIGCHLD alone tells
+        return None
+
+
+def _stat(pid: int) -> int | None:
+    try:
+        return os.open(f"/proc/{pid}/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def main() -> int:
+    for ignored in _IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # blocked by the launcher until here
+    become_subreaper()
+    os.chdir("/")  # holds no file system
+    link_fd, launcher_pid, job_id = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    os.set_inheritable(link_fd, False)
+    guardian = GuardianProcess(socket.socket(fileno=link_fd), launcher_pid, job_id)
+    try:
+        return guardian.serve()
+    except Exception as error:  # noqa: BLE001 - no rank may be left, whatever happened
+        sys.excepthook(type(error), error, error.__traceback__)
+        return guardian.abandon()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,393 @@
+"""The processes of a job: found by parentage and by mark, killed, and proved gone.
+
+Three ways lead to a process: it descends from a rank; it carries the job's mark in the
+environment that it was started with; it descends from one that does. Reading
+/proc/PID/environ takes the memory lock of that process, which a stuck driver call can hold
+for ever: whoever must not hang calls `find_marked` in a child that can be left behind, as
+the guardian does. /proc/PID/stat takes no such lock.
+
+Source: proc(5), proc_pid_stat(5); PF_EXITING in include/linux/sched.h.
+Imports stay few: the guardian runs this without site-packages.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rankmend.errors import SourceError
+from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
+
+PROC: Final = "/proc"
+ENV_GUARDIAN: Final = "RANKMEND_GUARDIAN_OF"
+"""Mark of a guardian, and of its children until they have become ranks: the job's UUID."""
+
+_PF_EXITING: Final = 0x4
+_GONE: Final = frozenset("ZXx")
+_STAT_BYTES_MAX: Final = 8192
+# The kernel gives arguments and environment at most 6 MiB (execve(2): 3/4 of _STK_LIM).
+_ENVIRON_BYTES_MAX: Final = 6 << 20
+_READ_BYTES: Final = 64 << 10
+_PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
+_POLL_S: Final = 0.002
+_POLL_S_MAX: Final = 0.05
+_WCHAN_BYTES_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """One process as the kernel shows it."""
+
+    pid: int
+    command: str  # at most 15 bytes, chosen by the process
+    letter: str  # R, S, D, T, t, Z, X ...
+    ppid: int
+    group: int
+    session: int
+    flags: int  # of the main thread
+    threads: int  # 0 or 1 in a zombie of which nothing runs any more
+    start_ticks: int  # clock ticks since boot
+    resident_bytes: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it can run again. A zombie main thread may still have living threads."""
+        return self.letter in _GONE and self.threads <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRef:
+    """One process for good: a pid is used again, a pid with its start time is not."""
+
+    pid: int
+    start_ticks: int
+    attempt: int | None = None  # as its mark says; None: the mark names none
+
+
+class MarkKind(Enum):
+    """What a marked process is: one that a rank is or has started, or a guardian."""
+
+    RANK = "rank"
+    GUARDIAN = "guardian"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What a search by mark found."""
+
+    processes: tuple[ProcessRef, ...]  # ranks, and what they have started
+    guardians: tuple[ProcessRef, ...]  # and their children that have not become ranks yet
+    unreadable: tuple[int, ...]  # pids of this user whose environment could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A process that SIGKILL has not ended yet."""
+
+    pid: int
+    start_ticks: int
+    letter: str  # D: inside a system call that cannot be interrupted
+    wchan: str  # the kernel function that it waits in; empty where that is not told
+    note: str = ""  # why it was not killed, where that is so
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What was left of a job by a launcher and a guardian that were both killed."""
+
+    killed: tuple[ProcessRef, ...]
+    alive: tuple[Survivor, ...]  # not proved gone: nothing may be started
+    unreadable: tuple[int, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.alive
+
+
+def is_exiting(flags: int) -> bool:
+    """Return whether a thread with these flags is inside its exit, never to run user code."""
+    return bool(flags & _PF_EXITING)
+
+
+def parse_stat(data: bytes) -> ProcessState:
+    """Return what one /proc/PID/stat line says; the name in it may hold any byte."""
+    try:
+        opening, closing = data.index(b"("), data.rindex(b")")
+        fields = data[closing + 1 :].split()
+        return ProcessState(
+            pid=int(data[:opening]),
+            command=data[opening + 1 : closing].decode("utf-8", "replace"),
+            letter=fields[0].decode("ascii"),
+            ppid=int(fields[1]),
+            group=int(fields[2]),
+            session=int(fields[3]),
+            flags=int(fields[6]),
+            threads=int(fields[17]),
+            start_ticks=int(fields[19]),
+            resident_bytes=int(fields[21]) * _PAGE_BYTES,
+        )
+    except (ValueError, IndexError) as error:
+        raise SourceError(f"no process state: {data[:200]!r}") from error
+
+
+def parse_flags(data: bytes) -> tuple[int, int]:
+    """Return flags and resident bytes of a stat line: what is read every 10 ms, and no more."""
+    try:
+        fields = data[data.rindex(b")") + 2 :].split(b" ", 22)
+        return int(fields[6]), int(fields[21]) * _PAGE_BYTES
+    except (ValueError, IndexError) as error:
+        raise SourceError(f"no process state: {data[:200]!r}") from error
+
+
+def read_state(pid: int, root: str = PROC) -> ProcessState | None:
+    """Return the state of a process, or None where there is none."""
+    try:
+        data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except OSError as error:
+        raise SourceError(f"cannot read {root}/{pid}/stat: {error.strerror}") from error
+    return parse_stat(data)
+
+
+def is_process_exiting(pid: int, root: str = PROC) -> bool:
+    """Return whether every thread of a process is inside its exit.
+
+    The main thread's flag alone is not enough: it may have ended while the others live on.
+    """
+    try:
+        threads = [entry.name for entry in os.scandir(f"{root}/{pid}/task")]
+    except OSError:
+        return False
+    states = [read_state(int(thread), f"{root}/{pid}/task") for thread in threads]
+    return all(state is None or is_exiting(state.flags) for state in states)
+
+
+def read_processes(root: str = PROC) -> dict[int, ProcessState]:
+    """Return all processes of this machine (of this PID namespace), by pid."""
+    found = {}
+    for pid in pids(root):
+        state = read_state(pid, root)
+        if state is not None:
+            found[pid] = state
+    return found
+
+
+def descendants(pid: int, processes: Mapping[int, ProcessState]) -> list[ProcessState]:
+    """Return all processes below ``pid``, children before grandchildren, zombies included."""
+    children: dict[int, list[ProcessState]] = {}
+    for state in processes.values():
+        if state.pid != pid:
+            children.setdefault(state.ppid, []).append(state)
+    found = list(children.pop(pid, ()))
+    for state in found:  # grows while it is walked; pop: a torn snapshot may hold a circle
+        found.extend(children.pop(state.pid, ()))
+    return found
+
+
+def ancestors(pid: int, processes: Mapping[int, ProcessState]) -> frozenset[int]:
+    """Return the pids of all processes above ``pid``."""
+    found: set[int] = set()
+    state = processes.get(pid)
+    while state is not None and state.ppid not in found:
+        found.add(state.ppid)
+        state = processes.get(state.ppid)
+    return frozenset(found - {0})
+
+
+def find_marked(job_id: str, attempt_through: int | None = None) -> list[ProcessRef]:
+    """Return every living process of the ranks of a job, in its attempts up to one."""
+    return list(search_marks(job_id, attempt_through).processes)
+
+
+def search_marks(job_id: str, attempt_through: int | None = None, root: str = PROC) -> Marked:
+    """Return every living process that carries the mark of a job, in its attempts up to one.
+
+    Only the environment at the start of a process is seen; one that writes over it
+    (setproctitle) or was started without it is found by its parentage alone. A process that
+    this user may not read is another user's, or is told as unreadable where it is not.
+    """
+    processes, guardians, unreadable = [], [], []
+    for pid in pids(root):
+        try:
+            kind, ref = read_mark(pid, job_id, root) or (None, None)
+        except PermissionError:
+            if is_of_this_user(pid, root):
+                unreadable.append(pid)
+            continue
+        if ref is None:
+            continue
+        if kind is MarkKind.GUARDIAN:
+            guardians.append(ref)
+        elif is_attempt_within(ref.attempt, attempt_through):
+            processes.append(ref)
+    return Marked(tuple(processes), tuple(guardians), tuple(unreadable))
+
+
+def is_attempt_within(attempt: int | None, attempt_through: int | None) -> bool:
+    """Return whether a process is of an attempt up to one; what can't tell counts as old."""
+    return attempt is None or attempt_through is None or attempt <= attempt_through
+
+
+def read_mark(pid: int, job_id: str, root: str = PROC) -> tuple[MarkKind, ProcessRef] | None:
+    """Return a living process if it carries the mark of this job, else None.
+
+    Raises PermissionError where this user may not look.
+    """
+    try:
+        environ = b"\0" + _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
+    except PermissionError:
+        raise
+    except OSError:
+        return None  # gone meanwhile
+    is_rank = _has(environ, ENV_JOB_ID, job_id)
+    if not is_rank and not _has(environ, ENV_GUARDIAN, job_id):
+        return None
+    state = read_state(pid, root)
+    if state is None or state.is_gone:
+        return None
+    if not is_rank:
+        return MarkKind.GUARDIAN, ProcessRef(pid, state.start_ticks)
+    attempt = _value(environ, ENV_ATTEMPT)
+    number = int(attempt) if attempt.isdigit() else None
+    return MarkKind.RANK, ProcessRef(pid, state.start_ticks, number)
+
+
+def is_alive(ref: ProcessRef, root: str = PROC) -> bool:
+    """Return whether this very process can still run; a zombie can't."""
+    state = read_state(ref.pid, root)
+    return state is not None and state.start_ticks == ref.start_ticks and not state.is_gone
+
+
+def send_kill(ref: ProcessRef) -> bool:
+    """Send SIGKILL to this very process, and return whether it was there to be sent to."""
+    try:
+        handle = os.pidfd_open(ref.pid)
+    except ProcessLookupError:
+        return False
+    except (OSError, AttributeError):
+        # Linux before 5.3, or a Python built without it. A pid comes round again after all
+        # the others (32,768 at least), not between these two lines.
+        return is_alive(ref) and _signal(lambda: os.kill(ref.pid, signal.SIGKILL))
+    try:
+        if not is_alive(ref):
+            return False
+        return _signal(lambda: signal.pidfd_send_signal(handle, signal.SIGKILL))
+    finally:
+        os.close(handle)
+
+
+def kill_all(refs: Iterable[ProcessRef], deadline_s: float) -> tuple[Survivor, ...]:
+    """Kill these processes and return those that are not gone at ``deadline_s`` (monotonic)."""
+    waiting = list(refs)
+    for ref in waiting:
+        send_kill(ref)
+    pause_s = _POLL_S
+    while waiting := [ref for ref in waiting if is_alive(ref)]:
+        if time.monotonic() >= deadline_s:
+            return tuple(survivor(ref) for ref in waiting)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _POLL_S_MAX)
+    return ()
+
+
+def survivor(ref: ProcessRef, note: str = "", root: str = PROC) -> Survivor:
+    """Return what a person needs to know of a process that does not go."""
+    state = read_state(ref.pid, root)
+    try:
+        wchan = _read(f"{root}/{ref.pid}/wchan", _WCHAN_BYTES_MAX).decode("ascii", "replace")
+    except OSError:
+        wchan = ""
+    letter = state.letter if state is not None else ""
+    return Survivor(ref.pid, ref.start_ticks, letter, "" if wchan == "0" else wchan, note)
+
+
+def fence_leftovers(
+    job_id: str,
+    attempt_through: int | None,
+    deadline_s: float,
+    exclude: Collection[int] = (),
+) -> Leftovers:
+    """Kill all that older launchings of a job have left on this machine, and prove it gone.
+
+    For the start of a launcher, under the job's lock and before it starts a guardian of its
+    own. Guardians are killed too: an old one may still hold a command that it has not read.
+    Never killed are this process, ``exclude`` and what stands above this process; an old
+    process of the job above it is a survivor, with a note. ``deadline_s`` is monotonic.
+    """
+    killed: dict[tuple[int, int], ProcessRef] = {}
+    while True:
+        marked = search_marks(job_id, attempt_through)
+        processes = read_processes()
+        above = ancestors(os.getpid(), processes)
+        spared = {os.getpid(), *exclude}
+        old = [*marked.processes, *marked.guardians]
+        targets = {
+            (state.pid, state.start_ticks): ProcessRef(state.pid, state.start_ticks, ref.attempt)
+            for ref in old
+            if ref.pid not in above | spared and ref.pid in processes
+            for state in (processes[ref.pid], *descendants(ref.pid, processes))
+            if not state.is_gone and state.pid not in spared
+        }
+        if targets and (not killed or time.monotonic() < deadline_s):
+            killed |= targets
+            kill_all(targets.values(), deadline_s)
+            continue
+        note = "not killed: this launcher runs below it"
+        alive = [survivor(ref, note) for ref in old if ref.pid in above]
+        alive += [survivor(ref) for ref in targets.values()]
+        return Leftovers(tuple(killed.values()), tuple(alive), marked.unreadable)
+
+
+def pids(root: str = PROC) -> Iterator[int]:
+    """Return the ids of all processes."""
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                yield int(entry.name)
+
+
+def _read(path: str, size_max: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks, size = [], 0
+        while size < size_max:
+            chunk = os.read(descriptor, min(_READ_BYTES, size_max - size))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(descriptor)
+
+
+def _has(environ: bytes, name: str, value: str) -> bool:
+    return f"\0{name}={value}\0".encode() in environ
+
+
+def _value(environ: bytes, name: str) -> bytes:
+    _before, _found, after = environ.partition(f"\0{name}=".encode())
+    return after.partition(b"\0")[0]
+
+
+def is_of_this_user(pid: int, root: str = PROC) -> bool:
+    """Return whether a process runs as this user; its /proc folder may belong to root."""
+    try:
+        status = _read(f"{root}/{pid}/status", _STAT_BYTES_MAX)
+    except OSError:
+        return False
+    _before, _name, after = status.partition(b"\nUid:")
+    words = after.partition(b"\n")[0].split()
+    return bool(words) and words[0] == str(os.getuid()).encode()
+
+
+def _signal(send: Callable[[], None]) -> bool:
+    try:
+        send()
+    except (ProcessLookupError, PermissionError):  # the latter: it has become another user's
+        return False
+    return True

@@ -1,0 +1,88 @@
+"""How a child of the guardian becomes the program of a rank: between fork and exec.
+
+What is to be run travels from the launcher in a file without a name (`write_body`), because
+arguments and environment may be megabytes.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from recovery.launcher.guardian_messages import TEXT_MAX
+from recovery.launcher.prctl import die_with_parent
+
+BODY_BYTES_MAX: Final = 32 << 20  # the kernel takes 6 MiB, which JSON can make five times that
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnBody:
+    """What to run, where, and with which environment."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+
+
+def encode_body(body: SpawnBody) -> bytes:
+    """Return the bytes that `read_body` takes from a file."""
+    fields = {"argv": list(body.argv), "env": dict(body.env), "cwd": body.cwd}
+    return json.dumps(fields).encode("ascii")
+
+
+def read_body(descriptor: int) -> SpawnBody:
+    """Return what a launcher of this version has written into a file."""
+    fields = json.loads(os.pread(descriptor, BODY_BYTES_MAX, 0))
+    return SpawnBody(fields["argv"], fields["env"], fields["cwd"])
+
+
+def become_rank(
+    guardian_pid: int, body: SpawnBody, standard: tuple[int, int, int], report: int
+) -> NoReturn:
+    """Become the program of a rank, in the forked child; an error goes into the pipe.
+
+    All other descriptors are close-on-exec: Python opens none in another way.
+    """
+    doing = "prepare"
+    program, folder = body.argv[0], body.cwd
+    try:
+        signal.set_wakeup_fd(-1)
+        die_with_parent(guardian_pid)
+        os.setsid()
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for target, source in enumerate(standard):
+            os.dup2(source, target)
+        doing = f"enter the working folder {folder!r}"
+        os.chdir(folder)
+        doing = f"execute {program!r}"
+        os.execvpe(program, list(body.argv), dict(body.env))  # noqa: S606
+    except BaseException as error:  # noqa: BLE001 - a child must never return into the guardian
+        code = error.errno if isinstance(error, OSError) and error.errno else errno.EINVAL
+        reason = _explain(error, program if doing.startswith("execute") else "")
+        text = f"cannot {doing}: {reason}"
+        with contextlib.suppress(BaseException):
+            os.write(report, f"{code} {text[:TEXT_MAX]}".encode("utf-8", "replace"))
+    os._exit(127)
+
+
+def _explain(error: BaseException, program: str) -> str:
+    """Return why a call failed, with what its number means for a program that was executed."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+    if not program:
+        return text
+    match getattr(error, "errno", None):
+        case errno.ENOENT | errno.ENOTDIR if "/" not in program:
+            return f"{text} (looked for on PATH)"
+        case errno.ENOENT if os.path.exists(program):  # noqa: PTH110
+            return f"{text} (it is there, the interpreter that it names is not)"
+        case errno.ENOEXEC:
+            return f"{text} (neither a program of this machine nor a script with a #! line)"
+        case errno.E2BIG:
+            return f"{text} (all arguments and variables together, or one of over 128 KiB)"
+    return text
