@@ -1,0 +1,50 @@
+"""What the agent itself costs. Source: /proc/self, always the real one."""
+
+import platform
+import threading
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from resource import RUSAGE_SELF, getpagesize, getrusage
+
+from agent.metrics import Metric
+from agent.rank_table import RankTable
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+
+
+def agent_version() -> str:
+    try:
+        return version("rankmend")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class AgentCollector:
+    name = "agent"
+    interval_s = 5.0
+
+    def __init__(
+        self, clock: Clock, table: RankTable, self_root: Path = Path("/proc/self")
+    ) -> None:
+        self._clock = clock
+        self._table = table
+        self._root = self_root
+        self._started_at_s = clock.now_s()
+        self._info = (("version", agent_version()), ("python", platform.python_version()))
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            resident_pages = int((self._root / "statm").read_text(encoding="ascii").split()[1])
+            descriptors = sum(1 for _ in (self._root / "fd").iterdir())
+        except (OSError, ValueError, IndexError) as error:
+            raise SourceError(f"cannot read {self._root}") from error
+        used = getrusage(RUSAGE_SELF)
+        yield Metric("rankmend_agent_info", 1, self._info)
+        yield Metric("rankmend_agent_uptime_seconds", self._clock.now_s() - self._started_at_s)
+        yield Metric("rankmend_agent_memory_bytes", resident_pages * getpagesize())
+        yield Metric("rankmend_agent_cpu_seconds_total", used.ru_utime + used.ru_stime)
+        yield Metric("rankmend_agent_threads", threading.active_count())
+        yield Metric("rankmend_agent_descriptors", descriptors)
+        yield Metric("rankmend_agent_connections", self._table.connection_count)
+        yield Metric("rankmend_agent_connections_refused_total", self._table.refused_total)

@@ -1,0 +1,231 @@
+"""Where the training ranks of this node stand, from their progress files (contract 1).
+
+Source: the files that launchers have shown through the agent's socket, and, as a fallback,
+        those that a path pattern names (opened without following links, and only where file
+        and folder have one owner).
+Cost:   33 records of 64 bytes a rank and run, 0.15 ms.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+from agent.metrics import Metric
+from agent.rank_table import (
+    RANKS_MAX,
+    RankSample,
+    RankTable,
+    ShownRank,
+    newest_attempts,
+    read_rank,
+)
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
+
+STEPS_MAX: Final = 32  # in the median and the shares; docs/metrics.md says so
+
+log = logging.getLogger(__name__)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What the newest step records of a rank say about its pace."""
+
+    last_s: float
+    median_s: float
+    share_by_section: dict[Section, float]  # ratios; IDLE is the time outside of all sections
+
+
+@dataclass(frozen=True, slots=True)
+class RanksView:
+    """All ranks as they stood at one time."""
+
+    at_s: float
+    samples: tuple[RankSample, ...]
+
+
+def measure_steps(records: tuple[StepRecord, ...]) -> StepTimes | None:
+    """Return the pace over ``records``, or None while there is no finished interval.
+
+    Raises SourceError where time runs backwards, which no rank can have written.
+    """
+    pairs = [
+        (before, after)
+        for before, after in pairwise(records)
+        if after.count == before.count + 1  # none was overtaken by the writer between them
+    ]
+    if not pairs:
+        return None
+    durations_s = [after.ended_at_s - before.ended_at_s for before, after in pairs]
+    window_s = sum(durations_s)
+    used_s = {
+        Section.COMPUTE: sum(after.compute_s - before.compute_s for before, after in pairs),
+        Section.COMMUNICATION: sum(
+            after.communication_s - before.communication_s for before, after in pairs
+        ),
+        Section.IO: sum(after.io_s - before.io_s for before, after in pairs),
+        Section.CHECKPOINT: sum(
+            after.checkpoint_s - before.checkpoint_s for before, after in pairs
+        ),
+    }
+    if min(durations_s) < 0 or min(used_s.values()) < 0:
+        raise SourceError(
+            f"the times of steps {records[0].step} to {records[-1].step} run backwards"
+        )
+    used_s[Section.IDLE] = max(0.0, window_s - sum(used_s.values()))
+    shares = {section: part_s / window_s if window_s else 0.0 for section, part_s in used_s.items()}
+    return StepTimes(durations_s[-1], _median(durations_s), shares)
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class RanksCollector:
+    name = "ranks"
+    interval_s = 1.0
+
+    def __init__(self, table: RankTable, clock: Clock, pattern: str | None = None) -> None:
+        self._table = table
+        self._clock = clock
+        self._files = PathSource(pattern) if pattern else None
+        self.newest = RanksView(clock.now_s(), ())  # for the page of ranks
+
+    def collect(self) -> Iterator[Metric]:
+        files = self._files.ranks() if self._files else []
+        now_s = self._clock.now_s()
+        samples = self._table.read(now_s, STEPS_MAX + 1)
+        shown = {(sample.identity.job_id, sample.identity.rank) for sample in samples}
+        for rank in islice(newest_attempts(files), RANKS_MAX):
+            if (rank.identity.job_id, rank.identity.rank) not in shown:
+                samples.append(read_rank(rank, now_s, STEPS_MAX + 1))
+        self.newest = RanksView(now_s, tuple(samples))
+        for sample in samples:
+            yield from rank_metrics(sample, now_s)
+
+
+def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
+    """Return the series of one rank; of a broken one only that it is broken."""
+    identity, progress = sample.identity, sample.progress
+    labels = (("job_id", str(identity.job_id)), ("rank", str(identity.rank)))
+    try:
+        times = measure_steps(progress.records) if progress is not None else None
+    except SourceError:
+        progress = None
+    yield Metric("rankmend_rank_progress_success", 0 if progress is None else 1, labels)
+    if progress is None:
+        return
+    pid = str(sample.pid or progress.pid)
+    about = (("pid", pid), ("attempt", str(identity.attempt)), ("job_name", sample.job_name))
+    yield Metric("rankmend_rank_info", 1, (*labels, *about))
+    if progress.pid == 0:
+        return  # no process has attached: it has told nothing yet
+    yield Metric("rankmend_rank_steps_total", progress.step_count, labels)
+    yield Metric("rankmend_rank_collectives_entered_total", progress.collectives_entered, labels)
+    yield Metric(
+        "rankmend_rank_collectives_completed_total", progress.collectives_completed, labels
+    )
+    if progress.section_since_s is not None:
+        place = (*labels, ("section", progress.section.name.lower()))
+        age_s = max(0.0, now_s - progress.section_since_s)
+        yield Metric("rankmend_rank_section_age_seconds", age_s, place)
+    if progress.last is not None:
+        yield Metric("rankmend_rank_step_number", progress.last.step, labels)
+        age_s = max(0.0, now_s - progress.last.ended_at_s)
+        yield Metric("rankmend_rank_step_age_seconds", age_s, labels)
+    if times is not None:
+        yield Metric("rankmend_rank_step_last_seconds", times.last_s, labels)
+        yield Metric("rankmend_rank_step_median_seconds", times.median_s, labels)
+        for section, share in times.share_by_section.items():
+            place = (*labels, ("section", section.name.lower()))
+            yield Metric("rankmend_rank_section_ratio", share, place)
+
+
+def describe_rank(sample: RankSample, now_s: float) -> dict[str, object]:
+    """Return one rank as the page /api/v1/ranks shows it. Ages are as of ``now_s``."""
+    identity = sample.identity
+    about: dict[str, object] = {
+        "job_id": str(identity.job_id),
+        "job_name": sample.job_name,
+        "attempt": identity.attempt,
+        "rank": identity.rank,
+        "local_rank": identity.local_rank,
+        "world_size": identity.world_size,
+        "pid": sample.pid,
+        "error": sample.error,
+    }
+    if sample.progress is None:
+        return about
+    try:
+        return about | _describe_progress(sample.progress, now_s)
+    except SourceError as error:
+        return about | {"error": str(error)}
+
+
+def _describe_progress(progress: RankProgress, now_s: float) -> dict[str, object]:
+    times = measure_steps(progress.records)
+    since_s, last = progress.section_since_s, progress.last
+    return {
+        "is_attached": progress.pid != 0,
+        "is_relative": progress.is_relative,
+        "step": last.step if last else None,
+        "step_age_s": max(0.0, now_s - last.ended_at_s) if last else None,
+        "steps_done": progress.step_count,
+        "step_last_s": times.last_s if times else None,
+        "step_median_s": times.median_s if times else None,
+        "section": progress.section.name.lower(),
+        "section_age_s": None if since_s is None else max(0.0, now_s - since_s),
+        "collectives_entered": progress.collectives_entered,
+        "collectives_completed": progress.collectives_completed,
+    }
+
+
+class PathSource:
+    """Progress files found by a path pattern, kept open for as long as they are there."""
+
+    def __init__(self, pattern: str) -> None:
+        assert pattern.startswith("/"), "the configuration takes only an absolute pattern"
+        self._pattern = pattern.lstrip("/")
+        self._open: dict[tuple[str, int, int], ShownRank | None] = {}  # None: refused
+
+    def ranks(self) -> list[ShownRank]:
+        """Return the ranks of the files that match now."""
+        found: dict[tuple[str, int, int], ShownRank | None] = {}
+        for path in islice(Path("/").glob(self._pattern), RANKS_MAX):
+            try:
+                about = path.lstat()
+            except OSError:
+                continue  # removed since it was listed
+            key = (str(path), about.st_dev, about.st_ino)
+            found[key] = self._open.pop(key) if key in self._open else _open_rank(path, about)
+        for rank in self._open.values():
+            if rank is not None:
+                rank.reader.close()
+        self._open = found
+        return [rank for rank in found.values() if rank is not None]
+
+
+def _open_rank(path: Path, about: os.stat_result) -> ShownRank | None:
+    try:
+        descriptor = _open_regular(path, about)
+        return ShownRank(ProgressReader(descriptor, str(path)), pid=0, job_name="")
+    except (SourceError, OSError) as error:
+        # no progress file, or one that somebody has put into another's folder; said once a file
+        log.warning("progress file refused", extra={"path": str(path), "error": str(error)})
+        return None
+
+
+def _open_regular(path: Path, about: os.stat_result) -> int:
+    if not stat.S_ISREG(about.st_mode):
+        raise SourceError(f"{path} is no regular file")
+    return open_owned(path, path.parent.lstat().st_uid)

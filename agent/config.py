@@ -1,0 +1,75 @@
+"""The agent's configuration: a TOML file, read once into one value. docs/agent.md lists the keys."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import ConfigError
+
+INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
+INTERVAL_S_MAX: Final = 3600.0
+COLLECTORS: Final = ("ranks", "host", "pressure", "network", "disk", "thermal", "agent")
+RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled"})
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    listen: str = "127.0.0.1:9476"
+    socket: str | None = None  # None: the first usable place of `agent_socket.socket_paths`
+    node: str | None = None
+    interval_s: float | None = None  # of every collector that has none in intervals_s
+    intervals_s: dict[str, float] = {}
+    disabled: tuple[str, ...] = ()
+    progress_glob: str | None = None
+    procfs: str = "/proc"
+    sysfs: str = "/sys"
+
+
+def load(path: Path) -> Config:
+    """Return the configuration in a TOML file, or raise ConfigError that names what is wrong."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    try:
+        config = msgspec.toml.decode(data, type=Config)
+    except msgspec.MsgspecError as error:  # no TOML, an unknown key, a wrong type: it names which
+        raise ConfigError(f"{path}: {error}") from error
+    try:
+        check(config)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return config
+
+
+def override(config: Config, **flags: object) -> Config:
+    """Return the configuration with the flags that were given, checked."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    changed = msgspec.structs.replace(config, **given)
+    check(changed)
+    return changed
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for what the types alone don't refuse."""
+    for name in (*config.intervals_s, *config.disabled):
+        if name not in COLLECTORS:
+            raise ConfigError(f"no collector {name!r}; there are {', '.join(COLLECTORS)}")
+    intervals_s = dict(config.intervals_s)
+    if config.interval_s is not None:
+        intervals_s["interval_s"] = config.interval_s
+    for name, interval_s in intervals_s.items():
+        if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
+            raise ConfigError(
+                f"interval of {interval_s} s for {name}: from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}"
+            )
+    if config.progress_glob is not None and not config.progress_glob.startswith("/"):
+        raise ConfigError(f"progress_glob is no absolute path: {config.progress_glob!r}")
+    for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
+        if not Path(root).is_dir():
+            raise ConfigError(f"{name} is no folder: {root}")
+
+
+def interval_of(config: Config, name: str, own_s: float) -> float:
+    """Return the interval of a collector whose own is ``own_s``."""
+    return config.intervals_s.get(name, config.interval_s or own_s)

@@ -1,0 +1,148 @@
+"""The node agent: collectors, the socket for launchers and the page, until a signal ends it."""
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import generate_latest
+
+from agent import config as configuration
+from agent.collectors.agent import AgentCollector, agent_version
+from agent.collectors.disk import DiskCollector
+from agent.collectors.host import HostCollector
+from agent.collectors.network import NetworkCollector
+from agent.collectors.pressure import PressureCollector
+from agent.collectors.ranks import RanksCollector
+from agent.collectors.thermal import ThermalCollector
+from agent.config import Config
+from agent.page import make_app, make_registry
+from agent.rank_socket import RankSocket
+from agent.rank_table import RankTable
+from agent.runner import Collector, Runner
+from agent.server import HttpServer
+from rankmend.agent_socket import socket_paths
+from rankmend.clock import Clock, SystemClock
+from rankmend.errors import ConfigError
+from rankmend.node import node_name
+
+ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
+_WATCH_S: Final = 1.0
+_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    """All parts of one agent."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._clock = clock
+        self.config = config
+        self.node = node_name(config.node)
+        self.table = RankTable()
+        self.ranks = RanksCollector(self.table, clock, config.progress_glob)
+        procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
+        self.collectors: tuple[Collector, ...] = (
+            self.ranks,
+            HostCollector(procfs_root),
+            PressureCollector(procfs_root),
+            NetworkCollector(procfs_root),
+            DiskCollector(procfs_root),
+            ThermalCollector(sysfs_root),
+            AgentCollector(clock, self.table),
+        )
+        self.runner = Runner(self.collectors, clock, self._intervals_s(), set(config.disabled))
+
+    def collect_page(self) -> str:
+        """Run every collector once and return the page."""
+        self.runner.collect_once(ONCE_S_MAX)
+        return generate_latest(make_registry(self.runner.views)).decode()
+
+    def reload(self, config: Config) -> None:
+        """Take over what can change while running, and say what needs a restart."""
+        for name in Config.__struct_fields__:
+            old, new = getattr(self.config, name), getattr(config, name)
+            if old != new and name not in configuration.RELOADABLE:
+                fields = {"key": name, "kept": old, "wanted": new}
+                log.warning("this setting needs a restart", extra=fields)
+        self.config = config
+        self.runner.reload(self._intervals_s(), set(config.disabled))
+        log.info("configuration reloaded")
+
+    def _intervals_s(self) -> dict[str, float]:
+        return {
+            collector.name: configuration.interval_of(
+                self.config, collector.name, collector.interval_s
+            )
+            for collector in self.collectors
+        }
+
+
+def run(config: Config, read_config: Callable[[], Config]) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
+    # before any thread starts, so that all of them inherit it and only the loop below is woken
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    clock = SystemClock()
+    agent = Agent(config, clock)
+    app = make_app(agent.node, agent.runner.views, agent.ranks, clock.now_s)
+    server = HttpServer(config.listen, app)
+    try:
+        rank_socket = _open_socket(config, agent.table, clock)
+    except ConfigError:
+        server.stop()
+        raise
+    agent.runner.start()
+    server.start()
+    if rank_socket is not None:
+        rank_socket.start()
+    log.info(
+        "agent started",
+        extra={
+            "version": agent_version(),
+            "node": agent.node,
+            "listen": config.listen,
+            "port": server.port,
+            "socket": rank_socket.path if rank_socket else "none",
+        },
+    )
+    try:
+        _watch(agent, read_config)
+    finally:
+        agent.runner.stop()
+        if rank_socket is not None:
+            rank_socket.stop()
+        server.stop()
+    log.info("agent stopped")
+
+
+def _watch(agent: Agent, read_config: Callable[[], Config]) -> None:
+    while True:
+        received = signal.sigtimedwait(_SIGNALS, _WATCH_S)
+        if received is None:
+            agent.runner.watch()
+        elif received.si_signo == signal.SIGHUP:
+            try:
+                agent.reload(read_config())
+            except ConfigError as error:
+                fields = {"error": str(error)}  # says all: no traceback
+                log.error("configuration not reloaded, the old one stays", extra=fields)  # noqa: TRY400
+        else:
+            log.info("stopping", extra={"signal": signal.Signals(received.si_signo).name})
+            return
+
+
+def _open_socket(config: Config, table: RankTable, clock: Clock) -> RankSocket | None:
+    """Return the socket that is configured, or the first usable one of the usual places."""
+    if config.socket is not None:
+        return RankSocket(Path(config.socket), table, clock)
+    problems = []
+    for path in socket_paths(os.environ):
+        try:
+            return RankSocket(path, table, clock)
+        except ConfigError as error:
+            problems.append(str(error))
+    log.warning("no socket for launchers", extra={"error": "; ".join(problems)})
+    return None

@@ -1,0 +1,139 @@
+"""The ranks that launchers have shown to this agent, by connection.
+
+Rules: a connection shows files of its own user only. A job belongs to the user who showed it
+first, for as long as he shows it, so no user can speak for another's job. Of two attempts of a
+rank the newer one counts. Everything is bounded, by connection, by user and in all.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+from rankmend.errors import SourceError
+from rankmend.progress import ProgressReader, RankIdentity, RankProgress
+
+RANKS_MAX: Final = 512  # of the node: one descriptor each, under the usual limit of 1,024
+RANKS_OF_USER_MAX: Final = 384  # a 384-thread node with a rank a thread; leaves room for others
+CONNECTIONS_MAX: Final = 64
+CONNECTIONS_OF_USER_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRank:
+    """One rank with its open progress file."""
+
+    reader: ProgressReader
+    pid: int
+    job_name: str
+
+    @property
+    def identity(self) -> RankIdentity:
+        return self.reader.identity
+
+
+@dataclass(frozen=True, slots=True)
+class RankSample:
+    """What one rank has told, or why it can't be read. Exactly one of the two is set."""
+
+    identity: RankIdentity
+    pid: int
+    job_name: str
+    progress: RankProgress | None
+    error: str | None
+
+
+@dataclass(slots=True)
+class _Connection:
+    uid: int
+    ranks: list[ShownRank] = field(default_factory=list)
+
+
+class RankTable:
+    def __init__(self) -> None:
+        self._lock = Lock()  # held while reading: files on tmpfs, so never for long
+        self._connections: dict[int, _Connection] = {}
+        self._refused_total = 0
+
+    @property
+    def connection_count(self) -> int:
+        with self._lock:
+            return len(self._connections)
+
+    @property
+    def refused_total(self) -> int:
+        with self._lock:
+            return self._refused_total
+
+    def count_refusal(self) -> None:
+        with self._lock:
+            self._refused_total += 1
+
+    def open(self, number: int, uid: int) -> None:
+        """Note a new connection of a user, or raise SourceError when there are too many."""
+        with self._lock:
+            if len(self._connections) >= CONNECTIONS_MAX:
+                raise SourceError(f"already {CONNECTIONS_MAX} connections")
+            of_user = sum(other.uid == uid for other in self._connections.values())
+            if of_user >= CONNECTIONS_OF_USER_MAX:
+                raise SourceError(f"already {CONNECTIONS_OF_USER_MAX} connections of uid {uid}")
+            self._connections[number] = _Connection(uid)
+
+    def show(self, number: int, ranks: list[ShownRank]) -> None:
+        """Replace the ranks of a connection, or raise SourceError and take none of them."""
+        with self._lock:
+            connection = self._connections[number]
+            others = [other for key, other in self._connections.items() if key != number]
+            self._check(connection.uid, ranks, others)
+            before, connection.ranks = connection.ranks, ranks
+            _close(before)
+
+    def drop(self, number: int) -> None:
+        """Forget a connection and its ranks."""
+        with self._lock:
+            if connection := self._connections.pop(number, None):
+                _close(connection.ranks)
+
+    def read(self, now_s: float, records_max: int) -> list[RankSample]:
+        """Return every rank's progress, one sample a rank of a job."""
+        with self._lock:
+            ranks = [rank for connection in self._connections.values() for rank in connection.ranks]
+            return [read_rank(rank, now_s, records_max) for rank in newest_attempts(ranks)]
+
+    @staticmethod
+    def _check(uid: int, ranks: list[ShownRank], others: list[_Connection]) -> None:
+        count_of_user = sum(len(other.ranks) for other in others if other.uid == uid)
+        if count_of_user + len(ranks) > RANKS_OF_USER_MAX:
+            raise SourceError(f"more than {RANKS_OF_USER_MAX} ranks of uid {uid}")
+        if sum(len(other.ranks) for other in others) + len(ranks) > RANKS_MAX:
+            raise SourceError(f"more than {RANKS_MAX} ranks on this node")
+        job_ids = {rank.identity.job_id for rank in ranks}
+        for other in others:
+            for rank in other.ranks:
+                if other.uid != uid and rank.identity.job_id in job_ids:
+                    raise SourceError(f"job {rank.identity.job_id} belongs to uid {other.uid}")
+
+
+def newest_attempts(ranks: Iterable[ShownRank]) -> Iterator[ShownRank]:
+    """Return each rank of each job once, of its newest attempt, ordered by job and rank."""
+    newest: dict[tuple[uuid.UUID, int], ShownRank] = {}
+    for rank in ranks:
+        key = (rank.identity.job_id, rank.identity.rank)
+        if key not in newest or newest[key].identity.attempt < rank.identity.attempt:
+            newest[key] = rank
+    return iter(newest[key] for key in sorted(newest))
+
+
+def read_rank(rank: ShownRank, now_s: float, records_max: int) -> RankSample:
+    """Return what one rank tells; a file that can't be read harms no other rank."""
+    try:
+        progress = rank.reader.read(now_s, records_max)
+    except SourceError as error:
+        return RankSample(rank.identity, rank.pid, rank.job_name, None, str(error))
+    return RankSample(rank.identity, rank.pid, rank.job_name, progress, None)
+
+
+def _close(ranks: list[ShownRank]) -> None:
+    for rank in ranks:
+        rank.reader.close()

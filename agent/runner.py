@@ -1,0 +1,302 @@
+"""Runs each collector on its own interval, isolated from all others.
+
+Rules: a collector that raises or hangs stops nothing but itself, and is never started a second
+time while it hangs. Its last values stay on the page with their age, and are dropped once they
+are too old: missing data is never healthy. Nobody who asks for the values waits for a collector.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from itertools import islice
+from threading import Lock, Thread
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+from apscheduler.executors.base import BaseExecutor, run_job
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from agent.metrics import FAMILIES, Metric
+from rankmend.clock import Clock
+from rankmend.errors import NoSourceError, SourceError
+
+STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
+STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
+SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
+
+log = logging.getLogger(__name__)
+
+
+class Collector(Protocol):
+    """Reads one source. `collect` runs in a thread of its own and may block."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between runs where the configuration says nothing."""
+        ...
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the values, or raise NoSourceError (absent) or SourceError (broken)."""
+        ...
+
+
+class Outcome(Enum):
+    PENDING = "pending"  # no run has finished yet
+    MEASURED = "measured"
+    ABSENT = "absent"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorView:
+    """One collector as it stands now."""
+
+    name: str
+    interval_s: float
+    outcome: Outcome
+    error: str  # why absent or broken; else empty
+    age_s: float  # of its newest answer, or of the agent where there has been none
+    duration_s: float | None  # of the last finished run
+    running_s: float | None  # of the run under way
+    idle_s: float  # since the newest run began, or since the agent started
+    failures: int
+    is_stale: bool
+    metrics: tuple[Metric, ...]  # empty once stale
+
+
+class Slot:
+    """One collector with the newest that it has answered."""
+
+    def __init__(self, collector: Collector, interval_s: float, clock: Clock) -> None:
+        self.collector = collector
+        self.interval_s = interval_s
+        self._clock = clock
+        self._lock = Lock()  # never held during a run of the collector
+        self._outcome = Outcome.PENDING
+        self._error = ""
+        self._metrics: tuple[Metric, ...] = ()
+        self._answered_at_s = clock.now_s()
+        self._duration_s: float | None = None
+        self._is_running = False
+        self._began_at_s = clock.now_s()
+        self._failures = 0
+        self._was_stale = False
+
+    def run(self) -> None:
+        """Run the collector once and keep what it answers. Never raises."""
+        began_at_s = self._clock.now_s()
+        with self._lock:
+            if self._is_running:
+                return  # still stuck in an earlier run
+            self._is_running, self._began_at_s = True, began_at_s
+        began_s = perf_counter()
+        traceback: BaseException | None = None
+        try:
+            metrics = _checked(self.collector.collect())
+            outcome, error_text = Outcome.MEASURED, ""
+        except NoSourceError as error:
+            metrics, outcome, error_text = (), Outcome.ABSENT, str(error)
+        except SourceError as error:
+            metrics, outcome, error_text = (), Outcome.BROKEN, _text_of(error)
+        except Exception as error:  # noqa: BLE001 - one collector is isolated from the others
+            metrics, outcome, error_text = (), Outcome.BROKEN, _text_of(error)
+            traceback = error
+        with self._lock:
+            is_first = self._outcome is Outcome.PENDING
+            changed = outcome is not self._outcome and not (
+                is_first and outcome is Outcome.MEASURED
+            )
+            self._outcome, self._error = outcome, error_text
+            self._duration_s = perf_counter() - began_s
+            self._is_running = False
+            if outcome is Outcome.BROKEN:
+                self._failures += 1
+            else:  # the values may be as old as the start of the run that read them
+                self._metrics, self._answered_at_s = metrics, began_at_s
+        if changed:
+            self._log_outcome(outcome, error_text, traceback)
+
+    def view(self, now_s: float) -> CollectorView:
+        with self._lock:
+            age_s = max(0.0, now_s - self._answered_at_s)
+            is_stale = age_s > max(STALE_INTERVALS * self.interval_s, STALE_S_MIN)
+            idle_s = max(0.0, now_s - self._began_at_s)
+            return CollectorView(
+                name=self.collector.name,
+                interval_s=self.interval_s,
+                outcome=self._outcome,
+                error=self._error,
+                age_s=age_s,
+                duration_s=self._duration_s,
+                running_s=idle_s if self._is_running else None,
+                idle_s=idle_s,
+                failures=self._failures,
+                is_stale=is_stale,
+                metrics=() if is_stale else self._metrics,
+            )
+
+    def forget(self) -> None:
+        """Drop what was answered: the collector has been off and begins anew."""
+        with self._lock:
+            self._outcome, self._error, self._metrics = Outcome.PENDING, "", ()
+            self._answered_at_s = self._began_at_s = self._clock.now_s()
+
+    def log_staleness(self, view: CollectorView) -> None:
+        if view.is_stale == self._was_stale:
+            return
+        self._was_stale = view.is_stale
+        fields = {"collector": view.name, "age_s": round(view.age_s, 1)}
+        if view.is_stale:
+            log.error("collector is stale, its values are dropped", extra=fields)
+        else:
+            log.info("collector answers again", extra=fields)
+
+    def _log_outcome(
+        self, outcome: Outcome, error_text: str, traceback: BaseException | None
+    ) -> None:
+        fields = {"collector": self.collector.name, "outcome": outcome.value}
+        if error_text:
+            fields["error"] = error_text
+        level = logging.WARNING if outcome is Outcome.BROKEN else logging.INFO
+        log.log(level, "collector changed", extra=fields, exc_info=traceback)
+
+
+def _checked(metrics: Iterator[Metric]) -> tuple[Metric, ...]:
+    collected = tuple(islice(metrics, SERIES_MAX + 1))
+    if len(collected) > SERIES_MAX:
+        raise SourceError(f"more than {SERIES_MAX} series")
+    seen = set()
+    for metric in collected:
+        family = FAMILIES.get(metric.name)
+        assert family is not None, f"{metric.name} is not in agent/metrics.py"
+        names = tuple(name for name, _value in metric.labels)
+        assert names == family.labels, f"{metric.name} has the labels {names}"
+        seen.add((metric.name, metric.labels))
+    if len(seen) != len(collected):  # Prometheus would refuse the whole page
+        raise SourceError(f"{len(collected) - len(seen)} series twice")
+    return collected
+
+
+def _text_of(error: BaseException) -> str:
+    cause = f": {error.__cause__}" if error.__cause__ else ""
+    name = "" if isinstance(error, SourceError) else f"{type(error).__name__}: "
+    return f"{name}{error}{cause}"
+
+
+class _Trigger(IntervalTrigger):  # type: ignore[misc]  # apscheduler has no types
+    """Skips the runs that were missed.
+
+    The plain trigger lists them all: when the clock of a node that booted in 1970 is set right,
+    that list does not end.
+    """
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> Any:
+        due_at = super().get_next_fire_time(previous_fire_time, now)
+        return due_at if due_at > now else now + self.interval
+
+
+class _DaemonExecutor(BaseExecutor):  # type: ignore[misc]
+    """Runs each job in a daemon thread: one stuck in a driver can't hold up the agent's exit."""
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        def run() -> None:
+            events = run_job(job, job._jobstore_alias, run_times, self._logger.name)
+            self._run_job_success(job.id, events)
+
+        Thread(target=run, name=f"collect-{job.id}", daemon=True).start()
+
+
+class Runner:
+    """Schedules the collectors. Call `watch` about once a second."""
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        clock: Clock,
+        interval_s_by_name: Mapping[str, float],
+        disabled: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self._clock = clock
+        self._slots = {
+            collector.name: Slot(collector, interval_s_by_name[collector.name], clock)
+            for collector in collectors
+        }
+        assert len(self._slots) == len(collectors), "two collectors have one name"
+        self._enabled = set(self._slots) - disabled
+        for name in ("apscheduler.scheduler", "apscheduler.executors.default"):
+            # it warns of a stuck job at every interval; `watch` says it once
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._scheduler = BackgroundScheduler(
+            timezone=timezone.utc,
+            executors={"default": _DaemonExecutor()},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+
+    def start(self) -> None:
+        for name in self._enabled:
+            self._add_job(self._slots[name])
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Stop scheduling. Does not wait for collectors under way: their threads are daemons."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def views(self) -> list[CollectorView]:
+        now_s = self._clock.now_s()
+        return [slot.view(now_s) for name, slot in self._slots.items() if name in self._enabled]
+
+    def collect_once(self, timeout_s: float) -> None:
+        """Run every collector once, all at the same time, and wait at most ``timeout_s``."""
+        threads = [
+            Thread(target=self._slots[name].run, name=f"collect-{name}", daemon=True)
+            for name in self._enabled
+        ]
+        for thread in threads:
+            thread.start()
+        deadline_s = self._clock.now_s() + timeout_s
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - self._clock.now_s()))
+
+    def watch(self) -> None:
+        """Log collectors that have become stale, and wake those that the scheduler forgot.
+
+        The scheduler counts in wall-clock time: after the clock was set back by an hour it would
+        let an hour pass.
+        """
+        for view in self.views():
+            slot = self._slots[view.name]
+            slot.log_staleness(view)
+            if view.running_s is None and view.idle_s > STALE_INTERVALS * slot.interval_s:
+                self._scheduler.modify_job(view.name, next_run_time=_wall_clock())
+
+    def reload(self, interval_s_by_name: Mapping[str, float], disabled: AbstractSet[str]) -> None:
+        """Take over new intervals and a new set of disabled collectors while running."""
+        for name, slot in self._slots.items():
+            slot.interval_s = interval_s_by_name[name]
+            if name in self._enabled:
+                self._scheduler.remove_job(name)
+            if name not in disabled:
+                if name not in self._enabled:
+                    slot.forget()
+                self._add_job(slot)
+        self._enabled = set(self._slots) - disabled
+
+    def _add_job(self, slot: Slot) -> None:
+        self._scheduler.add_job(
+            slot.run,
+            _Trigger(seconds=slot.interval_s, timezone=timezone.utc),
+            id=slot.collector.name,
+            next_run_time=_wall_clock(),
+        )
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(timezone.utc)
