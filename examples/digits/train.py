@@ -172,13 +172,12 @@ class StopFlag:
 def train(settings: Settings, ring: Ring) -> None:
     """Train to the last step, or to the one at which all ranks agree to stop."""
     stop = StopFlag()
-    with rankmend.section("io"), np.load(settings.data, allow_pickle=False) as data:
+    chosen = rankmend.resume()
+    with np.load(settings.data, allow_pickle=False) as data:
         images, labels = data["train_images"], data["train_labels"]
         test_images, test_labels = data["test_images"], data["test_labels"]
-    model, step = Model(settings), 0
-    if (chosen := rankmend.resume()) is not None:
-        with rankmend.section("checkpoint"):
-            step = load(chosen.path, model)
+    model = Model(settings)
+    step = 0 if chosen is None else load(chosen.path, model)
     # gradients, loss and stop flag go into one sum, so that all ranks see the same flag
     shared = np.zeros(len(model.parameters) + 2, np.float32)
     gradients, loss, stops = shared[:-2], shared[-2:-1], shared[-1:]

@@ -1,0 +1,80 @@
+"""The job of bench/restart.py: DDP on gloo, about 4 MB of parameters, and a log of its steps.
+
+Knows no launcher: it reads what torchrun sets and goes on from the newest checkpoint in its
+folder. Each process writes `EVENT MONOTONIC_NS STEP` lines to a file of its own; the monotonic
+clock is one for all processes of a machine.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+STARTED_NS = time.monotonic_ns()  # before torch is imported
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+WIDTH = 704  # 2 x (704^2 + 704) parameters of 4 bytes: 4 MB
+BATCH = 64
+CHECKPOINT_EVERY = 10
+STEPS_MAX = 100_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    folder = parser.parse_args().folder
+    rank = int(os.environ["RANK"])
+    log_path = folder / "log" / f"rank-{rank}-{os.getpid()}"
+    with log_path.open("w", buffering=1, encoding="ascii") as log:
+        log.write(f"started {STARTED_NS} 0\n")
+        log.write(f"imported {time.monotonic_ns()} 0\n")
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        dist.init_process_group("gloo")
+        log.write(f"connected {time.monotonic_ns()} 0\n")
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        checkpoints = folder / "checkpoints"
+        step = restore(checkpoints, model, optimizer)
+        log.write(f"restored {time.monotonic_ns()} {step}\n")
+        replica = DistributedDataParallel(model)
+        inputs = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(rank))
+        while step < STEPS_MAX:
+            optimizer.zero_grad()
+            replica(inputs).square().mean().backward()
+            optimizer.step()
+            step += 1
+            log.write(f"step {time.monotonic_ns()} {step}\n")
+            if rank == 0 and step % CHECKPOINT_EVERY == 0:
+                save(checkpoints, step, model, optimizer)
+
+
+def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    path = folder / f"step-{step:08d}.pt"
+    temporary = path.with_suffix(".tmp")
+    state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    with temporary.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    for old in sorted(folder.glob("step-*.pt"))[:-3]:
+        old.unlink()
+
+
+def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    path = max(folder.glob("step-*.pt"), default=None)
+    if path is None:
+        return 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""Measures the seconds from `kill -9` of a rank to the next step, beside torchrun.
+
+    python bench/restart.py [--rounds 10] [--peers rankmend,torchrun] [--output FILE.json]
+
+One job (bench/jobs/ddp.py) under each launcher in turn, round after round, so that all of them
+meet the same neighbours on the machine. In round n, rank n modulo the world is killed. A new
+step is one that a process started after the kill has logged.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+JOB = Path(__file__).resolve().parent / "jobs" / "ddp.py"
+BIN = Path(sys.executable).parent
+POLL_S = 0.02
+START_S_MAX = 120.0
+RECOVER_S_MAX = 60.0  # torchrun's own limit of 3 restarts is used up within 40 s here
+STOP_S_MAX = 10.0
+KILL_AT_STEP = 25  # between two checkpoints, which lie 10 steps apart
+RESTARTS_MAX = 3
+MARK = "RANKMEND_BENCH_FOLDER"  # in the environment of all that a trial starts
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    name: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def known_peers(ranks: int) -> dict[str, Peer]:
+    common = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS_MAX}")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", *common)
+    peers = [
+        Peer("rankmend", (str(BIN / "rankmend"), "run", *common, "--job=bench")),
+        Peer("torchrun", torchrun, (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)),
+        Peer("torchrun-default", torchrun),
+    ]
+    return {peer.name: peer for peer in peers}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    pid: int
+    rank: int
+    name: str
+    at_ns: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kill. Times in seconds after it; None where the job did not come back."""
+
+    peer: str
+    killed_rank: int
+    is_recovered: bool
+    first_step_s: float | None = None
+    all_ranks_s: float | None = None
+    steps_recomputed: int | None = None
+    started_s: float | None = None  # of the slowest new process, as the following ones
+    imported_s: float | None = None
+    connected_s: float | None = None
+    restored_s: float | None = None
+
+
+def run_trial(peer: Peer, ranks: int, killed_rank: int) -> Trial:
+    """Start the job, kill one rank and wait until every rank has made a new step."""
+    folder = Path(tempfile.mkdtemp(prefix=f"rankmend-bench-{peer.name}-"))
+    for name in ("log", "checkpoints"):
+        (folder / name).mkdir()
+    command = list(peer.command)
+    if peer.name == "rankmend":
+        command.append(f"--state-dir={folder / 'state'}")
+    environment = {
+        **os.environ,
+        **dict(peer.environment),
+        MARK: str(folder),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    with (folder / "output").open("wb") as output:
+        launcher = subprocess.Popen(
+            [*command, str(JOB), f"--folder={folder}"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank)
+    finally:
+        _stop(launcher, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill_and_watch(
+    peer: Peer, folder: Path, launcher: subprocess.Popen[bytes], ranks: int, killed_rank: int
+) -> Trial:
+    def reached(events: list[Event]) -> bool:
+        last = {event.rank: event.step for event in events if event.name == "step"}
+        return len(last) == ranks and min(last.values()) >= KILL_AT_STEP
+
+    if not _wait(folder, launcher, reached, START_S_MAX):
+        end = (folder / "output").read_text(errors="replace")[-3000:]
+        raise SystemExit(f"{peer.name} never came to step {KILL_AT_STEP}:\n{end}")
+    before = {event.pid: event.rank for event in read_events(folder)}
+    victim = next(pid for pid, rank in before.items() if rank == killed_rank)
+    killed_ns = time.monotonic_ns()
+    os.kill(victim, signal.SIGKILL)
+
+    def stepped(events: list[Event]) -> bool:
+        return {event.rank for event in _new_steps(events, before)} == set(range(ranks))
+
+    if not _wait(folder, launcher, stepped, RECOVER_S_MAX):
+        return Trial(peer.name, killed_rank, is_recovered=False)
+    events = read_events(folder)
+    steps = _new_steps(events, before)
+    firsts = {rank: min(e.at_ns for e in steps if e.rank == rank) for rank in range(ranks)}
+    highest = max(event.step for event in events if event.pid in before)
+    members = {event.pid for event in steps}  # without processes of attempts that failed
+
+    def slowest(name: str) -> float:
+        times = [e.at_ns for e in events if e.pid in members and e.name == name]
+        return (max(times) - killed_ns) / 1e9
+
+    return Trial(
+        peer=peer.name,
+        killed_rank=killed_rank,
+        is_recovered=True,
+        first_step_s=(min(firsts.values()) - killed_ns) / 1e9,
+        all_ranks_s=(max(firsts.values()) - killed_ns) / 1e9,
+        steps_recomputed=highest - min(event.step for event in steps) + 1,
+        started_s=slowest("started"),
+        imported_s=slowest("imported"),
+        connected_s=slowest("connected"),
+        restored_s=slowest("restored"),
+    )
+
+
+def _new_steps(events: list[Event], before: dict[int, int]) -> list[Event]:
+    return [event for event in events if event.name == "step" and event.pid not in before]
+
+
+def read_events(folder: Path) -> list[Event]:
+    """Return everything the ranks have logged; a line still being written is left out."""
+    events = []
+    for path in (folder / "log").iterdir():
+        _word, rank, pid = path.name.split("-")
+        for line in path.read_text(encoding="ascii").splitlines(keepends=True):
+            if line.endswith("\n"):
+                name, at_ns, step = line.split()
+                events.append(Event(int(pid), int(rank), name, int(at_ns), int(step)))
+    return events
+
+
+def _wait(
+    folder: Path,
+    launcher: subprocess.Popen[bytes],
+    is_so: Callable[[list[Event]], bool],
+    limit_s: float,
+) -> bool:
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        if is_so(read_events(folder)):
+            return True
+        if launcher.poll() is not None:
+            return False
+        time.sleep(POLL_S)
+    return False
+
+
+def _stop(launcher: subprocess.Popen[bytes], folder: Path) -> None:
+    """End the launcher, then whatever of this trial it has left."""
+    if launcher.poll() is None:
+        launcher.terminate()
+        try:
+            launcher.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            launcher.wait()
+    mark = f"{MARK}={folder}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except OSError:
+            continue  # gone, or another user's
+
+
+def describe_machine() -> dict[str, object]:
+    cpu = "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    import torch
+
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "load_1_min": os.getloadavg()[0],
+    }
+
+
+def summarize(peers: list[str], trials: list[Trial]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for name in peers:
+        mine = [trial for trial in trials if trial.peer == name]
+        good = [trial for trial in mine if trial.is_recovered]
+        row: dict[str, object] = {"peer": name, "trials": len(mine), "recovered": len(good)}
+        for key in ("first_step_s", "all_ranks_s", "steps_recomputed"):
+            values = [getattr(trial, key) for trial in good]
+            row[key] = statistics.median(values) if values else None
+        times = [trial.first_step_s for trial in good if trial.first_step_s is not None]
+        row["first_step_s_range"] = [min(times), max(times)] if times else None
+        rows.append(row)
+    return rows
+
+
+def print_table(machine: dict[str, object], rows: list[dict[str, object]]) -> None:
+    print(
+        f"\n{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']},"
+        f" Python {machine['python']}, torch {machine['torch']}"
+    )
+    print("seconds from kill -9 of a rank to the next step, medians\n")
+    print(f"{'launcher':<18}{'recovered':>10}{'first step':>12}{'range':>16}{'all ranks':>11}")
+    for row in rows:
+        ratio = f"{row['recovered']}/{row['trials']}"
+        if row["first_step_s"] is None:
+            print(f"{row['peer']:<18}{ratio:>10}{'never':>12}")
+            continue
+        low, high = row["first_step_s_range"]
+        span = f"{low:.2f} to {high:.2f}"
+        print(
+            f"{row['peer']:<18}{ratio:>10}{row['first_step_s']:>12.2f}"
+            f"{span:>16}{row['all_ranks_s']:>11.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Seconds from kill -9 to the next step.")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--peers", default="rankmend,torchrun,torchrun-default")
+    parser.add_argument("--output", type=Path, default=Path("bench/results/restart.json"))
+    arguments = parser.parse_args()
+    known = known_peers(arguments.ranks)
+    names = arguments.peers.split(",")
+    if unknown := set(names) - set(known):
+        parser.error(f"unknown peers {sorted(unknown)}; known are {sorted(known)}")
+    machine = describe_machine()
+    trials = []
+    for number in range(arguments.rounds):
+        for name in names:
+            trial = run_trial(known[name], arguments.ranks, number % arguments.ranks)
+            trials.append(trial)
+            shown = "never" if trial.first_step_s is None else f"{trial.first_step_s:.2f} s"
+            print(f"round {number + 1}/{arguments.rounds}  {name:<18}{shown}", flush=True)
+    rows = summarize(names, trials)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    report = {"machine": machine, "medians": rows, "trials": [asdict(item) for item in trials]}
+    arguments.output.write_text(json.dumps(report, indent=2) + "\n", encoding="ascii")
+    print_table(machine, rows)
+    print(f"\nwritten to {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""What the demo shows: live on a terminal, as lines in a log, or as JSON."""
+
+import json
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+REFRESHES_PER_S = 8
+BAR_WIDTH = 36
+PHASES = ("detect", "decide", "fence", "start", "restore", "first_step")
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the time of one recovery went, in seconds. None: not known."""
+
+    incident_id: str
+    outcome: str
+    detect_s: float | None  # from the moment when the demo sent the signal
+    decide_s: float | None
+    fence_s: float | None
+    start_s: float | None
+    restore_s: float | None
+    first_step_s: float | None
+    total_s: float | None
+    steps_recomputed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    name: str
+    title: str
+    steps: int
+    elapsed_s: float
+    accuracy_ratio: float
+    sha256: str  # of the final parameters
+    phases: Phases | None  # of the recovery, where there was one
+
+
+class Screen:
+    """What is told while the demo runs. This one shows nothing."""
+
+    def __enter__(self) -> "Screen":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """The last run is over, or the demo failed."""
+
+    def begin(self, name: str) -> None:
+        """The run with this name begins."""
+
+    def event(self, text: str) -> None:
+        """Rankmend said this about the current run."""
+
+    def steps(self, attempt: int, steps: Mapping[int, int]) -> None:
+        """The ranks of the current run have come so far."""
+
+    def fault(self, text: str, rank: int) -> None:
+        """The demo did this to a rank of the current run."""
+
+    def end(self, name: str, result: RunResult) -> None:
+        """The run with this name is over."""
+
+    def conclude(
+        self, results: list[RunResult], *, is_equal: bool, scrapes: int, series: int
+    ) -> None:
+        """All runs are over, and this came of them."""
+
+
+class JsonScreen(Screen):
+    """Prints one JSON object at the end."""
+
+    def conclude(
+        self, results: list[RunResult], *, is_equal: bool, scrapes: int, series: int
+    ) -> None:
+        answer = {
+            "machine": platform.platform(),
+            "runs": [asdict(result) for result in results],
+            "is_equal": is_equal,
+            "metrics": {"scrapes": scrapes, "series": series},
+        }
+        print(json.dumps(answer, indent=2))
+
+
+class RichScreen(Screen):
+    """Shows bars, events and tables. Events come from the threads that read output."""
+
+    def __init__(self, workload: str, titles: Mapping[str, str], ranks: int, steps: int) -> None:
+        self._console = Console(highlight=False)
+        self._workload = workload
+        self._titles = titles
+        self._ranks = ranks
+        self._steps_max = steps
+        self._lock = threading.Lock()
+        self._current: str | None = None
+        self._began_s = 0.0
+        self._attempt = 0
+        self._steps: Mapping[int, int] = {}
+        self._victim: int | None = None
+        self._victim_attempt = 0
+        self._results: dict[str, RunResult] = {}
+        self._events: list[Text] = []
+        self._spinner = Spinner("dots", style="cyan")
+        self._live: Live | None = None
+
+    def __enter__(self) -> "RichScreen":
+        self._console.print(
+            Text.assemble(
+                ("\nrankmend demo", "bold"),
+                f"  {self._ranks} ranks on this machine learn handwritten digits"
+                f" ({self._workload}).\n"
+                "Three runs: nothing happens; a rank is killed; a rank is stopped.\n",
+            )
+        )
+        if self._console.is_terminal:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._render,
+                refresh_per_second=REFRESHES_PER_S,
+                transient=True,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            self._current, self._began_s = name, time.monotonic()
+            self._attempt, self._steps, self._victim, self._events = 0, {}, None, []
+        self._print(Text(f"\n{self._titles[name]}", style="bold"))
+
+    def event(self, text: str) -> None:
+        self._add(text, _style(text))
+
+    def steps(self, attempt: int, steps: Mapping[int, int]) -> None:
+        with self._lock:
+            self._attempt, self._steps = attempt, dict(steps)
+
+    def fault(self, text: str, rank: int) -> None:
+        with self._lock:
+            self._victim, self._victim_attempt = rank, self._attempt
+            step = self._steps.get(rank)
+        self._add(f"the demo: {text}, which is rank {rank} at step {step}", "bold red")
+
+    def end(self, name: str, result: RunResult) -> None:
+        with self._lock:
+            self._current, self._results[name] = None, result
+            events = self._events
+        summary = Text.assemble(("✔ ", "green"), (f"{result.title:<26}", "bold"), _summary(result))
+        if self._live is not None:  # the terminal keeps the story above the live part
+            self._console.print(Group(summary, *(Padding(line, (0, 0, 0, 2)) for line in events)))
+        else:
+            self._print(summary)
+
+    def conclude(
+        self, results: list[RunResult], *, is_equal: bool, scrapes: int, series: int
+    ) -> None:
+        """Print what it came to: the time lost, and whether the result is the same."""
+        self._console.print(_time_table(results))
+        self._console.print(_proof_table(results, is_equal=is_equal))
+        if is_equal:
+            verdict = Text("✔ Equal, bit for bit: the faults left no trace in the result.", "green")
+        else:
+            verdict = Text("✘ The final parameters differ.", "bold red")
+        self._console.print(verdict)
+        self._console.print(
+            f"The agent's /metrics was read {scrapes} times, {series} series at the end.\n",
+            style="dim",
+        )
+
+    def _add(self, text: str, style: str) -> None:
+        with self._lock:
+            at_s = time.monotonic() - self._began_s
+            line = Text.assemble((f"{at_s:6.2f} s  ", "dim"), (text, style))
+            self._events.append(line)
+        self._print(line)
+
+    def _print(self, line: Text) -> None:
+        """Print a line of the story where there is no live screen to show it on."""
+        if self._live is None:
+            self._console.print(line, soft_wrap=True)
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            parts: list[RenderableType] = []
+            for name, title in self._titles.items():
+                if name == self._current:
+                    parts.extend(self._render_current(title))
+                elif name not in self._results:
+                    parts.append(Text(f"  {title}", style="dim"))
+            return Group(*parts)
+
+    def _render_current(self, title: str) -> list[RenderableType]:
+        head = Table.grid(padding=(0, 1))
+        attempt = Text(f"attempt {self._attempt}" if self._attempt else "starting", "cyan")
+        head.add_row(self._spinner, Text(title, style="bold"), attempt)
+        bars = Table.grid(padding=(0, 1))
+        for rank in range(self._ranks):
+            step = self._steps.get(rank, 0)
+            is_hit = rank == self._victim and self._attempt == self._victim_attempt
+            style = "red" if is_hit else "cyan"
+            bars.add_row(
+                Text(f"    rank {rank}", style="bold red" if is_hit else ""),
+                ProgressBar(
+                    self._steps_max,
+                    step,
+                    width=BAR_WIDTH,
+                    complete_style=style,
+                    finished_style="green",
+                ),
+                Text(f"{step:>4}/{self._steps_max}", style="dim"),
+            )
+        return [head, bars, *(Padding(line, (0, 0, 0, 2)) for line in self._events)]
+
+
+def _style(text: str) -> str:
+    if text.startswith("incident"):
+        return "yellow"
+    if text.startswith("done"):
+        return "green"
+    return ""
+
+
+def _summary(result: RunResult) -> str:
+    return (
+        f"{result.steps} steps in {result.elapsed_s:.1f} s,"
+        f" {result.accuracy_ratio:.1%} of unseen digits right"
+    )
+
+
+def _time_table(results: list[RunResult]) -> Table:
+    table = Table(
+        title="Time to recovery, by phase",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("")
+    for phase in PHASES:
+        table.add_column(phase.replace("_", " "), justify="right")
+    table.add_column("total", justify="right", style="bold")
+    table.add_column("steps\nrecomputed", justify="right")
+    for result in results:
+        if (phases := result.phases) is None:
+            continue
+        times = [getattr(phases, f"{phase}_s") for phase in PHASES]
+        recomputed = "-" if phases.steps_recomputed is None else str(phases.steps_recomputed)
+        table.add_row(
+            result.title, *(_seconds(item) for item in times), _seconds(phases.total_s), recomputed
+        )
+    return table
+
+
+def _proof_table(results: list[RunResult], *, is_equal: bool) -> Table:
+    table = Table(
+        title="Final parameters",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("")
+    table.add_column("accuracy", justify="right")
+    table.add_column("sha256", overflow="fold")
+    for result in results:
+        digest = Text(result.sha256, style="green" if is_equal else "red")
+        table.add_row(result.title, f"{result.accuracy_ratio:.2%}", digest)
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
