@@ -1,0 +1,64 @@
+"""What a name says: a step number, a temporary file, a pointer to the newest checkpoint."""
+
+import re
+from typing import Final
+
+# by preference: "epoch=3-step=100.ckpt" is step 100
+_STEP_WORDS: Final = ("step", "iter(?:ation)?", "(?:checkpoint|ckpt)", "epoch")
+_STEP_PATTERNS: Final = tuple(
+    re.compile(rf"(?<![a-z]){word}[-_=.]?([0-9]+)", re.IGNORECASE) for word in _STEP_WORDS
+)
+_NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
+_DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
+
+CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
+
+# Megatron-LM, DeepSpeed, dlrover, and what scripts use
+POINTER_NAMES: Final = frozenset(
+    {
+        "latest",
+        "latest.txt",
+        "latest_checkpoint",
+        "latest_checkpoint.txt",
+        "latest_checkpointed_iteration.txt",
+        "latest_universal",
+        "dlrover_latest.txt",
+        "last",
+        "last.txt",
+        "last_checkpoint",
+    }
+)
+
+
+def step_of(name: str) -> int | None:
+    """Return the step number in a file or folder name, or None."""
+    for pattern in _STEP_PATTERNS:
+        found = pattern.findall(name)
+        if found:
+            return _number(found[-1])
+    whole = _NUMBER_ONLY.fullmatch(name)
+    return _number(whole[1]) if whole else None
+
+
+def _number(digits: str) -> int | None:
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _DIGITS_MAX else None
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a writer gave this name to what is not finished."""
+    return name.startswith(".tmp") or ".tmp" in name or "orbax-checkpoint-tmp" in name
+
+
+def is_ignored(name: str) -> bool:
+    return name.startswith(".") or is_temporary(name)
+
+
+def has_checkpoint_suffix(name: str) -> bool:
+    return name.lower().endswith(CHECKPOINT_SUFFIXES)
+
+
+def shown(text: str) -> str:
+    """Return a foreign text for a message: printable and at most 80 characters."""
+    printable = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return printable if len(printable) <= 80 else printable[:77] + "..."

@@ -1,0 +1,177 @@
+"""Looks at the checkpoints while training runs, so that a restore waits for stats and not for reads.
+
+One daemon thread does all reading. A caller waits for it no longer than its timeout: storage
+that hangs leaves the thread behind, and no second one is started while it is stuck.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from rankmend.clock import Clock
+from rankmend.errors import RankmendError, SourceError
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.finder import PENDING, settle
+from recovery.checkpoints.model import CheckpointSettings, Verdict
+
+log = logging.getLogger(__name__)
+
+
+class Finder(Protocol):
+    settings: CheckpointSettings
+
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+        """Yield all verdicts again after each that was reached."""
+        ...
+
+
+class CheckpointWatch:
+    """Ticket numbers tie a caller to the look that began after it asked."""
+
+    def __init__(self, finder: Finder, clock: Clock) -> None:
+        self._finder = finder
+        self._settings = finder.settings
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+        self._asked = self._begun = self._served = 0  # tickets
+        self._enough = 1  # of the callers that wait
+        self._answer_by_s = 0.0
+        self._deadline: Deadline | None = None  # of the look under way
+        self._verdicts: tuple[Verdict, ...] = ()
+        self._seen: dict[str, tuple[tuple[int, float], float]] = {}  # size and time, since when
+        self._has_looked = False
+        self._error: str | None = None
+        self.looks_total = 0
+        self.errors_total = 0
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the newest look failed, or None when it did not."""
+        return self._error
+
+    def start(self) -> None:
+        with self._changed:
+            if self._thread is None or not self._thread.is_alive():
+                self._is_stopping = False
+                self._thread = threading.Thread(
+                    target=self._run, name="checkpoint-watch", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> bool:
+        """Return whether the thread is gone; hung storage can hold it."""
+        with self._changed:
+            self._is_stopping = True
+            if self._deadline is not None:
+                self._deadline.shorten(0)
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def candidates(
+        self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
+    ) -> tuple[Verdict, ...]:
+        """Return all verdicts, newest first, by a look that began after this call.
+
+        ``enough``: how many valid ones the caller can use: 1, and one more for each that it
+        passes over. Raises SourceError when the folder can't be listed or does not answer in time.
+        """
+        timeout_s = self._settings.validate_timeout_s if timeout_s is None else timeout_s
+        self.start()
+        with self._changed:
+            self._asked += 1
+            ticket = self._asked
+            self._enough = max(self._enough, enough)
+            self._answer_by_s = max(self._answer_by_s, self._clock.now_s() + timeout_s)
+            self._hurry(timeout_s)
+            self._changed.notify_all()
+            is_served = self._changed.wait_for(lambda: self._served >= ticket, timeout_s)
+            if is_served and self._error is not None:
+                raise SourceError(self._error)
+            if not is_served and self._begun < ticket:
+                raise SourceError(f"the checkpoint storage did not answer within {timeout_s:g} s")
+            late = f"not finished within {timeout_s:g} s"
+            verdicts = tuple(
+                replace(verdict, reason=late) if verdict.reason == PENDING else verdict
+                for verdict in self._verdicts
+            )
+            return tuple(map(self._settle, verdicts)) if is_training else verdicts
+
+    def _hurry(self, timeout_s: float) -> None:
+        """End the look under way early: a caller waits for the one after it.
+
+        It may use half of the caller's time for the newest checkpoint, which the caller would
+        only have to read again, and none for older ones once a valid one is known.
+        """
+        if self._deadline is not None:
+            has_valid = any(verdict.is_valid for verdict in self._verdicts)
+            self._deadline.shorten(0 if has_valid else timeout_s / 2)
+
+    def _settle(self, verdict: Verdict) -> Verdict:
+        known = self._seen.get(verdict.candidate.path)
+        seen_age_s = self._clock.now_s() - known[1] if known else 0.0
+        modified_age_s = abs(self._clock.unix_s() - verdict.candidate.modified_unix_s)
+        return settle(verdict, min(seen_age_s, modified_age_s), self._settings.grace_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_stopping or self._asked > self._served,
+                    self._settings.scan_interval_s if self._has_looked else 0.0,
+                )
+                if self._is_stopping:
+                    return
+                ticket = self._asked
+                is_asked = ticket > self._served
+                timeout_s = self._settings.background_timeout_s
+                enough = self._settings.enough
+                if is_asked:
+                    timeout_s = max(0.0, self._answer_by_s - self._clock.now_s())
+                    enough, self._enough = self._enough, 1
+                self._deadline = deadline = Deadline(self._clock, timeout_s)
+            self._look(ticket, deadline, enough)
+
+    def _look(self, ticket: int, deadline: Deadline, enough: int) -> None:
+        error = None
+        try:
+            for verdicts in self._finder.look(deadline, enough):
+                self._publish(ticket, verdicts)
+        except RankmendError as caught:
+            error = str(caught)
+            if error != self._error:
+                log.warning("looking for checkpoints failed", extra={"error": error})
+        except Exception as caught:
+            error = f"looking for checkpoints failed: {caught!r}"
+            log.exception("looking for checkpoints failed")
+        with self._changed:
+            self._deadline = None
+            self._error = error
+            self.looks_total += 1
+            self.errors_total += error is not None
+            self._has_looked = True
+            self._served = ticket
+            self._changed.notify_all()
+
+    def _publish(self, ticket: int, verdicts: tuple[Verdict, ...]) -> None:
+        now_s = self._clock.now_s()
+        with self._changed:
+            self._begun = ticket
+            self._verdicts = verdicts
+            seen = {}
+            for verdict in verdicts:
+                candidate = verdict.candidate
+                marks = (candidate.size_bytes, candidate.modified_unix_s)
+                known = self._seen.get(candidate.path)
+                if known is not None and known[0] == marks:
+                    seen[candidate.path] = known
+                else:  # what the first look finds may be old
+                    seen[candidate.path] = (marks, now_s if self._has_looked else float("-inf"))
+            self._seen = seen
