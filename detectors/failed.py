@@ -136,10 +136,10 @@ def detect_failed(
         early = [end.rank for end in ended if _is_success(end) and end.age_s > failed[0].end.age_s]
         blame, ranks, accused = Blame.COMMUNICATION, (), []
         signature = Cause.COMMUNICATION.value
-        summary = f"{_ranks(d.end.rank for d in failed)} lost a peer, and no rank says why"
+        summary = f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank says why"
         if early:
             blame, signature = Blame.PROGRAM, f"{signature}:early_end"
-            summary = f"{_ranks(early)} ended with exit code 0 while others still needed it"
+            summary = f"{ranks_in_words(early)} ended with exit code 0 while others still needed it"
     accused_ranks = {death.end.rank for death in accused}
     victims = [death for death in deaths if death.end.rank not in accused_ranks]
     return Finding(
@@ -275,7 +275,7 @@ def _summary(
     said = named.said[:_TEXT_CHARS_MAX]
     if not ranks and world_size > 1:
         return f"the same end on all {world_size} ranks{at}: {said}"
-    who = _ranks(death.end.rank for death in accused)
+    who = ranks_in_words(death.end.rank for death in accused)
     if named.cause is Cause.DO_NOT_RETRY:
         return f"{who} asked not to be restarted{at}: {said}"
     return f"{who} failed{' first' if has_victims else ''}{at}: {said}"
@@ -285,10 +285,10 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
     lines: list[Evidence] = []
     for said, group in _grouped(accused):
         note = _SIGNAL_NOTES.get(said, "")
-        text = f"{_ranks(d.end.rank for d in group)}: {said}{note and f' ({note})'}, {_ages(group)}"
+        text = f"{ranks_in_words(d.end.rank for d in group)}: {said}{note and f' ({note})'}, {_ages(group)}"
         lines.append(Evidence(_source(group[0]), text))
     for said, group in _grouped(victims):
-        who, death = _ranks(d.end.rank for d in group), group[0]
+        who, death = ranks_in_words(d.end.rank for d in group), group[0]
         if death.cause is Cause.STOPPED:
             lines.append(Evidence("launcher", f"{who}: stopped by rankmend ({said})"))
         elif death.cause is Cause.COMMUNICATION:
@@ -320,7 +320,7 @@ def _ages(group: list[_Death]) -> str:
     return f"{min(ages):.2f} to {max(ages):.2f} s ago"
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def ranks_in_words(ranks: Iterable[int]) -> str:
     """Return ranks in words: "rank 2", "ranks 0, 1 and 3"."""
     ordered = sorted(ranks)
     shown = [str(rank) for rank in ordered[:_RANKS_SHOWN_MAX]]
