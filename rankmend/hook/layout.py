@@ -27,7 +27,8 @@ IDENTITY = struct.Struct("<8sHHI16sIIIIII")
 IDENTITY_AT = 0
 
 # pid, flags, start time in clock ticks since boot (/proc/PID/stat field 22),
-# attached, resume() called, first section entered (0: not yet)
+# attached, resume() called, first compute or communication section entered (0: not yet):
+# reading data and the checkpoint lies before it
 ATTACHMENT = struct.Struct("<IIQQQQ")
 ATTACHMENT_AT = 128
 FLAG_AUTO = 1  # steps are counted by the optimizer hook, not told by the script

@@ -155,6 +155,7 @@ class Writer:
         changed_ns = self._attached_ns
         totals = [0] * len(layout.SECTIONS)
         is_warned = False
+        is_training = False  # has entered compute or communication
 
         # Each call writes first and remembers last, so that an exception out of a signal
         # handler in between (KeyboardInterrupt) leaves a state that the next call puts right.
@@ -186,11 +187,12 @@ class Writer:
                 self.code = code
 
             def __enter__(self):
-                nonlocal entered, current, outer, changed_ns
+                nonlocal entered, current, outer, changed_ns, is_training
                 at = now()
-                if not entered:
-                    mark_first_section(at)
                 code = self.code
+                if not is_training and code in training_codes:
+                    is_training = True
+                    mark_first_section(at)
                 following = entered + one_section
                 body = pack_live(following | code, at)
                 put_live(memory, live_at, body, crc32(body))
@@ -229,6 +231,7 @@ class Writer:
                 kind = type(number).__name__
                 warn("step() takes a whole number from 0 to 2**63 - 1, not %s %s", kind, number)
 
+        training_codes = (_CODES["compute"], _CODES["communication"])
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
         return step, section, use_private_memory
