@@ -5,7 +5,7 @@ hold the defaults with their reasons. A key that is none of them is an error.
 """
 
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ def read_policy(path: Path | None) -> Policy:
     for name in tables:
         if name not in ("policy", "hang"):
             raise ConfigError(f"{path}: unknown table or key {name!r}; known: policy, hang")
-    hung = _convert(path, "hang", tables.get("hang", {}), HungLimits, ())
-    policy = _convert(path, "policy", tables.get("policy", {}), Policy, ("hung",))
+    hung: HungLimits = _convert(path, "hang", tables.get("hang", {}), HungLimits, ())
+    policy: Policy = _convert(path, "policy", tables.get("policy", {}), Policy, ("hung",))
     return replace(policy, hung=hung)
 
 
@@ -47,15 +47,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is no TOML: {error}") from error
 
 
-def _convert(
-    path: Path, table: str, values: Any, kind: type[Any], hidden: tuple[str, ...]
-) -> Any:
+def _convert(path: Path, table: str, values: Any, kind: type[Any], hidden: tuple[str, ...]) -> Any:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: {table} is no table")
-    known = [field.name for field in fields(kind) if field.name not in hidden]
+    known = [name for name in kind.__dataclass_fields__ if name not in hidden]
     for key in values:
         if key not in known:
-            raise ConfigError(f"{path}: unknown key {key!r} in [{table}]; known: {', '.join(known)}")
+            raise ConfigError(
+                f"{path}: unknown key {key!r} in [{table}]; known: {', '.join(known)}"
+            )
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

@@ -19,7 +19,7 @@ _CAUSES = {
 
 
 @singledispatch
-def narrate(record: Record) -> str | None:
+def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a dispatch
     """Return one line about a record, or None where there is nothing to tell."""
     return None
 
@@ -37,6 +37,20 @@ def describe_passed_over(choice: Choice) -> list[str]:
     return [f"passed over {item.path}: {item.reason}" for item in choice.passed_over]
 
 
+def details(record: Record) -> list[str]:
+    """Return what supports a record's line: evidence, and what was passed over and why."""
+    if isinstance(record, records.AttemptStarted):
+        return describe_passed_over(record.choice)
+    if isinstance(record, records.IncidentOpened):
+        finding = record.failure.finding
+        lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+        if finding.victims:
+            ranks = ", ".join(str(rank) for rank in finding.victims)
+            lines.append(f"victims, not causes: ranks {ranks}")
+        return lines
+    return []
+
+
 @narrate.register
 def _(record: records.AttemptStarted) -> str:
     return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
@@ -52,7 +66,7 @@ def _(record: records.AttemptVerified) -> str:
 @narrate.register
 def _(record: records.IncidentOpened) -> str:
     finding = record.failure.finding
-    return f"incident {record.incident_id}: {finding.summary} [blame: {finding.blame.value}]"
+    return f"incident {record.incident_id}: {finding.summary} (blamed: {finding.blame.value})"
 
 
 @narrate.register

@@ -4,20 +4,23 @@ The main thread is the launcher's loop; the controller has a thread of its own, 
 waits for the disk. They exchange reports and orders as they would over a network.
 """
 
+import contextlib
 import logging
 import os
 import queue
-import shutil
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
-from rankmend.agent_socket import AgentLink
+from detectors.hung import HungLimits
+from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock, SystemClock, read_boot_id
-from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError
+from rankmend.errors import ConfigError, LaunchError, RankmendError
 from rankmend.node import node_name
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
@@ -26,26 +29,32 @@ from recovery.checkpoints.watch import CheckpointWatch
 from recovery.config import read_policy
 from recovery.controller import Controller
 from recovery.journal import Journal, refuse_network_file_system
-from recovery.launcher.command import build_command, choose_interpreter
+from recovery.launcher.command import RankCommand, build_command, choose_interpreter
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan, parse_streams
+from recovery.launcher.ports import PortRange, read_default_range
 from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder, default_root
-from recovery.launcher.state import JobFolder, job_key, open_job
+from recovery.launcher.state import JobFolder, default_state_folder, job_key, open_job
+from recovery.launcher.store import RendezvousStore, probe_torch
 from recovery.ledger import decode_copy
-from recovery.messages import Order, Report
+from recovery.messages import Report
 from recovery.narrator import describe_passed_over, narrate
 from recovery.policy import Policy
 from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record
-from recovery.settings import JobSettings
+from recovery.settings import JobSettings, Placement
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 _REPORTS_MAX = 1000
-_LEFTOVER_TIMEOUT_S = 60.0
+_LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 EVERY_ATTEMPT = 2**31 - 1
+_NEVER_S = 1e12
+NEVER_HUNG = HungLimits(
+    floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +159,10 @@ class ControllerThread:
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self.crash: Exception | None = None
 
+    @property
+    def outcome(self) -> JobOutcome | None:
+        return self._controller.outcome
+
     def start(self) -> None:
         self._thread.start()
 
@@ -167,12 +180,10 @@ class ControllerThread:
         try:
             self._controller.start()
             while self._controller.outcome is None and not self._should_end.is_set():
-                try:
+                with contextlib.suppress(queue.Empty):
                     self._controller.handle_report(self._reports.get(timeout=_TICK_S))
-                except queue.Empty:
-                    pass
                 self._controller.tick()
-        except Exception as error:  # noqa: BLE001 - isolated: training must outlive its controller
+        except Exception as error:
             log.exception("the controller failed")
             self.crash = error
         self._launcher.finish()
@@ -280,7 +291,7 @@ class _Session:
             runtime,
             agent,
             self._clock,
-            lambda report: thread.put(report),
+            lambda report: thread.put(report),  # noqa: PLW0108 - the thread is made below
         )
         controller = Controller(
             self._journal,
@@ -305,7 +316,7 @@ class _Session:
             launcher.close()
             if watch is not None:
                 watch.stop()
-        return self._exit_code(thread, launcher)
+        return _exit_code(thread)
 
     def _settings(self) -> JobSettings:
         return JobSettings(
@@ -320,12 +331,36 @@ class _Session:
 
     def _fence_leftovers(self) -> None:
         """Prove that no process of an earlier launcher of this job is left."""
-        left = fence_leftovers(self._job_id, EVERY_ATTEMPT, _LEFTOVER_TIMEOUT_S)
+        until_s = self._clock.now_s() + _LEFTOVER_S_MAX
+        left = fence_leftovers(self._job_id, None, until_s)
         if left.killed:
             say(f"killed {len(left.killed)} processes that an earlier launcher had left")
-        if left.remaining:
-            named = ", ".join(str(one.pid) for one in left.remaining)
-            raise LaunchError(f"processes of an earlier attempt can't be killed: {named}")
+        if left.alive:
+            named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
+            raise LaunchError(f"processes of an earlier start of this job remain: {named}")
+
+    def _make_store(self, command: RankCommand) -> RendezvousStore:
+        """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0."""
+        options = self._options
+        ports = options.master_port or (
+            PortRange.parse(options.port_range) if options.port_range else read_default_range()
+        )
+        address = options.master_addr
+        store = RendezvousStore(ports, self._clock, address=address, bind_address=address)
+        if options.store == "ranks" or (command.interpreter is None and options.store == "auto"):
+            return store
+        python = command.interpreter.path if command.interpreter else sys.executable
+        try:
+            torch = probe_torch(python, self._environment)
+            if torch is not None and (torch.can_host or options.store == "launcher"):
+                store.start(python, self._environment, torch)
+            elif options.store == "launcher":
+                raise LaunchError(f"--store launcher: {python} has no torch")
+        except LaunchError as error:
+            if options.store == "launcher":
+                raise
+            log.warning("%s; rank 0 hosts the rendezvous store", error)
+        return store
 
     def _start_watch(self) -> CheckpointWatch | None:
         if self._options.checkpoint_dir is None:
@@ -337,11 +372,88 @@ class _Session:
         watch.start()
         return watch
 
-    def _exit_code(self, thread: ControllerThread, launcher: Launcher) -> int:
-        outcome = thread.outcome
-        if outcome is None:
-            say(f"the controller failed and the job was stopped: {thread.crash!r}")
-            return 1
-        if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
-            print(outcome.error.traceback or outcome.error.message, file=sys.stderr)
-        return outcome.exit_code
+
+def _exit_code(thread: ControllerThread) -> int:
+    """Return the code for the shell, and show the first rank's error once more, at the end."""
+    outcome = thread.outcome
+    if outcome is None:
+        say(f"the controller failed and the job was stopped: {thread.crash!r}")
+        return 1
+    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
+        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
+        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
+    return outcome.exit_code
+
+
+def _refuse_what_is_missing(options: RunOptions) -> None:
+    """Say plainly which of torchrun's flags this version can't honour."""
+    if options.nnodes not in ("1", "1:1"):
+        raise ConfigError(f"--nnodes {options.nnodes}: this version runs jobs on one node")
+    if options.rdzv_endpoint and not options.standalone:
+        log.warning("--rdzv-endpoint is not needed on one node and is ignored")
+
+
+def count_ranks(text: str, environment: Mapping[str, str]) -> int:
+    """Return the number of ranks for --nproc-per-node: a number, gpu, cpu or auto."""
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    if text == "cpu":
+        return len(os.sched_getaffinity(0))
+    if text in ("gpu", "auto"):
+        gpus = _count_gpus(environment)
+        if gpus or text == "auto":
+            return gpus or len(os.sched_getaffinity(0))
+        raise ConfigError("--nproc-per-node gpu: no NVIDIA GPU is visible here")
+    raise ConfigError(f"--nproc-per-node {text!r} is no number above 0, gpu, cpu or auto")
+
+
+def _count_gpus(environment: Mapping[str, str]) -> int:
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([one for one in visible.split(",") if one.strip() not in ("", "-1")])
+    gpus = Path("/proc/driver/nvidia/gpus")  # one folder a GPU, by the driver itself
+    return len(list(gpus.iterdir())) if gpus.is_dir() else 0
+
+
+def make_policy(options: RunOptions) -> Policy:
+    """Return the limits: the defaults, then --config, then the flags."""
+    policy = read_policy(options.config_path)
+    given = {
+        "multiple": options.hang_multiple,
+        "floor_s": options.hang_min_s,
+        "ceil_s": options.hang_max_s,
+        "stopped_floor_s": options.hang_stopped_s,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    hung = replace(policy.hung, **changes)
+    if options.max_restarts is not None:
+        policy = replace(policy, restarts_max=options.max_restarts)
+    return replace(policy, hung=NEVER_HUNG if options.no_hang_detection else hung)
+
+
+def _output_plan(options: RunOptions, world_size: int) -> OutputPlan:
+    redirects = parse_streams(options.redirects, world_size)
+    tee = parse_streams(options.tee, world_size)
+    folder = options.log_dir
+    if folder is None and any((*redirects, *tee)):
+        folder = Path(tempfile.mkdtemp(prefix="rankmend-"))  # as torchrun does
+        say(f"the ranks' output goes to {folder}")
+    shown = None
+    if options.local_ranks_filter is not None:
+        words = options.local_ranks_filter.split(",")
+        if not all(word.isdigit() for word in words):
+            raise ConfigError(f"--local-ranks-filter {options.local_ranks_filter!r} is no list 0,1")
+        shown = frozenset(int(word) for word in words)
+    if folder is not None and not any((*redirects, *tee)):
+        redirects = parse_streams("3", world_size)  # a folder alone asks for files
+    return OutputPlan(folder.absolute() if folder else None, redirects, tee, shown, options.prefix)
+
+
+def _known_id(copy: BudgetCopy | None) -> uuid.UUID | None:
+    """Return the job's UUID as it lies beside the checkpoints, if it does."""
+    try:
+        body = copy.load() if copy else None
+        return uuid.UUID(decode_copy(body).job_id) if body else None
+    except (RankmendError, ValueError) as error:
+        log.warning("the copy of the budgets beside the checkpoints is of no use: %s", error)
+        return None

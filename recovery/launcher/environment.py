@@ -20,6 +20,9 @@ class Rendezvous:
     address: str
     port: int
     is_hosted: bool  # True: the store is ours; False: rank 0 hosts it
+    agent_store: str = (
+        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/rendezvous.md says which and why
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def rank_environment(
             "TORCHELASTIC_RESTART_COUNT": str(order.restarts),
             "TORCHELASTIC_MAX_RESTARTS": str(order.restarts_max),
             "TORCHELASTIC_RUN_ID": run_id,
-            "TORCHELASTIC_USE_AGENT_STORE": str(rendezvous.is_hosted),
+            "TORCHELASTIC_USE_AGENT_STORE": rendezvous.agent_store,
             "TORCHELASTIC_ERROR_FILE": str(files.error),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             "PYTHONPATH": _prepend(site_folder, base.get("PYTHONPATH")),

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from detectors.errors_text import parse_elastic_error, parse_error
 from rankmend.agent_socket import AgentLink, OfferedRank
@@ -31,6 +31,7 @@ from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
 from recovery.launcher.process_tree import find_marked, read_state
 from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.store import RendezvousStore
 from recovery.messages import (
     VERSION,
     Order,
@@ -51,16 +52,6 @@ _RECORDS_MAX: Final = 32  # step records a rank and report
 _ERROR_FILE_BYTES_MAX: Final = 65536
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Store(Protocol):
-    """The rendezvous of the ranks; `recovery.launcher.store` has the real one."""
-
-    def open_attempt(self, attempt: int) -> Rendezvous:
-        """Return where the ranks of a new attempt meet."""
-        ...
-
-    def drop(self, attempt: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +106,7 @@ class Launcher:
         self,
         plan: LaunchPlan,
         guardian: Guardian,
-        store: Store,
+        store: RendezvousStore,
         output: Output,
         runtime: RuntimeFolder,
         agent: AgentLink,
@@ -178,6 +169,7 @@ class Launcher:
                     self._take_event(event)
                 self._take_orders()
                 self._check_time()
+                self._check_store()
                 self._agent.tick()
                 self._reconcile()
                 self._report_if_due()
@@ -239,6 +231,20 @@ class Launcher:
             self._stop_requested = "time limit"
             self._report_now = True
 
+    def _check_store(self) -> None:
+        """Ranks that have not met yet can't any more once their store is gone."""
+        failure = self._store.poll()
+        if failure is None:
+            return
+        log.warning("%s; rank 0 hosts the store from the next attempt on", failure.text)
+        attempt = self._attempt
+        if attempt is None or attempt.number not in failure.attempts or attempt.has_ended:
+            return
+        told = [rank.progress for rank in attempt.ranks.values()]
+        if not all(progress is not None and progress.step_count for progress in told):
+            self._launch_error = failure.text
+            self._report_now = True
+
     # What the guardian tells.
 
     def _take_event(self, event: guardian_events.Event) -> None:
@@ -249,6 +255,11 @@ class Launcher:
                 self._report_now = True
             case guardian_events.GuardianLost(reason=reason):
                 raise LaunchError(f"the guardian of the ranks is gone: {reason}")
+            case guardian_events.KillPending(survivors=survivors):
+                for one in survivors:
+                    log.warning(
+                        "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
+                    )
             case _ if attempt is None or event.attempt != attempt.number:
                 return
             case guardian_events.Spawned(rank=number, pid=pid, start_ticks=ticks):

@@ -129,21 +129,6 @@ def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint(Rendezvous):
-    """Where the ranks of one attempt meet, and what torch is to make of it."""
-
-    agent_store: str  # TORCHELASTIC_USE_AGENT_STORE
-
-    def environment(self) -> dict[str, str]:
-        """Return what the ranks are told of it."""
-        return {
-            "MASTER_ADDR": self.address,
-            "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_USE_AGENT_STORE": self.agent_store,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class StoreFailure:
     """The process of the stores has failed: from now on rank 0 hosts."""
 
@@ -213,7 +198,7 @@ class RendezvousStore:
         ours.settimeout(SEND_S_MAX)
         self._host = _Host(process, ours, stderr, torch.agent_store, set(), {}, set())
 
-    def open_attempt(self, attempt: int) -> Endpoint:
+    def open_attempt(self, attempt: int) -> Rendezvous:
         """Return where the ranks of ``attempt`` meet, and drop the store of every other one.
 
         Call it just before the ranks start: where rank 0 hosts, the port is free from now on.
@@ -229,8 +214,8 @@ class RendezvousStore:
             reserved.release()
         if is_hosted:
             assert host is not None
-            return Endpoint(self._address, reserved.port, True, host.agent_store)
-        return Endpoint(self._address, reserved.port, False, "False")
+            return Rendezvous(self._address, reserved.port, True, host.agent_store)
+        return Rendezvous(self._address, reserved.port, False)
 
     def drop(self, attempt: int) -> None:
         """Close the store of ``attempt``, with every connection to it. Safe to repeat."""

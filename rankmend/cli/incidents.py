@@ -1,0 +1,215 @@
+"""`rankmend incidents` and `rankmend why`: what went wrong, what it cost, and why we acted so."""
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rankmend.cli.options import fail, find_state, json_option, print_json, seconds, state_option
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from recovery.accounting import Account
+    from recovery.records import Entry
+
+_PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
+
+
+@click.command()
+@click.argument("job", required=False)
+@state_option
+@json_option
+def incidents(job: str | None, state_dir: Path | None, as_json: bool) -> None:
+    """List incidents with their MTTR by phase, newest job first.
+
+    JOB is the beginning of a job's name or UUID.
+    """
+    try:
+        rows = [row for row, _account in _rows(find_state(state_dir), job)]
+    except RankmendError as error:
+        fail(str(error))
+    if as_json:
+        print_json({"incidents": rows})
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not rows:
+        console.print("no incidents")
+        return
+    console.print(_table(rows))
+
+
+@click.command()
+@click.argument("incident")
+@state_option
+@json_option
+def why(incident: str, state_dir: Path | None, as_json: bool) -> None:
+    """Say why rankmend acted as it did, from the journal alone.
+
+    INCIDENT is an incident's id, or the beginning of a job's name for its whole story.
+    """
+    try:
+        name, entries = _story(find_state(state_dir), incident)
+    except RankmendError as error:
+        fail(str(error))
+    if not entries:
+        fail(f"no incident or job {incident!r} (rankmend incidents lists them)")
+    if as_json:
+        print_json({"job": name, "entries": [_entry_json(entry) for entry in entries]})
+        return
+    _print_story(name, entries)
+
+
+def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
+    from recovery.accounting import account_all
+    from recovery.overview import find_jobs, read_entries
+    from recovery.records import JobOpened
+
+    rows = []
+    for folder in find_jobs(state, job):
+        try:
+            entries = read_entries(folder)
+        except RankmendError as error:
+            click.echo(f"rankmend: {error}", err=True)
+            continue
+        opened = next((e.record for e in entries if isinstance(e.record, JobOpened)), None)
+        for account in account_all(entries):
+            rows.append((_row(account, opened.name if opened else folder.name), account))
+    return rows
+
+
+def _row(account: "Account", job_name: str) -> dict[str, Any]:
+    finding = account.opened.failure.finding
+    phases = {f"{name}_s": getattr(account.phases, f"{name}_s") for name in _PHASES}
+    return {
+        "id": account.incident_id,
+        "job_id": finding.job_id,
+        "job": job_name,
+        "opened_unix_s": account.opened_unix_s,
+        "attempt": account.opened.failure.attempt,
+        "cause": finding.kind.value,
+        "signature": finding.signature,
+        "summary": finding.summary,
+        "blame": finding.blame.value,
+        "ranks": list(finding.ranks),
+        "victims": list(finding.victims),
+        "outcome": account.state.phase.name.lower(),
+        "tries": account.state.try_number,
+        "phases": phases,
+        "notes": list(account.notes),
+        "total_s": account.total_s,
+        "recovered_s": account.recovered_s,
+        "steps_recomputed": account.steps_recomputed,
+        "caught_up_s": account.caught_up_s,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title="incidents", title_justify="left")
+    table.add_column("incident", no_wrap=True)
+    table.add_column("when", no_wrap=True)
+    table.add_column("what", overflow="fold", ratio=1)
+    table.add_column("outcome")
+    for name in (*_PHASES, "MTTR"):
+        if name != "retries" or any(row["phases"]["retries_s"] for row in rows):
+            table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column("recomputed", justify="right")
+    for row in rows:
+        phases = [
+            seconds(row["phases"][f"{name}_s"])
+            for name in _PHASES
+            if name != "retries" or any(one["phases"]["retries_s"] for one in rows)
+        ]
+        recomputed = row["steps_recomputed"]
+        table.add_row(
+            row["id"],
+            _local_time(row["opened_unix_s"]),
+            row["summary"],
+            row["outcome"],
+            *phases,
+            seconds(row["total_s"]),
+            "-" if recomputed is None else str(recomputed),
+        )
+    return table
+
+
+def _local_time(unix_s: float) -> str:
+    at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone()
+    return at.strftime("%m-%d %H:%M:%S")
+
+
+def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":
+    """Return the entries of an incident, or of a whole job where a job is named."""
+    from recovery.overview import find_jobs, list_folders, read_entries
+    from recovery.records import IncidentOpened
+
+    for folder in list_folders(state):
+        try:
+            entries = read_entries(folder)
+        except RankmendError:
+            continue
+        opened = [
+            number
+            for number, entry in enumerate(entries)
+            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == wanted
+        ]
+        if opened:
+            end = _end_of(entries, opened[0], wanted)
+            return folder.name, entries[opened[0] : end + 1]
+    folders = find_jobs(state, wanted)
+    return (folders[0].name, read_entries(folders[0])) if folders else ("", ())
+
+
+def _end_of(entries: "tuple[Entry, ...]", start: int, wanted: str) -> int:
+    """Return the place of the last entry that belongs to the incident opened at ``start``."""
+    from recovery.records import CaughtUp, IncidentOpened, JobEnded
+
+    last = len(entries) - 1
+    for number in range(start + 1, len(entries)):
+        record = entries[number].record
+        if isinstance(record, IncidentOpened):
+            return number - 1
+        if isinstance(record, JobEnded) or (
+            isinstance(record, CaughtUp) and record.incident_id == wanted
+        ):
+            return number
+    return last
+
+
+def _entry_json(entry: "Entry") -> dict[str, Any]:
+    from recovery.narrator import narrate
+    from recovery.records import kind_of
+
+    return {
+        "number": entry.number,
+        "unix_s": entry.unix_s,
+        "kind": kind_of(entry.record),
+        "text": narrate(entry.record),
+        "record": entry.record,
+    }
+
+
+def _print_story(name: str, entries: "tuple[Entry, ...]") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from recovery.narrator import details, narrate
+
+    console = Console(file=sys.stdout, soft_wrap=True)
+    console.print(Text(name, style="bold"))
+    first_s = entries[0].monotonic_s
+    boot_id = entries[0].boot_id
+    for entry in entries:
+        line = narrate(entry.record)
+        if line is None:
+            continue
+        since = f"+{entry.monotonic_s - first_s:8.3f} s" if entry.boot_id == boot_id else " " * 11
+        console.print(Text.assemble((f"{since}  #{entry.number:<5}", "dim"), line))
+        for detail in details(entry.record):
+            console.print(Text(f"{'':19}{detail}", style="dim"))
