@@ -80,10 +80,10 @@ class _Counter:
         self._stepped = set()  # ids of the optimizers that stepped in it
 
     def after_step(self, optimizer, _args, _kwargs):
-        writer = rankmend._writer  # None in a forked child
-        if writer is None or not _counting:
-            return
         try:
+            writer = rankmend._writer  # None in a forked child
+            if writer is None or not _counting:
+                return
             key = id(optimizer)
             if self._step is None:
                 self._begin(writer, optimizer)
@@ -97,6 +97,11 @@ class _Counter:
         except Exception:
             pass
 
+    # A script may have its optimizer's step compiled: not to be traced into, which would fail.
+    # torch.compiler.disable sets the same, and costs a second, because it imports the compiler.
+    after_step._torchdynamo_disable = True
+    after_step._torchdynamo_disable_msg = None
+
     def _begin(self, writer, optimizer):
         known = _own_step(optimizer)
         self._step = known or 1
@@ -109,7 +114,8 @@ def _own_step(optimizer):
     The most of any parameter's: one that was frozen at first has made fewer.
     """
     try:
-        if sys.modules["torch"].cuda.is_current_stream_capturing():
+        cuda = sys.modules["torch"].cuda
+        if cuda.is_initialized() and cuda.is_current_stream_capturing():
             return None  # reading a number from the device would end the capture
         steps = [state["step"] for state in optimizer.state.values() if "step" in state]
         return max(int(step) for step in steps[:_STATES_MAX])  # tensors of one element, numbers
