@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,9 +192,7 @@ class GuardianProcess:
     def _take_command(self) -> bool:
         """Carry out the next command, and return whether there was one."""
         try:
-            packet, descriptors, flags, _address = socket.recv_fds(
-                self._link, PACKET_BYTES_MAX, DESCRIPTORS_A_SPAWN, socket.MSG_CMSG_CLOEXEC
-            )
+            packet, descriptors, flags = _receive(self._link)
         except BlockingIOError:
             return False
         if not packet:
@@ -436,6 +435,20 @@ class GuardianProcess:
             self._pending_at_s = now_s + PENDING_EVERY_S
             survivors = kill.survivors()[:SURVIVORS_MAX]
             self._send(KillPending(kill.through, tuple(survivors)))
+
+
+def _receive(link: socket.socket) -> tuple[bytes, list[int], int]:
+    """Return one packet, its descriptors and its flags.
+
+    socket.recv_fds passes no flags on (Python 3.13), so its descriptors would reach every rank.
+    """
+    numbers = array("i")
+    room = socket.CMSG_SPACE(DESCRIPTORS_A_SPAWN * numbers.itemsize)
+    packet, control, flags, _address = link.recvmsg(PACKET_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return packet, list(numbers), flags
 
 
 def _pidfd(pid: int) -> int | None:
