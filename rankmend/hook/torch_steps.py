@@ -99,8 +99,8 @@ class _Counter:
 
     # A script may have its optimizer's step compiled: not to be traced into, which would fail.
     # torch.compiler.disable sets the same, and costs a second, because it imports the compiler.
-    after_step._torchdynamo_disable = True
-    after_step._torchdynamo_disable_msg = None
+    after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
+    after_step._torchdynamo_disable_msg = None  # type: ignore[attr-defined]
 
     def _begin(self, writer, optimizer):
         known = _own_step(optimizer)

@@ -134,7 +134,7 @@ class Writer:
         self._first_section_ns = now_ns
         self._write_attachment()
 
-    def _make_calls(self):
+    def _make_calls(self):  # noqa: PLR0915 (one scope by intent: see the top)
         memory = self._map
         words = memoryview(memory).cast("Q")
         pack_record, put_record = layout.RECORD.pack, _RECORD_AND_CRC.pack_into
