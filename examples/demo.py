@@ -38,6 +38,7 @@ AGENT_START_S = 20.0
 JOB_S_MAX = 180.0  # an undisturbed run takes 10 s here, 20 s with torch
 STOP_S = 15.0
 QUERY_S = 30.0
+HANG_STOPPED_S = 2.0  # the default is longer; nobody wants to wait in a demo
 LINES_KEPT = 200
 
 
@@ -253,7 +254,7 @@ class Run:
             f"--state-dir={self._place.state}",
             f"--checkpoint-dir={checkpoints}",
             f"--agent-socket={self._place.agent_socket}",
-            "--hang-stopped-s=2",
+            f"--hang-stopped-s={HANG_STOPPED_S:g}",
             str(self._workload.script),
             f"--data={self._place.data}",
             f"--checkpoint-dir={checkpoints}",
@@ -350,7 +351,7 @@ def _phases(incident: Mapping[str, Any], injected_unix_s: float) -> Phases:
     detect_s = told["detect_s"]
     if (opened_unix_s := incident.get("opened_unix_s")) is not None:
         detect_s = opened_unix_s - injected_unix_s
-    later = {f"{name}_s": told[f"{name}_s"] for name in PHASES if name != "detect"}
+    later = {f"{name}_s": told[f"{name}_s"] for name in (*PHASES[1:], "retries")}
     total_s = incident["total_s"]
     if total_s is not None and detect_s is not None and told["detect_s"] is not None:
         total_s += detect_s - told["detect_s"]
@@ -382,11 +383,9 @@ def main() -> int:
     arguments = parser.parse_args()
     workload = TORCH if arguments.torch else NUMPY
     titles = {scenario.name: scenario.title for scenario in SCENARIOS}
-    screen: Screen = (
-        JsonScreen()
-        if arguments.json
-        else RichScreen(workload.title, titles, RANKS, workload.steps)
-    )
+    screen: Screen = JsonScreen()
+    if not arguments.json:
+        screen = RichScreen(workload.title, titles, RANKS, workload.steps, HANG_STOPPED_S)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="rankmend-demo-"))
     try:

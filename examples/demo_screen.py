@@ -33,6 +33,7 @@ class Phases:
     start_s: float | None
     restore_s: float | None
     first_step_s: float | None
+    retries_s: float | None  # restarts that failed on the way; 0 where the first one worked
     total_s: float | None
     steps_recomputed: int | None
 
@@ -96,12 +97,20 @@ class JsonScreen(Screen):
 class RichScreen(Screen):
     """Shows bars, events and tables. Events come from the threads that read output."""
 
-    def __init__(self, workload: str, titles: Mapping[str, str], ranks: int, steps: int) -> None:
+    def __init__(
+        self,
+        workload: str,
+        titles: Mapping[str, str],
+        ranks: int,
+        steps: int,
+        hang_stopped_s: float,
+    ) -> None:
         self._console = Console(highlight=False)
         self._workload = workload
         self._titles = titles
         self._ranks = ranks
         self._steps_max = steps
+        self._hang_stopped_s = hang_stopped_s
         self._lock = threading.Lock()
         self._current: str | None = None
         self._began_s = 0.0
@@ -172,6 +181,11 @@ class RichScreen(Screen):
     ) -> None:
         """Print what it came to: the time lost, and whether the result is the same."""
         self._console.print(_time_table(results))
+        self._console.print(
+            "detect counts from the demo's own signal; a stopped rank gets"
+            f" {self._hang_stopped_s:g} s before it is called hung\n",
+            style="dim",
+        )
         self._console.print(_proof_table(results, is_equal=is_equal))
         if is_equal:
             verdict = Text("✔ Equal, bit for bit: the faults left no trace in the result.", "green")
@@ -243,46 +257,48 @@ def _summary(result: RunResult) -> str:
     )
 
 
-def _time_table(results: list[RunResult]) -> Table:
+def _table(title: str) -> Table:
     table = Table(
-        title="Time to recovery, by phase",
+        title=title,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
     table.add_column("")
+    return table
+
+
+def _time_table(results: list[RunResult]) -> Table:
+    """Return the phases below each other, a column a fault: it fits 80 characters."""
+    faults = [(result.title, result.phases) for result in results if result.phases is not None]
+    table = _table("Time to recovery, in seconds")
+    for title, _phases in faults:
+        table.add_column(title, justify="right")
     for phase in PHASES:
-        table.add_column(phase.replace("_", " "), justify="right")
-    table.add_column("total", justify="right", style="bold")
-    table.add_column("steps\nrecomputed", justify="right")
-    for result in results:
-        if (phases := result.phases) is None:
-            continue
-        times = [getattr(phases, f"{phase}_s") for phase in PHASES]
-        recomputed = "-" if phases.steps_recomputed is None else str(phases.steps_recomputed)
-        table.add_row(
-            result.title, *(_seconds(item) for item in times), _seconds(phases.total_s), recomputed
-        )
+        times = [_seconds(getattr(phases, f"{phase}_s")) for _title, phases in faults]
+        table.add_row(phase.replace("_", " "), *times)
+    if any(phases.retries_s for _title, phases in faults):
+        table.add_row("retries", *(_seconds(phases.retries_s) for _title, phases in faults))
+    table.add_section()
+    totals = [_seconds(phases.total_s) for _title, phases in faults]
+    table.add_row("fault to first new step", *totals, style="bold")
+    table.add_row("steps recomputed", *(_count(phases.steps_recomputed) for _t, phases in faults))
     return table
 
 
 def _proof_table(results: list[RunResult], *, is_equal: bool) -> Table:
-    table = Table(
-        title="Final parameters",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("")
-    table.add_column("accuracy", justify="right")
-    table.add_column("sha256", overflow="fold")
+    table = _table("Final parameters")
+    table.add_column("sha256", no_wrap=True)
     for result in results:
-        digest = Text(result.sha256, style="green" if is_equal else "red")
-        table.add_row(result.title, f"{result.accuracy_ratio:.2%}", digest)
+        table.add_row(result.name, Text(result.sha256, style="green" if is_equal else "red"))
     return table
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
