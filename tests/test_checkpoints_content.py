@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints import archive
+from recovery.checkpoints.archive import read_archives
 from recovery.checkpoints.content import check_file, identify, parse_npy_integer
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.model import CheckpointKind
@@ -292,19 +292,24 @@ def test_members_that_overlap_are_refused(file: Path) -> None:
     assert defect(file, bytes(content)) == "its zip members overlap"
 
 
-def test_a_directory_with_too_many_entries_is_not_even_read(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archive, "MEMBERS_MAX", 2)
+def test_a_directory_with_too_many_entries_is_not_even_read(file: Path) -> None:
+    content = make_npz(a=1)
+    end = content.index(b"PK\x05\x06")
+    record = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 10**9, 10**9, 1, 1)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, end, 1)
 
-    assert defect(file, make_npz(a=1, b=2, c=3)) == "more than 2 zip members"
+    reason = defect(file, content[:end] + record + locator + content[end:])
+
+    assert reason == "its zip directory claims 1000000000 members, too many"
 
 
-def test_a_file_of_empty_archives_is_bounded(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MEMBERS_MAX", 20)
-    empty = b"PK\x05\x06" + bytes(18)
+def test_a_file_of_empty_archives_is_bounded(file: Path) -> None:
+    file.write_bytes(make_torch_layout() + (b"PK\x05\x06" + bytes(18)) * 30)
 
-    assert defect(file, make_torch_layout() + empty * 30) == "more than 20 zip members"
+    with FileReader(str(file), Deadline(SystemClock(), 30)) as reader:
+        assert len(read_archives(reader)) == 31
+        with pytest.raises(DefectError, match="more than 20 zip members"):
+            read_archives(reader, members_max=20)
 
 
 def test_an_encrypted_member_is_refused(file: Path) -> None:

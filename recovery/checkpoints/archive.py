@@ -74,20 +74,22 @@ def first_member_name(reader: FileReader) -> str:
     return reader.read(_LOCAL.size, count).decode("utf-8", "replace")
 
 
-def read_archives(reader: FileReader) -> tuple[Archive, ...]:
+def read_archives(reader: FileReader, members_max: int = MEMBERS_MAX) -> tuple[Archive, ...]:
     """Return the archives that the file consists of, first one first."""
     archives: list[Archive] = []
     members = 0
     end = reader.size_bytes
     while end > 0:
-        archive = _read_archive(reader, end, MEMBERS_MAX - members)
+        archive = _read_archive(reader, end)
         members += len(archive.members) + 1  # an empty one counts, too: it takes memory
+        if members > members_max:
+            raise DefectError(f"more than {members_max} zip members")
         archives.append(archive)
         end = archive.begins_at
     return tuple(reversed(archives))
 
 
-def _read_archive(reader: FileReader, end: int, members_max: int) -> Archive:
+def _read_archive(reader: FileReader, end: int) -> Archive:
     end_at = end - _END.size
     if end_at < 0 or reader.read(end_at, 4) != END_MAGIC:
         if end == reader.size_bytes:
@@ -106,8 +108,8 @@ def _read_archive(reader: FileReader, end: int, members_max: int) -> Archive:
     begins_at = directory_end - directory_bytes - offset
     if comment or disk or directory_disk or begins_at < 0:
         raise DefectError("its zip end record is damaged")
-    if entries > members_max:
-        raise DefectError(f"more than {MEMBERS_MAX} zip members")
+    if entries > MEMBERS_MAX:
+        raise DefectError(f"its zip directory claims {entries} members, too many")
     if directory_bytes > DIRECTORY_BYTES_MAX:
         raise DefectError(f"its zip directory has {directory_bytes} bytes, too many")
     directory_at = directory_end - directory_bytes

@@ -32,6 +32,7 @@ from recovery.checkpoints.reader import DefectError, FileReader, Signature, expl
 PENDING: Final = "not looked at yet"
 _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255
+_LINK_TEXT_MAX: Final = 400
 _Identified = tuple[Signature, Identity]
 
 
@@ -193,9 +194,9 @@ class CheckpointFinder:
     def _describe_link(self, path: Path) -> str:
         target = Path(os.path.realpath(path))
         if not os.path.lexists(target):
-            return f"a link that leads nowhere: {shown(str(target))}"
+            return f"a link that leads nowhere: {shown(str(target), _LINK_TEXT_MAX)}"
         if target.parent != Path(os.path.realpath(self.folder)):
-            return f"a link that leads out of the folder: {shown(str(target))}"
+            return f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
         return f"a link to {shown(target.name)}, which is looked at itself"
 
     def _recall(self, seen: _Sighting) -> Verdict | None:

@@ -49,9 +49,7 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                 deadline.check()
                 entries += 1
                 if entries > settings.entries_max:
-                    defects.append(f"more than {settings.entries_max} entries")
-                    pending.clear()
-                    break
+                    return Survey((), 0, 0.0, None, f"more than {settings.entries_max} entries")
                 name = os.path.relpath(entry.path, folder)
                 if entry.name == OWN_FOLDER:
                     continue

@@ -47,11 +47,9 @@ class CheckpointSettings:
     validate_timeout_s: float = 30.0  # what a caller waits for; about 30 GB at 1 GB/s
     background_timeout_s: float = 3600.0  # one scan beside training: about 3.6 TB at 1 GB/s
     scan_interval_s: float = 5.0
-    enough: int = (
-        2  # valid ones after which older ones are not looked at: one, and one to fall back on
-    )
+    enough: int = 2  # valid ones to look for: the newest, and one to fall back on
     validate_max: int = 20  # candidates read or walked in one look
-    entries_max: int = 20_000  # names looked at, in the folder and in each checkpoint folder
+    entries_max: int = 100_000  # of the folder, and of each checkpoint: 16,384 ranks, 6 files each
     depth_max: int = 3  # folders inside a checkpoint folder; Megatron and NeMo use 2
     marker_skew_s: float = 10.0  # nodes of one job that stamp their files by their own clocks
 

@@ -58,7 +58,7 @@ def has_checkpoint_suffix(name: str) -> bool:
     return name.lower().endswith(CHECKPOINT_SUFFIXES)
 
 
-def shown(text: str) -> str:
-    """Return a foreign text for a message: printable and at most 80 characters."""
+def shown(text: str, length_max: int = 80) -> str:
+    """Return a foreign text for a message: printable and no longer than this."""
     printable = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
-    return printable if len(printable) <= 80 else printable[:77] + "..."
+    return printable if len(printable) <= length_max else printable[: length_max - 3] + "..."

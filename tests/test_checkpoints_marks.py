@@ -1,0 +1,156 @@
+"""What lies beside the checkpoints: the fence, the copy of the budgets, the proof of writing."""
+
+import errno
+import resource
+from pathlib import Path
+
+import pytest
+
+import rankmend
+from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
+from recovery.checkpoints.marks import BUDGETS_BYTES_MAX, BudgetCopy, FenceFile, check_writable
+
+
+@pytest.fixture
+def fence(tmp_path: Path) -> FenceFile:
+    return FenceFile(tmp_path / ".rankmend" / "attempt")
+
+
+def test_a_fence_moves_up_and_is_read_back(fence: FenceFile) -> None:
+    assert fence.read() is None
+
+    fence.advance(3)
+    fence.advance(3)
+    fence.advance(12)
+
+    assert fence.read() == 12
+    assert [path.name for path in fence.path.parent.iterdir()] == ["attempt"]
+
+
+def test_a_fence_never_moves_back(fence: FenceFile) -> None:
+    fence.advance(7)
+
+    with pytest.raises(JobHeldError, match="is at attempt 7: another launcher went beyond 6"):
+        fence.advance(6)
+    assert fence.read() == 7
+
+
+def test_only_the_attempt_at_the_fence_may_publish(
+    fence: FenceFile, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fence.advance(4)
+    monkeypatch.setenv("RANKMEND_FENCE_FILE", str(fence.path))
+    monkeypatch.setenv("RANKMEND_ATTEMPT", "4")
+    assert rankmend.may_publish("step-1.npz")
+
+    fence.advance(5)
+
+    assert not rankmend.may_publish("step-1.npz")
+    assert "attempt 5 is current" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"seven", b"-1", b"\xff\xfe", b"1 2"])
+def test_a_damaged_fence_is_told_and_the_journal_is_the_authority(
+    fence: FenceFile, content: bytes
+) -> None:
+    fence.advance(1)
+    fence.path.write_bytes(content)
+
+    with pytest.raises(SourceError, match="holds no attempt number"):
+        fence.read()
+    fence.advance(8)
+    assert fence.read() == 8
+
+
+def test_a_fence_that_is_no_file_of_ours_is_refused(fence: FenceFile, tmp_path: Path) -> None:
+    fence.path.parent.mkdir()
+    fence.path.write_bytes(b"1" * 1000)
+
+    with pytest.raises(SourceError, match="more than 64 bytes"):
+        fence.advance(2)
+    fence.path.unlink()
+    fence.path.symlink_to("/etc/hostname")
+    with pytest.raises(SourceError, match="can't be read"):
+        fence.advance(2)
+
+
+def test_a_temporary_file_that_a_crash_left_is_no_obstacle(fence: FenceFile) -> None:
+    fence.path.parent.mkdir()
+    (fence.path.parent / "attempt.tmp").write_bytes(b"9" * 5000)
+
+    fence.advance(2)
+
+    assert fence.path.read_bytes() == b"2\n"
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_written_through(
+    fence: FenceFile, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    fence.path.parent.mkdir()
+    (fence.path.parent / "attempt.tmp").symlink_to(victim)
+
+    with pytest.raises(StorageError, match="can't be written"):
+        fence.advance(2)
+    assert victim.read_text() == "precious"
+
+
+def test_budgets_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    copy = BudgetCopy(tmp_path / ".rankmend" / "budgets.json")
+    assert copy.load() is None
+
+    copy.save(b'{"restarts": 1}')
+    copy.save(b'{"restarts": 2}')
+
+    assert copy.load() == b'{"restarts": 2}'
+
+
+def test_budgets_have_a_size_limit_both_ways(tmp_path: Path) -> None:
+    copy = BudgetCopy(tmp_path / "budgets.json")
+    copy.save(b" " * BUDGETS_BYTES_MAX)
+    assert copy.load() == b" " * BUDGETS_BYTES_MAX
+
+    with pytest.raises(StorageError, match="more than 1048576"):
+        copy.save(b" " * (BUDGETS_BYTES_MAX + 1))
+    copy.path.write_bytes(b" " * (BUDGETS_BYTES_MAX + 1))
+    with pytest.raises(SourceError, match="more than 1048576 bytes"):
+        copy.load()
+
+
+def test_a_write_that_fails_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    copy = BudgetCopy(tmp_path / "budgets.json")
+    copy.save(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # as a full disk, for any user
+
+    try:
+        with pytest.raises(StorageError, match=r"budgets\.json can't be written: File too large"):
+            copy.save(b"new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert copy.load() == b"old"
+
+
+def test_a_folder_is_created_and_proved_writable_without_a_trace(tmp_path: Path) -> None:
+    check_writable(tmp_path / "checkpoints")
+    check_writable(tmp_path / "checkpoints")
+
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_folder_without_parent_is_named_with_its_errno(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a/b can't be written: ENOENT \(No such file"):
+        check_writable(tmp_path / "a" / "b")
+
+
+def test_a_file_in_place_of_the_folder_is_named_with_its_errno(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+
+    with pytest.raises(ConfigError, match=errno.errorcode[errno.EEXIST]):
+        check_writable(tmp_path / "a")
+
+
+def test_a_folder_that_takes_no_file_is_named_with_its_errno() -> None:
+    with pytest.raises(ConfigError, match=r"/proc/self can't be written: E"):
+        check_writable(Path("/proc/self"))
