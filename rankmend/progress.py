@@ -162,8 +162,11 @@ class ProgressReader:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def read(self, now_s: float, records_max: int = 1) -> RankProgress:
-        """Return what the rank has told by ``now_s``, with its newest ``records_max`` steps."""
+    def read(self, now_s: float, records_max: int = 1, after: int = 0) -> RankProgress:
+        """Return what the rank has told by ``now_s``, with its newest ``records_max`` steps.
+
+        ``after``: a record number that is known; of those up to it only the newest is read.
+        """
         pid, flags, ticks, attached, resumed, first = self._block(
             layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
         )
@@ -174,7 +177,7 @@ class ProgressReader:
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self._name}: section code {code} is unknown")
-        count, records = self._read_steps(records_max, now_s)
+        count, records = self._read_steps(min(records_max, layout.RING_SLOTS - 1), after, now_s)
         if pid == 0 and count:
             raise SourceError(f"{self._name}: {count} steps and no process attached")
         return RankProgress(
@@ -223,7 +226,9 @@ class ProgressReader:
             raise SourceError(f"{self._name}: not a regular file (mode {status.st_mode:o})")
         return status.st_size
 
-    def _read_steps(self, records_max: int, now_s: float) -> tuple[int, tuple[StepRecord, ...]]:
+    def _read_steps(
+        self, records_max: int, after: int, now_s: float
+    ) -> tuple[int, tuple[StepRecord, ...]]:
         """Return the number of steps told, and the newest of them.
 
         The head has no checksum: it is believed once the record that it names is there.
@@ -236,17 +241,17 @@ class ProgressReader:
             fields = self._slot(count)
             if fields[0] == count:
                 newest = self._record(fields, now_s)
-                records = [newest, *self._read_older(count, records_max, now_s)][:records_max]
+                first = max(count - records_max, after) + 1
+                records = [newest, *self._read_older(count, first, now_s)][:records_max]
                 return count, tuple(reversed(records))
             if count == previous:  # nobody is writing
                 raise SourceError(f"{self._name}: slot of step {count} holds {fields[0]}")
             previous = count
         raise TornReadError(f"{self._name}: the ring of steps went round during {_TRIES} reads")
 
-    def _read_older(self, count: int, records_max: int, now_s: float) -> Iterator[StepRecord]:
-        """Yield the records before ``count``, newest first, as far as the ring still has them."""
-        wanted = min(count, records_max, layout.RING_SLOTS - 1)
-        for number in range(count - 1, count - wanted, -1):
+    def _read_older(self, count: int, first: int, now_s: float) -> Iterator[StepRecord]:
+        """Yield the records from before ``count`` down to ``first``, as far as the ring has them."""
+        for number in range(count - 1, first - 1, -1):
             fields = self._slot(number)
             if fields[0] > number:
                 return  # overtaken: the ring went round during this read

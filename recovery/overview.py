@@ -98,7 +98,7 @@ def view_job(folder: Path, now_s: float) -> JobView:
         restarts_without_progress=ledger.restarts_without_progress,
         highest_step=ledger.highest_step,
         incidents=ledger.incidents,
-        launcher_pid=run.get("pid") if isinstance(run.get("pid"), int) else None,
+        launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
         reason=_reason(ledger),
         ranks=tuple(view_ranks(Path(runtime), now_s)) if isinstance(runtime, str) else (),
         problem=problem,

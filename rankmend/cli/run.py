@@ -12,7 +12,7 @@ from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendErr
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
     """Seconds, or a number with s, m, h or d."""
 
     name = "duration"

@@ -47,8 +47,9 @@ log = logging.getLogger(__name__)
 
 REPORT_S: Final = 0.5  # while all ranks step
 REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
+HURRY_S_MAX: Final = 300.0  # and no longer than this
 LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
-_RECORDS_MAX: Final = 32  # step records a rank and report
+_RECORDS_MAX: Final = 128  # new step records a rank and report: steps of 4 ms at REPORT_S
 _ERROR_FILE_BYTES_MAX: Final = 65536
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -94,6 +95,7 @@ class _Rank:
 @dataclass(slots=True)
 class _Attempt:
     number: int
+    started_at_s: float
     ranks: dict[int, _Rank] = field(default_factory=dict)
 
     @property
@@ -112,6 +114,8 @@ class Launcher:
         agent: AgentLink,
         clock: Clock,
         send_report: Callable[[Report], None],
+        *,
+        takes_signals: bool = True,
     ) -> None:
         self._plan = plan
         self._guardian = guardian
@@ -121,6 +125,7 @@ class Launcher:
         self._agent = agent
         self._clock = clock
         self._send_report = send_report
+        self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
         self._attempt: _Attempt | None = None
         self._empty_through = 0
@@ -161,7 +166,7 @@ class Launcher:
         selector = selectors.DefaultSelector()
         selector.register(self._wake_read, selectors.EVENT_READ)
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
-        with _signals_to(self._wake_write):
+        with _signals_to(self._wake_write) if self._takes_signals else contextlib.nullcontext():
             while not self._is_finished:
                 selector.select(self._wait_s())
                 self._read_wakeups()
@@ -198,9 +203,10 @@ class Launcher:
             return True
         if self._attempt is None:
             return False
+        if self._clock.now_s() - self._attempt.started_at_s > HURRY_S_MAX:
+            return False  # ranks that tell of no steps
         alive = [rank for rank in self._attempt.ranks.values() if rank.exit is None]
-        attached = [rank.progress for rank in alive if rank.progress and rank.progress.pid]
-        return any(progress.step_count < 2 for progress in attached)
+        return any(rank.progress is None or rank.progress.step_count < 2 for rank in alive)
 
     def _read_wakeups(self) -> None:
         try:
@@ -382,7 +388,8 @@ class Launcher:
 
     def _start(self, order: Order) -> None:
         """Start the ranks of an order; what fails here is reported and nothing is left behind."""
-        attempt = self._attempt = _Attempt(order.attempt)
+        attempt = self._attempt = _Attempt(order.attempt, self._clock.now_s())
+        self._empty_through = min(self._empty_through, order.attempt - 1)
         self._launch_error = None
         self._oom.take_new_kills()
         try:
@@ -517,7 +524,7 @@ class Launcher:
 
     def _read_progress(self, rank: _Rank, now_s: float) -> None:
         try:
-            rank.progress = rank.reader.read(now_s, _RECORDS_MAX)
+            rank.progress = rank.reader.read(now_s, _RECORDS_MAX, after=rank.records_sent)
             rank.progress_error = None
         except TornReadError:
             pass  # the rank is writing; what was read last time still stands

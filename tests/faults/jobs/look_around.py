@@ -1,0 +1,13 @@
+"""Says what a rank finds around itself."""
+
+import os
+import signal
+from pathlib import Path
+
+FOLDER = Path("/proc/self/fd")
+listed = sorted(int(entry.name) for entry in FOLDER.iterdir())
+print("descriptors:", [number for number in listed if (FOLDER / str(number)).exists()])
+print("leads its session:", os.getsid(0) == os.getpid())
+ignored = [number.name for number in signal.Signals if signal.getsignal(number) is signal.SIG_IGN]
+# Python itself ignores these two, whatever it was started with.
+print("ignored signals:", [name for name in ignored if name not in ("SIGPIPE", "SIGXFSZ")])

@@ -1,0 +1,271 @@
+"""The launcher's loop with real ranks; the test plays the controller."""
+
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankmend.agent_socket import AgentLink
+from rankmend.clock import SystemClock, read_boot_id
+from recovery.launcher.command import RankCommand
+from recovery.launcher.guardian import Guardian
+from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.output import Output, OutputPlan, Streams
+from recovery.launcher.ports import read_default_range
+from recovery.launcher.process_tree import find_marked
+from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.store import RendezvousStore
+from recovery.messages import VERSION, Order, RankReport, Report, Restore, Stop
+
+pytestmark = pytest.mark.real
+EVERY = 2**31 - 1
+STEPS = """
+import time, rankmend
+for step in range(1, 100000):
+    with rankmend.section("compute"):
+        time.sleep(0.005)
+    rankmend.step(step)
+"""
+
+
+class Node:
+    """A launcher in the main thread's place, and a controller's view of it."""
+
+    def __init__(self, folder: Path, code: str) -> None:
+        self.job_id = uuid.uuid4()
+        self.reports: list[Report] = []
+        self.shown = {1: b"", 2: b""}
+        (folder / "script.py").write_text(code)
+        clock = SystemClock()
+        self.plan = LaunchPlan(
+            job_id=str(self.job_id),
+            job_name="test",
+            node="here",
+            boot_id=read_boot_id(),
+            command=RankCommand((sys.executable, "script.py", "--from", "{checkpoint}"), None),
+            environment=os.environ,
+            folder=folder,
+            run_id="test",
+            role="default",
+            fence_file=None,
+            is_auto=True,
+            time_limit_s=None,
+        )
+        self.output = Output(
+            OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True), self._show
+        )
+        self.guardian = Guardian.start(str(self.job_id))
+        self.store = RendezvousStore(
+            read_default_range(), clock, address="127.0.0.1", bind_address="127.0.0.1"
+        )
+        self.runtime = RuntimeFolder(Path("/dev/shm"), self.job_id)
+        self.launcher = Launcher(
+            self.plan,
+            self.guardian,
+            self.store,
+            self.output,
+            self.runtime,
+            AgentLink([], clock),
+            clock,
+            self.reports.append,
+            takes_signals=False,
+        )
+        self.thread = threading.Thread(target=self.launcher.run, args=(EVERY,))
+        self.thread.start()
+        self.order = Order(
+            version=VERSION,
+            job_id=str(self.job_id),
+            revision=1,
+            attempt=1,
+            ranks=(0, 1),
+            world_size=2,
+            group_rank=0,
+            group_count=1,
+            stop=Stop.KILL,
+            grace_s=5.0,
+            restore=None,
+            restarts=0,
+            restarts_max=3,
+        )
+
+    def _show(self, target: int, data: bytes) -> None:
+        if target > 0:
+            self.shown[target] += data
+
+    def send(self, **changes: object) -> None:
+        self.order = replace(self.order, **changes)  # type: ignore[arg-type]
+        self.launcher.send(self.order)
+
+    def wait(self, is_so: Callable[[Report], bool]) -> Report:
+        deadline_s = time.monotonic() + 30
+        while not (self.reports and is_so(self.reports[-1])):
+            assert time.monotonic() < deadline_s, f"never; last: {self.reports[-1:]}"
+            assert self.thread.is_alive()
+            time.sleep(0.005)
+        return self.reports[-1]
+
+    def close(self) -> None:
+        self.launcher.finish()
+        self.thread.join(10)
+        self.guardian.close()
+        self.store.close()
+        self.output.close()
+        self.launcher.close()
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
+    nodes: list[Node] = []
+
+    def make(code: str = STEPS) -> Node:
+        nodes.append(Node(tmp_path, code))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+def steps(report: Report) -> list[int]:
+    return [rank.steps_done for rank in report.ranks]
+
+
+def both(report: Report, is_so: Callable[[RankReport], bool]) -> bool:
+    return len(report.ranks) == 2 and all(is_so(rank) for rank in report.ranks)
+
+
+def test_ranks_that_are_ordered_run_and_tell_of_their_steps(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+
+    node.send()
+    report = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 3))
+
+    assert (report.attempt, report.revision) == (1, 1)
+    assert [rank.local_rank for rank in report.ranks] == [0, 1]
+    assert all(rank.attached_age_s is not None for rank in report.ranks)
+    first = [one.ranks[0] for one in node.reports if one.ranks]
+    numbers = [timing.number for rank in first for timing in rank.timings]
+    assert numbers[:3] == [1, 2, 3]
+    assert numbers == sorted(set(numbers))
+
+
+def test_the_same_order_twice_starts_nothing_twice(make_node: Callable[[str], Node]) -> None:
+    node = make_node(STEPS)
+    node.send()
+    first = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    node.send()
+    node.send(revision=2)
+    second = node.wait(lambda report: report.revision == 2)
+
+    assert [rank.pid for rank in second.ranks] == [rank.pid for rank in first.ranks]
+
+
+def test_an_order_without_ranks_leaves_none_and_proves_it(make_node: Callable[[str], Node]) -> None:
+    node = make_node(STEPS)
+    node.send()
+    node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    node.send(revision=2, ranks=())
+    report = node.wait(lambda report: report.revision == 2)
+
+    assert report.empty_through >= 1
+    assert not find_marked(str(node.job_id))
+
+
+def test_a_newer_attempt_starts_only_after_the_older_is_gone(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.send()
+    node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    node.send(revision=2, attempt=2, restore=Restore("/ckpt/5", 5), restarts=1)
+    node.wait(
+        lambda report: report.attempt == 2 and both(report, lambda rank: rank.steps_done >= 1)
+    )
+
+    marked = find_marked(str(node.job_id))
+    assert {ref.attempt for ref in marked} == {2}
+
+
+def test_a_patient_stop_lets_the_ranks_save(make_node: Callable[[str], Node]) -> None:
+    node = make_node(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+        + STEPS
+    )
+    node.send()
+    node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    node.send(revision=2, ranks=(), stop=Stop.GRACE, grace_s=20.0)
+    node.wait(lambda report: report.revision == 2)
+
+    assert node.shown[1].count(b"saved\n") == 2
+    assert not find_marked(str(node.job_id))
+
+
+def test_an_exception_is_reported_with_its_traceback(make_node: Callable[[str], Node]) -> None:
+    node = make_node("raise ValueError('no such thing')")
+
+    node.send()
+    report = node.wait(lambda report: both(report, lambda rank: rank.exit is not None))
+
+    exits = [rank.exit for rank in report.ranks]
+    assert [(one.exit_code, one.by_launcher) for one in exits if one] == [(1, False), (1, False)]
+    assert exits[0] is not None
+    assert exits[0].error is not None
+    assert (exits[0].error.type_name, exits[0].error.message) == ("ValueError", "no such thing")
+
+
+def test_a_program_that_is_missing_is_reported_and_nothing_is_left(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.launcher._plan = replace(node.plan, command=RankCommand(("/no/such/program",), None))
+
+    node.send()
+    report = node.wait(lambda report: report.launch_error is not None)
+
+    assert "/no/such/program" in (report.launch_error or "")
+    node.send(revision=2, ranks=())
+    node.wait(lambda report: report.revision == 2 and report.empty_through >= 1)
+
+
+def test_children_that_outlive_ranks_which_ended_well_are_ended(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(
+        "import os, subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    )
+
+    node.send()
+    node.wait(lambda report: both(report, lambda rank: rank.exit is not None))
+    assert find_marked(str(node.job_id))
+    report = node.wait(lambda report: report.empty_through >= 1)
+
+    assert [rank.exit.exit_code for rank in report.ranks if rank.exit] == [0, 0]
+    assert not find_marked(str(node.job_id))
+
+
+def test_a_broken_progress_file_is_reported_and_stops_nothing(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.send()
+    node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    path = node.runtime.path / "attempt-1" / "rank-1.progress"
+    os.truncate(path, 100)
+    report = node.wait(lambda report: bool(report.ranks[1].progress_error))
+
+    assert "rank-1.progress" in (report.ranks[1].progress_error or "")
+    assert report.ranks[0].progress_error is None
