@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from agent.rank_table import RankTable, ShownRank
+from agent.rank_table import CONNECTIONS_MAX, RankTable, ShownRank
 from rankmend import agent_socket
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, SourceError
@@ -30,7 +30,6 @@ from rankmend.progress import ProgressReader
 FIRST_MESSAGE_S_MAX: Final = 10.0  # a launcher sends right after connecting
 MESSAGES_PER_MINUTE_MAX: Final = 120  # one an attempt: a restart takes longer than 0.5 s
 _LOG_LINES_PER_MINUTE_MAX: Final = 20
-_BACKLOG: Final = 16
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
 
 log = logging.getLogger(__name__)
@@ -186,7 +185,7 @@ def _listen(path: Path) -> tuple[int, socket.socket]:
             path.unlink()  # left by an agent that was killed: the lock says that it is gone
         listener.bind(str(path))
         path.chmod(0o666)  # any user may show his own ranks
-        listener.listen(_BACKLOG)
+        listener.listen(CONNECTIONS_MAX)
     except BlockingIOError as error:
         listener.close()
         os.close(lock)
@@ -238,7 +237,7 @@ def _check_file(descriptor: int, uid: int, name: str) -> None:
         # answered by the kernel alone, and only for files of tmpfs (fcntl(2), EINVAL elsewhere)
         fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError as error:
-        raise SourceError(f"{name} is on no tmpfs such as /dev/shm") from error
+        raise SourceError(f"{name} is no file on a tmpfs such as /dev/shm") from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise SourceError(f"{name} is no regular file (mode {found.st_mode:o})")

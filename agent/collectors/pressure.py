@@ -19,8 +19,8 @@ def parse_pressure(text: str) -> dict[str, float]:
     """Return the stalled seconds by kind (some, full) in the text of a pressure file."""
     stalled_s = {}
     for line in text.splitlines():
-        kind, *fields = line.split()
-        name, _, total = fields[-1].partition("=") if fields else ("", "", "")
+        kind, _, rest = line.partition(" ")
+        name, _, total = rest.rpartition(" ")[2].partition("=")
         if kind not in ("some", "full") or name != "total" or not _is_decimal(total):
             raise SourceError(f"pressure line is not 'some|full avg10=... total=<us>': {line!r}")
         stalled_s[kind] = int(total) / 1e6
