@@ -33,7 +33,7 @@ def load(path: Path) -> Config:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
     try:
         config = msgspec.toml.decode(data, type=Config)
-    except msgspec.MsgspecError as error:  # no TOML, an unknown key, a wrong type: it names which
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # names the key or the place
         raise ConfigError(f"{path}: {error}") from error
     try:
         check(config)
