@@ -52,12 +52,13 @@ class Workload:
 
     title: str
     script: Path
+    store: str  # who hosts the rendezvous on MASTER_PORT
     steps: int
     checkpoint_every: int
 
 
-NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", 900, 50)
-TORCH = Workload("PyTorch DDP on gloo", EXAMPLES / "digits_torch" / "train.py", 240, 20)
+NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", "ranks", 900, 50)
+TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", "launcher", 240, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +251,12 @@ class Run:
         checkpoints = self._place.folder / f"checkpoints-{self._scenario.name}"
         return [
             *self._place.command,
-            *("run", "--standalone", f"--nproc-per-node={RANKS}", f"--job={self._scenario.name}"),
+            *("run", "--standalone", f"--nproc-per-node={RANKS}"),
+            f"--job={self._scenario.name}",
             f"--state-dir={self._place.state}",
             f"--checkpoint-dir={checkpoints}",
             f"--agent-socket={self._place.agent_socket}",
+            f"--store={self._workload.store}",
             f"--hang-stopped-s={HANG_STOPPED_S:g}",
             str(self._workload.script),
             f"--data={self._place.data}",

@@ -148,6 +148,17 @@ def test_a_rank_that_finds_no_rank_0_says_so() -> None:
 
 
 @pytest.mark.real
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(ring.PeerLostError) as caught:
+            ring.Ring(0, 2, "127.0.0.1", port, timeout_s=20.0)
+
+    assert str(caught.value) == f"rank 0 can't listen on 127.0.0.1:{port}: Address already in use"
+
+
+@pytest.mark.real
 def test_a_rank_of_another_world_is_refused() -> None:
     port, errors = free_port(), {}
 

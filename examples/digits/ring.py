@@ -11,6 +11,7 @@ for `timeout_s`, raises `PeerLostError` with its rank.
 """
 
 import json
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -139,7 +140,7 @@ def _gather(master: Address, port: int, world_size: int, deadline: _Deadline) ->
     addresses: dict[int, Address] = {0: (master[0], port)}
     members = []
     try:
-        with socket.create_server(master, backlog=world_size) as server:
+        with _listen(master, world_size) as server:
             while len(addresses) < world_size:
                 try:
                     server.settimeout(deadline.left_s())
@@ -160,6 +161,15 @@ def _gather(master: Address, port: int, world_size: int, deadline: _Deadline) ->
     finally:
         for member in members:
             member.close()
+
+
+def _listen(master: Address, world_size: int) -> socket.socket:
+    try:
+        return socket.create_server(master, backlog=world_size)
+    except OSError as error:
+        raise PeerLostError(
+            f"rank 0 can't listen on {master[0]}:{master[1]}: {os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def _register(
