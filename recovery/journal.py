@@ -229,7 +229,7 @@ class Journal:
             self._connection.close()
             raise
         self.opened = tuple(entries)
-        """What the journal held when it was opened, oldest first."""
+        """What the journal held when it was opened, and what opening added; oldest first."""
         self._acknowledged = len(entries)
         self._head = rows[len(entries) - 1].checksum if entries else GENESIS
         self._must_reopen = False
@@ -346,7 +346,7 @@ class Journal:
             f"{self.path}: the end was unfinished: {torn} records from number {first} on and "
             f"{lost_frames} frames of the write-ahead log were cut off"
         )
-        self.append(TailCut(first, torn, lost_frames, reason))
+        self.opened += (self.append(TailCut(first, torn, lost_frames, reason)),)
         log.warning("journal tail cut", extra={"path": str(self.path), "rows": torn})
         return (reason,)
 

@@ -27,6 +27,9 @@ class Policy:
     tries_max: int = 3  # within one incident: as no_progress_max, counted per incident
     # Two: the first step can pass on warm buffers alone; the second needs every rank's gradients.
     verify_steps: int = 2
+    # Before the second try, doubled for each further one: what failed for a moment (a port, a
+    # storage that fails over) gets time to come back, and no loop spins.
+    retry_pause_s: float = 1.0
     verify_timeout_s: float = (
         1800.0  # restore, compile and warm-up of a large model; as hung.startup_s
     )

@@ -153,6 +153,14 @@ class RanksDone:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptAbandoned:
+    """rankmend came back and did not find the attempt's ranks: what is left of it is stopped."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """No process of the attempt is left on any node: the proof that allows the next."""
 
@@ -272,6 +280,7 @@ KnownRecord: TypeAlias = (
     | AttemptVerified
     | Milestone
     | RanksDone
+    | AttemptAbandoned
     | AttemptEnded
     | IncidentOpened
     | TryFailed
@@ -293,6 +302,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,
     "ranks_done": RanksDone,
+    "attempt_abandoned": AttemptAbandoned,
     "attempt_ended": AttemptEnded,
     "incident_opened": IncidentOpened,
     "try_failed": TryFailed,

@@ -1,0 +1,111 @@
+"""Reports and orders as JSON on the wire (contract 4). Fields: docs/messages.md.
+
+Nothing from outside is believed: size, version and every field's type are checked, and what
+does not fit raises `MessageError` with the field and the value. Fields that this version does
+not know are ignored, and one version older and newer is understood.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from rankmend.errors import MessageError
+from recovery.messages import VERSION, Order, Report
+
+MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
+RANKS_MAX: Final = 1_000_000
+_INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
+
+_M = TypeVar("_M", Report, Order)
+_VERSION_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_REPORT_DECODER: Final = msgspec.json.Decoder(Report, strict=True)
+_ORDER_DECODER: Final = msgspec.json.Decoder(Order, strict=True)
+
+
+def encode_message(message: Report | Order) -> bytes:
+    """Return the wire form of a report or an order."""
+    body = msgspec.json.encode(message)
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise MessageError(
+            f"{type(message).__name__}: {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are sent"
+        )
+    return body
+
+
+def decode_report(body: bytes) -> Report:
+    """Return the report that ``body`` holds, or raise MessageError with what is wrong."""
+    report = _decode(body, _REPORT_DECODER, "report")
+    _refuse_number("report", "attempt", report.attempt, 0)
+    _refuse_number("report", "empty_through", report.empty_through, 0)
+    _refuse_number("report", "revision", report.revision, 0)
+    numbers = [rank.rank for rank in report.ranks]
+    if len(set(numbers)) != len(numbers):
+        raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
+    for rank in report.ranks:
+        _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
+        _refuse_number("report", "pid", rank.pid, 0)
+        _refuse_number("report", "steps_done", rank.steps_done, 0)
+        if rank.step is not None:
+            _refuse_number("report", "step", rank.step, 0)
+        if rank.exit is not None and (rank.exit.exit_code is None) == (rank.exit.signal is None):
+            raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
+    return report
+
+
+def decode_order(body: bytes) -> Order:
+    """Return the order that ``body`` holds, or raise MessageError with what is wrong."""
+    order = _decode(body, _ORDER_DECODER, "order")
+    _refuse_number("order", "attempt", order.attempt, 0)
+    _refuse_number("order", "revision", order.revision, 0)
+    _refuse_number("order", "world_size", order.world_size, 1, RANKS_MAX)
+    _refuse_number("order", "group_count", order.group_count, 1, RANKS_MAX)
+    _refuse_number("order", "group_rank", order.group_rank, 0, order.group_count - 1)
+    if not 0 <= order.grace_s < float("inf"):
+        raise MessageError(f"order: grace_s is {order.grace_s!r}")
+    for rank in order.ranks:
+        _refuse_number("order", "ranks", rank, 0, order.world_size - 1)
+    if len(set(order.ranks)) != len(order.ranks):
+        raise MessageError(f"order: ranks names a rank twice: {order.ranks}")
+    return order
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise MessageError(f"{what}: {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are read")
+    try:
+        version = msgspec.json.decode(_VERSION_DECODER.decode(body)["version"])
+    except KeyError:
+        raise MessageError(f"{what}: no version: {body[:80]!r}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MessageError(f"{what}: no JSON object: {error}: {body[:80]!r}") from error
+    if isinstance(version, bool) or not isinstance(version, int) or abs(version - VERSION) > 1:
+        raise MessageError(
+            f"{what}: version is {version!r}, this understands {VERSION - 1} to {VERSION + 1}"
+        )
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MessageError(f"{what}: {error}{_value_at(body, str(error))}") from error
+
+
+def _value_at(body: bytes, complaint: str) -> str:
+    """Return the value at the path that msgspec names (``... - at `$.ranks[0].pid```)."""
+    path = complaint.rpartition("`$")[2].rstrip("`")
+    try:
+        value = msgspec.json.decode(body)
+        for part in path.replace("[", ".[").split(".")[1:]:
+            if part.startswith("["):
+                number = part[1:-1]
+                if number == "...":  # msgspec does not say which one of a list
+                    return ""
+                value = value[int(number)]
+            else:
+                value = value[part]
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return f", it is {value!r:.80}"
+
+
+def _refuse_number(what: str, name: str, value: int, least: int, most: int = _INT_MAX) -> None:
+    if not least <= value <= most:
+        raise MessageError(f"{what}: {name} is {value}, not {least} to {most}")

@@ -1,0 +1,136 @@
+"""What to do about a failure: the cheapest step that the evidence allows. Pure.
+
+The plan says its reason and evidence as data, for `rankmend why`. The steps of today are to
+restart the ranks where they are and to tell a person.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from detectors.errors_text import Cause
+from detectors.failed import DO_NOT_RETRY
+from detectors.finding import Blame, Finding, Kind
+from recovery.checkpoints.model import Verdict
+from recovery.ledger import Ledger
+from recovery.messages import Restore
+from recovery.policy import Policy, exhausted
+from recovery.records import Choice, PassedOver, Plan, PlanStep
+
+_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
+
+
+def plan(
+    finding: Finding, ledger: Ledger, policy: Policy, candidates: Sequence[Verdict] | None
+) -> Plan:
+    """Return the step to take about ``finding``, which the ledger holds already.
+
+    ``candidates``, newest first, are known only once nobody writes any more; None leaves the
+    choice of a checkpoint open.
+    """
+    refusal = _refuse_restart(finding, ledger, policy)
+    if refusal is not None:
+        return Plan(
+            PlanStep.ESCALATE, f"{refusal}: {_first_words(ledger, finding)}", finding.evidence
+        )
+    reason = _restart_reason(finding)
+    if candidates is None:
+        return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
+    choice = choose_checkpoint(ledger, policy, candidates)
+    if not choice.is_possible:
+        return Plan(PlanStep.ESCALATE, choice.reason, finding.evidence, choice)
+    return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence, choice)
+
+
+def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
+    """Return why another restart makes no sense, or None."""
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is not None and failure.exit_code == DO_NOT_RETRY:
+        return f"a rank ended with exit code {DO_NOT_RETRY}, which asks for no further try"
+    run = ledger.errors
+    if _is_own_error(finding) and run is not None and run.count >= policy.same_error_max:
+        where = "before the first step" if run.step is None else f"at step {run.step}"
+        return f"the same error {where} in {run.count} attempts in a row is the program's own"
+    spent = exhausted(ledger.spent, policy)
+    return None if spent is None else f"the budget is spent ({spent})"
+
+
+_OWN_CAUSES: Final = frozenset({Cause.PROGRAM, Cause.EXCEPTION, Cause.EXIT, Cause.DEVICE_MEMORY})
+
+
+def _is_own_error(finding: Finding) -> bool:
+    """Return whether the program ended itself, for neither communication nor a device.
+
+    One rank that fails alone is a suspect machine at first, but not when it says the same
+    at the same step again.
+    """
+    if finding.kind is not Kind.RANK_FAILED:
+        return False
+    cause = finding.signature.partition(":")[0]
+    return finding.blame is Blame.PROGRAM or cause in {own.value for own in _OWN_CAUSES}
+
+
+def _first_words(ledger: Ledger, finding: Finding) -> str:
+    """Return what the first rank said of its end, else what was found."""
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is None or failure.error is None:
+        return finding.summary
+    error = failure.error
+    text = f"{error.type_name}: {error.message}" if error.type_name else error.message
+    return text if failure.rank is None else f"rank {failure.rank}: {text}"
+
+
+def _restart_reason(finding: Finding) -> str:
+    if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
+        return "the ranks stand still and nothing accuses one of them: restart them where they are"
+    return f"{finding.summary}: restart the ranks where they are"
+
+
+def choose_checkpoint(ledger: Ledger, policy: Policy, candidates: Sequence[Verdict]) -> Choice:
+    """Return the newest valid checkpoint that has not failed too often, and who was passed over."""
+    passed_over: list[PassedOver] = []
+    valid_passed_over = 0
+    for verdict in candidates:
+        candidate = verdict.candidate
+        choice = Choice(
+            True,
+            Restore(candidate.path, candidate.step),
+            verdict.reason,
+            tuple(passed_over[:_PASSED_OVER_MAX]),
+            candidate.modified_unix_s,
+        )
+        restores = ledger.restores_of(choice.identity)
+        if verdict.is_valid and restores < policy.restore_failures_max:
+            return choice
+        reason = verdict.reason
+        if verdict.is_valid:
+            reason = f"restored {restores} times without progress"
+            valid_passed_over += 1
+        passed_over.append(PassedOver(candidate.path, candidate.step, reason))
+    first = tuple(passed_over[:_PASSED_OVER_MAX])
+    if valid_passed_over:
+        reason = f"all {valid_passed_over} valid checkpoints were restored without progress before"
+        return Choice(False, None, reason, first)
+    if ledger.last_restore_path is not None:
+        # To begin at zero would train for days what is already there, and write over it.
+        reason = (
+            f"no valid checkpoint is left of {len(candidates)} found, and an earlier attempt "
+            f"had begun from {ledger.last_restore_path}: bring it back, or start under another "
+            f"job name to begin from nothing"
+        )
+        return Choice(False, None, reason, first)
+    if passed_over:
+        reason = f"none of the {len(passed_over)} checkpoints found is valid: from the beginning"
+        return Choice(True, None, reason, first)
+    return Choice(True, None, "no checkpoint found: from the beginning")
+
+
+def is_progress(ledger: Ledger, choice: Choice) -> bool:
+    """Return whether ``choice`` shows progress of a job whose steps can't be compared.
+
+    Such a job has moved when a checkpoint is there that is newer than the one before.
+    """
+    if ledger.is_comparable or choice.modified_unix_s is None or ledger.started is None:
+        return False
+    before = ledger.started.choice.modified_unix_s
+    is_newer = before is None or choice.modified_unix_s > before
+    return is_newer and ledger.restores_of(choice.identity) == 0

@@ -1,0 +1,192 @@
+from dataclasses import replace
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from recovery.accounting import Account, account_all
+from recovery.machine import Event, Outcome, Phase
+from recovery.messages import Restore
+from recovery.policy import Policy
+from recovery.records import (
+    AttemptStarted,
+    AttemptVerified,
+    CaughtUp,
+    Cause,
+    Choice,
+    Decided,
+    Entry,
+    Failure,
+    IncidentEvent,
+    IncidentOpened,
+    Plan,
+    PlanStep,
+    Record,
+)
+
+FINDING = Finding(
+    kind=Kind.RANK_FAILED,
+    severity=Severity.CRITICAL,
+    blame=Blame.RANK,
+    summary="rank 2 failed: SIGKILL",
+    job_id="job-1",
+    attempt=1,
+    node="n1",
+    ranks=(2,),
+    victims=(),
+    since_age_s=0.5,
+    signature="killed:SIGKILL",
+)
+FAILURE = Failure(1, FINDING, 137, 2, None, 120, False, (0, 1, 2, 3))
+OPENED = IncidentOpened("inc-1", FAILURE, 0.5, 120, Policy())
+PLAN = Decided("inc-1", 1, Plan(PlanStep.RESTART_IN_PLACE, "because", ()))
+
+
+def event(outcome: Outcome, answers: str) -> IncidentEvent:
+    return IncidentEvent(Event("inc-1", outcome, answers, outcome.value))
+
+
+def started(attempt: int, try_number: int) -> AttemptStarted:
+    choice = Choice(True, Restore("/c/step-100", 100), "complete", (), 1.0)
+    return AttemptStarted(attempt, Cause.INCIDENT, choice, "inc-1", try_number)
+
+
+VERIFIED = AttemptVerified(
+    2,
+    is_comparable=True,
+    telling_ranks=(0, 1, 2, 3),
+    attached_age_s=5.0,
+    resumed_age_s=4.5,
+    first_section_age_s=3.0,
+    first_step_age_s=1.0,
+    first_step=101,
+)
+RECOVERY: tuple[tuple[float, Record], ...] = (
+    (100.0, OPENED),
+    (100.0, PLAN),
+    (100.25, event(Outcome.ACCEPTED, "inc-1")),
+    (101.0, event(Outcome.SUCCEEDED, "inc-1/1/fencing")),
+    (101.125, started(2, 1)),
+    (102.0, event(Outcome.SUCCEEDED, "inc-1/1/restoring")),
+    (108.0, VERIFIED),
+    (108.5, event(Outcome.SUCCEEDED, "inc-1/1/verifying")),
+    (120.0, CaughtUp("inc-1", 2, 121)),
+)
+
+
+def account(records: tuple[tuple[float, Record], ...], boots: tuple[str, ...] = ()) -> Account:
+    entries = [
+        Entry(number, 5000.0 + at_s, at_s, boots[number - 1] if boots else "boot-1", record)
+        for number, (at_s, record) in enumerate(records, start=1)
+    ]
+    (found,) = account_all(entries)
+    return found
+
+
+def test_phases_are_divided_by_the_marks_of_the_slowest_rank() -> None:
+    found = account(RECOVERY)
+
+    assert found.phases.detect_s == 0.5
+    assert found.phases.decide_s == 0.25
+    assert found.phases.fence_s == 0.75
+    assert found.phases.retries_s == 0.0
+    assert found.phases.start_s == 2.5  # fence over at 101, checkpoint asked for at 103.5
+    assert found.phases.restore_s == 1.5
+    assert found.phases.first_step_s == 2.0
+    assert found.total_s == 7.5
+    assert found.recovered_s == 9.0
+    assert found.steps_recomputed == 20
+    assert (found.caught_up_s, found.caught_up_step) == (20.5, 121)
+    assert found.state.phase is Phase.RECOVERED
+    assert found.notes == ()
+
+
+def test_a_rank_that_never_asks_for_the_checkpoint_starts_until_it_attaches() -> None:
+    records = tuple(
+        (at, replace(r, resumed_age_s=None) if r is VERIFIED else r) for at, r in RECOVERY
+    )
+
+    found = account(records)
+
+    assert (found.phases.start_s, found.phases.restore_s) == (2.0, 2.0)
+
+
+def test_a_phase_without_its_mark_is_part_of_the_next_and_said_so() -> None:
+    bare = AttemptVerified(2, True, (0,), first_step_age_s=1.0, first_step=101)
+    records = tuple((at, bare if record is VERIFIED else record) for at, record in RECOVERY)
+
+    found = account(records)
+
+    assert (found.phases.start_s, found.phases.restore_s) == (None, None)
+    assert found.phases.first_step_s == 6.0
+    assert found.total_s == 7.5
+    assert [note.split(":")[0] for note in found.notes] == [
+        "start is part of restore",
+        "restore is part of the first step",
+    ]
+
+
+def test_ranks_that_tell_nothing_are_accounted_to_the_verification() -> None:
+    bare = AttemptVerified(2, False, ())
+    records = tuple((at, bare if record is VERIFIED else record) for at, record in RECOVERY)
+
+    found = account(records)
+
+    assert found.phases.first_step_s == 7.0
+    assert found.total_s == 8.5
+    assert found.steps_recomputed is None
+    assert "the total runs to the verification" in found.notes[-1]
+
+
+def test_failed_tries_are_a_phase_of_their_own() -> None:
+    records = (
+        *RECOVERY[:6],
+        (104.0, event(Outcome.FAILED, "inc-1/1/verifying")),
+        (105.0, event(Outcome.SUCCEEDED, "inc-1/2/fencing")),
+        (105.0, started(3, 2)),
+        (105.5, event(Outcome.SUCCEEDED, "inc-1/2/restoring")),
+        (112.0, replace(VERIFIED, attempt=3)),
+        (112.0, event(Outcome.SUCCEEDED, "inc-1/2/verifying")),
+    )
+
+    found = account(records)
+
+    assert found.phases.retries_s == 4.0
+    assert found.total_s == 0.5 + 0.25 + 0.75 + 4.0 + 6.0
+    assert found.state.try_number == 2
+    assert [attempt.attempt for attempt in found.attempts] == [2, 3]
+
+
+def test_an_incident_that_is_still_under_way_has_no_total() -> None:
+    found = account(RECOVERY[:4])
+
+    assert found.phases.fence_s == 0.75
+    assert (found.phases.start_s, found.total_s, found.recovered_s) == (None, None, None)
+
+
+def test_across_a_reboot_unix_time_is_used() -> None:
+    boots = ("boot-1",) * 3 + ("boot-2",) * 6
+    records = tuple(
+        (at_s if number < 3 else at_s - 90.0, record)
+        for number, (at_s, record) in enumerate(RECOVERY)
+    )
+    entries = [
+        Entry(number, 5000.0 + RECOVERY[number - 1][0], at_s, boots[number - 1], record)
+        for number, (at_s, record) in enumerate(records, start=1)
+    ]
+
+    (found,) = account_all(entries)
+
+    assert found.phases.fence_s == 0.75
+    assert found.total_s == 7.5
+
+
+def test_each_incident_has_its_own_account() -> None:
+    second = replace(OPENED, incident_id="inc-2", fault_age_s=2.0)
+    entries = [
+        Entry(number, at_s, at_s, "boot-1", record)
+        for number, (at_s, record) in enumerate((*RECOVERY, (200.0, second)), start=1)
+    ]
+
+    found = account_all(entries)
+
+    assert [one.incident_id for one in found] == ["inc-1", "inc-2"]
+    assert found[1].phases.detect_s == 2.0
+    assert found[1].state.phase is Phase.OPENED
