@@ -113,6 +113,23 @@ def test_signal_stops_the_agent_cleanly(number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+def test_source_that_never_answers_holds_up_neither_the_page_nor_the_end(tmp_path: Path) -> None:
+    proc = shutil.copytree(FIXTURE / "proc", tmp_path / "proc")
+    (proc / "pressure" / "cpu").unlink()
+    os.mkfifo(proc / "pressure" / "cpu")  # opening it waits for a writer for ever
+    with running_agent("--socket", str(tmp_path / "agent.sock"), "--procfs", str(proc)) as found:
+        agent, port = found
+        wait_for(lambda: "host_load_processes{" in agent.get(port, "/metrics")[1], "the others")
+        _status, page = agent.get(port, "/metrics")
+        status = agent.stop()
+
+    assert 'collector_age_seconds{collector="pressure"}' in page
+    assert 'collector_success{collector="pressure"}' not in page
+    assert "pressure_some_seconds" not in page
+    assert status == 0
+
+
+@pytest.mark.real
 def test_pages_beside_the_metrics(tmp_path: Path) -> None:
     with running_agent("--socket", str(tmp_path / "agent.sock"), "--node", "<gpu-1>") as found:
         agent, port = found

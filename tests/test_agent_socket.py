@@ -3,11 +3,14 @@
 import array
 import json
 import logging
+import math
 import os
 import socket
+import struct
 import subprocess
 import sys
 import uuid
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.ranks import RanksCollector
+from agent.collectors.ranks import RanksCollector, describe_rank
 from agent.rank_socket import MESSAGES_PER_MINUTE_MAX, RankSocket
 from agent.rank_table import CONNECTIONS_OF_USER_MAX, RANKS_MAX, RankTable, ShownRank
 from rankmend.agent_socket import (
@@ -599,3 +602,53 @@ def test_descriptors_of_two_control_messages_are_all_closed(shm: Path) -> None:
         connection.close()
         wait_for(lambda: descriptor_count() == before, "every received file to be closed")
         assert table.refused_total == 1
+
+
+BLOCKS = (
+    (layout.ATTACHMENT_AT, layout.ATTACHMENT),
+    (layout.LIVE_AT, layout.LIVE),
+    (layout.COLLECTIVES_AT, layout.COLLECTIVES),
+    *(
+        (layout.RING_AT + slot * layout.RECORD_SIZE, layout.RECORD)
+        for slot in range(1, layout.RING_SLOTS)
+    ),
+)
+NEAR_NOW = st.integers(min_value=0, max_value=1_001_000_000_000)
+WORDS = st.integers(min_value=0, max_value=2**64 - 1) | st.integers(0, 300) | NEAR_NOW
+
+
+@given(data=st.data(), count=st.integers(0, 40) | WORDS)
+def test_rank_that_writes_what_it_likes_breaks_only_its_own_series(
+    data: st.DataObject, count: int
+) -> None:
+    """The checksums fit: only the meaning is hostile."""
+    with tmpfs_folder() as folder:
+        rank = shown_rank(folder, 0)
+        path = next(folder.iterdir())
+        with path.open("r+b") as file:
+            for place, (offset, form) in enumerate(BLOCKS[: 3 + min(count, 40)]):
+                numbers = [data.draw(WORDS) for _ in range(len(form.unpack(bytes(form.size))))]
+                if form is layout.ATTACHMENT:
+                    numbers[:2] = [number % 2**32 for number in numbers[:2]]
+                if form is layout.RECORD and data.draw(st.booleans()):
+                    numbers[0] = place - 2
+                body = form.pack(*numbers)
+                file.seek(offset)
+                file.write(body + layout.CRC.pack(zlib.crc32(body)))
+            file.seek(layout.HEAD_AT)
+            file.write(struct.pack("<Q", count))
+        table = RankTable()
+        table.open(1, 1000)
+        table.show(1, [rank])
+        collector = RanksCollector(table, FakeClock())
+
+        metrics = list(collector.collect())
+        described = [describe_rank(sample, 1000.0) for sample in collector.newest.samples]
+        table.drop(1)
+
+    values = values_of(metrics)
+    if values[f"rank_progress_success{{{JOB_ID},0}}"] == 0:
+        assert len(values) == 1
+        assert described[0]["error"]
+    assert all(math.isfinite(value) for value in values.values())
+    assert len(values) == len(metrics)
