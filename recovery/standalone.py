@@ -24,12 +24,17 @@ from rankmend.errors import ConfigError, LaunchError, RankmendError
 from rankmend.node import node_name
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
-from recovery.checkpoints.model import CheckpointSettings
+from recovery.checkpoints.model import CheckpointSettings, Verdict
 from recovery.checkpoints.watch import CheckpointWatch
 from recovery.config import read_policy
 from recovery.controller import Controller
 from recovery.journal import Journal, refuse_network_file_system
-from recovery.launcher.command import RankCommand, build_command, choose_interpreter
+from recovery.launcher.command import (
+    RankCommand,
+    build_command,
+    choose_interpreter,
+    may_use_torch,
+)
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan, parse_streams
@@ -38,11 +43,11 @@ from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder, default_root
 from recovery.launcher.state import JobFolder, default_state_folder, job_key, open_job
 from recovery.launcher.store import RendezvousStore, probe_torch
-from recovery.ledger import decode_copy
+from recovery.ledger import Copy, decode_copy, fold_all
 from recovery.messages import Report
 from recovery.narrator import describe_passed_over, narrate
 from recovery.policy import Policy
-from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record
+from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
 from recovery.settings import JobSettings, Placement
 
 log = logging.getLogger(__name__)
@@ -50,7 +55,6 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 _REPORTS_MAX = 1000
 _LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
-EVERY_ATTEMPT = 2**31 - 1
 _NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
     floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
@@ -105,33 +109,9 @@ class RunOptions:
     quiet: bool = False
 
 
-class NarratingJournal:
-    """A journal that says on stderr what it has just made durable."""
-
-    def __init__(self, journal: Journal, *, is_quiet: bool) -> None:
-        self._journal = journal
-        self._is_quiet = is_quiet
-
-    @property
-    def opened(self) -> tuple[Entry, ...]:
-        return self._journal.opened
-
-    @property
-    def last_number(self) -> int:
-        return self._journal.last_number
-
-    def append(self, record: Record) -> Entry:
-        return self.append_many([record])[0]
-
-    def append_many(self, records: list[Record]) -> tuple[Entry, ...]:
-        entries = self._journal.append_many(records)
-        if not self._is_quiet:
-            for entry in entries:
-                _tell(entry.record)
-        return entries
-
-
-def _tell(record: Record) -> None:
+def tell(entry: Entry) -> None:
+    """Say on stderr what has just been made durable."""
+    record = entry.record
     line = narrate(record)
     if line is not None:
         say(line)
@@ -146,6 +126,16 @@ def say(text: str) -> None:
         print(f"rankmend: {text}", file=sys.stderr, flush=True)
     except OSError:
         return
+
+
+class _Checkpoints:
+    """What the planner may choose from: two valid ones, so that one can be passed over."""
+
+    def __init__(self, watch: CheckpointWatch) -> None:
+        self._watch = watch
+
+    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+        return self._watch.candidates(is_training=is_training, enough=2)
 
 
 class ControllerThread:
@@ -244,7 +234,7 @@ class _Session:
         self._environment = environment
         self._clock = clock
         self._folder = folder
-        self._journal = NarratingJournal(journal, is_quiet=options.quiet)
+        self._journal = journal
         self._policy = policy
         self._world_size = world_size
         self._job_id = str(folder.job_id)
@@ -296,18 +286,17 @@ class _Session:
         controller = Controller(
             self._journal,
             launcher,
-            watch,
+            _Checkpoints(watch) if watch else None,
             FenceFile(fence_path),
             copy,
             self._clock,
             self._settings(),
+            None if self._options.quiet else tell,
         )
-        if self._options.reset_budgets:
-            controller.reset_budgets(f"uid {os.getuid()}", "--reset-budgets")
         thread = ControllerThread(controller, launcher)
         thread.start()
         try:
-            launcher.run(EVERY_ATTEMPT)
+            launcher.run(self._last_attempt(copy))
         finally:
             thread.join(10.0)
             guardian.close()
@@ -327,6 +316,7 @@ class _Session:
             pid=os.getpid(),
             policy=self._policy,
             grace_s=self._options.grace_s,
+            budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
         )
 
     def _fence_leftovers(self) -> None:
@@ -339,6 +329,11 @@ class _Session:
             named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
             raise LaunchError(f"processes of an earlier start of this job remain: {named}")
 
+    def _last_attempt(self, copy: BudgetCopy | None) -> int:
+        """Return the newest attempt that an earlier start can have made: all of them are gone."""
+        known = _read_copy(copy)
+        return max(fold_all(self._journal.opened).attempt, known.attempt if known else 0)
+
     def _make_store(self, command: RankCommand) -> RendezvousStore:
         """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0."""
         options = self._options
@@ -347,7 +342,7 @@ class _Session:
         )
         address = options.master_addr
         store = RendezvousStore(ports, self._clock, address=address, bind_address=address)
-        if options.store == "ranks" or (command.interpreter is None and options.store == "auto"):
+        if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
             return store
         python = command.interpreter.path if command.interpreter else sys.executable
         try:
@@ -449,11 +444,19 @@ def _output_plan(options: RunOptions, world_size: int) -> OutputPlan:
     return OutputPlan(folder.absolute() if folder else None, redirects, tee, shown, options.prefix)
 
 
-def _known_id(copy: BudgetCopy | None) -> uuid.UUID | None:
-    """Return the job's UUID as it lies beside the checkpoints, if it does."""
+def _read_copy(copy: BudgetCopy | None) -> Copy | None:
+    """Return what lies of the job beside its checkpoints, if it is there and sound."""
     try:
         body = copy.load() if copy else None
-        return uuid.UUID(decode_copy(body).job_id) if body else None
-    except (RankmendError, ValueError) as error:
+        return decode_copy(body) if body else None
+    except RankmendError as error:
         log.warning("the copy of the budgets beside the checkpoints is of no use: %s", error)
+        return None
+
+
+def _known_id(copy: BudgetCopy | None) -> uuid.UUID | None:
+    known = _read_copy(copy)
+    try:
+        return uuid.UUID(known.job_id) if known else None
+    except ValueError:
         return None

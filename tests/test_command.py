@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError
-from recovery.launcher.command import Interpreter, build_command, choose_interpreter, fill
+from recovery.launcher.command import (
+    Interpreter,
+    RankCommand,
+    build_command,
+    choose_interpreter,
+    fill,
+    may_use_torch,
+)
 from recovery.messages import Restore
 
 OWN = "/opt/env/bin/python"
@@ -102,3 +109,25 @@ def test_the_checkpoint_is_filled_in_or_its_option_left_out(
 ) -> None:
     assert fill(argv, Restore("/c/5.pt", 5), 3) == with_checkpoint
     assert fill(argv, None, 3) == without
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import torch\n", True),
+        ("from torch.distributed import init_process_group\n", True),
+        ("from lightning import Trainer\n", True),
+        ("import numpy\nimport storch\n", False),
+        ("", False),
+    ],
+)
+def test_a_script_that_never_names_torch_has_its_master_port_to_itself(
+    tmp_path: Path, source: str, expected: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    python = Interpreter("/py", "test")
+
+    assert may_use_torch(build_command(str(script), (), python)) is expected
+    assert may_use_torch(build_command("pkg.train", (), python, is_module=True))
+    assert not may_use_torch(RankCommand(("/bin/solver",), None))

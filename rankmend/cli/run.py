@@ -36,9 +36,9 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
 DURATION = _Duration()
 
 
-def _both(name: str) -> tuple[str, str]:
+def _both(name: str) -> tuple[str, ...]:
     """torchrun takes its flags with dashes and with underscores."""
-    return name, "--" + name[2:].replace("-", "_")
+    return tuple(dict.fromkeys((name, "--" + name[2:].replace("-", "_"))))
 
 
 @click.command(

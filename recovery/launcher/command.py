@@ -1,6 +1,7 @@
 """What each rank executes: interpreter, script or module, and the arguments filled in."""
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,11 @@ from rankmend.errors import LaunchError
 from recovery.messages import Restore
 
 CHECKPOINT = "{checkpoint}"
+_SCRIPT_BYTES_MAX = 1 << 20
+_TORCH = re.compile(
+    rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
+    rb"fairscale|composer|trl|axolotl|unsloth)\b"
+)
 _LOCAL_RANK = "${local_rank}"  # torchrun's macro
 # Files that pipx and uv write into an environment that holds one tool and nothing else.
 _TOOL_MARKERS = ("pipx_metadata.json", "uv-receipt.toml", "rankmend-tool")
@@ -83,6 +89,24 @@ def build_command(
         what = "is a folder" if Path(target).is_dir() else "does not exist"
         raise LaunchError(f"the script {target!r} {what} (in {Path.cwd()})")
     return RankCommand((interpreter.path, "-u", target, *arguments), interpreter)
+
+
+def may_use_torch(command: RankCommand) -> bool:
+    """Return whether the ranks may meet through PyTorch's rendezvous.
+
+    A script that names neither PyTorch nor what is built on it may well listen on MASTER_PORT
+    itself; a store of ours there would be in its way. Modules and programs are given the
+    benefit of the doubt, as torchrun gives it to everything.
+    """
+    if command.interpreter is None:
+        return False
+    if len(command.argv) < 3 or command.argv[2] == "-m":
+        return True
+    try:
+        with Path(command.argv[2]).open("rb") as script:
+            return _TORCH.search(script.read(_SCRIPT_BYTES_MAX)) is not None
+    except OSError:
+        return True
 
 
 def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:
