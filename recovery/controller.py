@@ -32,6 +32,7 @@ from recovery.records import (
     AttemptResult,
     AttemptStarted,
     AttemptVerified,
+    BudgetsReset,
     CaughtUp,
     Cause,
     Choice,
@@ -130,12 +131,14 @@ class Controller:
         if job_id not in (None, settings.job_id):
             raise JournalError(f"the journal belongs to job {job_id}, not to {settings.job_id}")
         names, size = self._nodes.names, settings.world_size
-        opening = [JobOpened(settings.job_id, settings.name)] if job_id is None else []
-        self._append(
-            *opening,
-            *self._book.lost_records(settings.job_id),
-            LauncherStarted(names, size, settings.pid, settings.rankmend_version),
-        )
+        records: list[Record] = []
+        if job_id is None:
+            records.append(JobOpened(settings.job_id, settings.name))
+        records += self._book.lost_records(settings.job_id)
+        records.append(LauncherStarted(names, size, settings.pid, settings.rankmend_version))
+        if settings.budgets_reset_by is not None:
+            records.append(BudgetsReset(settings.budgets_reset_by, "asked for at the start"))
+        self._append(*records)
         self._observe_anew()
 
     def handle_report(self, report: Report) -> None:
