@@ -33,6 +33,7 @@ from prometheus_client.parser import text_string_to_metric_families
 EXAMPLES = Path(__file__).resolve().parent
 RANKS = 4
 POLL_S = 0.1
+COLLECT_S = 0.25  # the agent's own 1 s makes for slow bars
 SCRAPE_TIMEOUT_S = 5.0
 AGENT_START_S = 20.0
 JOB_S_MAX = 180.0  # an undisturbed run takes 10 s here, 20 s with torch
@@ -57,7 +58,7 @@ class Workload:
     checkpoint_every: int
 
 
-NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", "ranks", 900, 50)
+NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", "ranks", 700, 50)
 TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", "launcher", 240, 20)
 
 
@@ -172,8 +173,11 @@ class Agent:
         self.url = f"http://127.0.0.1:{port}/metrics"
         self.scrapes = 0
         self.series = 0
-        listen = ["--listen", f"127.0.0.1:{port}", "--socket", str(place.agent_socket)]
-        self.child = Child([*place.command, "agent", *listen], lambda _line: None)
+        command = [
+            *(*place.command, "agent", f"--listen=127.0.0.1:{port}"),
+            *(f"--socket={place.agent_socket}", f"--interval={COLLECT_S:g}"),
+        ]
+        self.child = Child(command, lambda _line: None)
 
     def wait_ready(self) -> None:
         deadline_s = time.monotonic() + AGENT_START_S
@@ -225,7 +229,7 @@ class Run:
         self._scenario = scenario
         self._result_path = place.folder / f"{scenario.name}.json"
         self._injected_unix_s: float | None = None
-        self._injected_step: int | None = None
+        self._victim_pid: int | None = None
         self._job_id: str | None = None
 
     def go(self) -> RunResult:
@@ -280,17 +284,15 @@ class Run:
         self._job_id = told.job_id
         self._screen.steps(told.attempt, told.steps)
         fault = self._scenario.fault
-        if fault is None or self._injected_step is not None or len(told.steps) < RANKS:
+        if fault is None or self._injected_unix_s is not None or len(told.steps) < RANKS:
             return
-        step = min(told.steps.values())
-        if step >= fault.at_ratio * self._workload.steps:
-            self._inject(fault, step)
-
-    def _inject(self, fault: Fault, step: int) -> None:
-        pid = self._find_pid(fault.rank)
-        self._injected_unix_s, self._injected_step = time.time(), step
-        os.kill(pid, fault.signal)
-        self._screen.fault(f"kill -{fault.signal.name.removeprefix('SIG')} {pid}", fault.rank)
+        if self._victim_pid is None:
+            self._victim_pid = self._find_pid(fault.rank)
+        elif min(told.steps.values()) >= fault.at_ratio * self._workload.steps:
+            self._injected_unix_s = time.time()
+            os.kill(self._victim_pid, fault.signal)
+            short = fault.signal.name.removeprefix("SIG")
+            self._screen.fault(f"kill -{short} {self._victim_pid}", fault.rank)
 
     def _find_pid(self, rank: int) -> int:
         for job in self._place.query("status")["jobs"]:

@@ -127,9 +127,9 @@ class RichScreen(Screen):
         self._console.print(
             Text.assemble(
                 ("\nrankmend demo", "bold"),
-                f"  {self._ranks} ranks on this machine learn handwritten digits"
-                f" ({self._workload}).\n"
-                "Three runs: nothing happens; a rank is killed; a rank is stopped.\n",
+                f"  {self._ranks} ranks, each a process, learn handwritten digits\n"
+                f"({self._workload}). Three runs: nothing happens; a rank is killed;\n"
+                "a rank is stopped. What is shown of the ranks comes from the agent's /metrics.\n",
             )
         )
         if self._console.is_terminal:
@@ -164,7 +164,7 @@ class RichScreen(Screen):
         with self._lock:
             self._victim, self._victim_attempt = rank, self._attempt
             step = self._steps.get(rank)
-        self._add(f"the demo: {text}, which is rank {rank} at step {step}", "bold red")
+        self._add(f"the demo: {text}, which is rank {rank}, at about step {step}", "bold red")
 
     def end(self, name: str, result: RunResult) -> None:
         with self._lock:
