@@ -227,6 +227,23 @@ def test_a_flipped_bit_in_a_safetensors_header_is_found_where_it_changes_the_lay
         assert "does not fit its place" in defect(file, content.replace(old, new))
 
 
+def test_safetensors_tensors_that_share_bytes_are_refused(file: Path) -> None:
+    content = make_safetensors(2)
+
+    overlapping = content.replace(b"[16, 32]", b"[0, 16] ")[:-16]
+
+    assert defect(file, overlapping) == "tensor t1 does not fit its place"
+
+
+def test_a_zip_whose_end_record_counts_fewer_members_is_damaged(file: Path) -> None:
+    content = make_npz(a=1, b=2)
+    end = content.index(b"PK\x05\x06")
+
+    fewer = content[: end + 8] + struct.pack("<HH", 1, 1) + content[end + 12 :]
+
+    assert defect(file, fewer) == "its zip directory is damaged"
+
+
 def test_a_safetensors_header_with_bytes_that_no_tensor_has_is_refused(file: Path) -> None:
     assert defect(file, make_safetensors() + b"\0").startswith("cut off: ")
 

@@ -171,6 +171,30 @@ def test_storage_that_hangs_in_a_listing_raises_and_one_thread_alone_is_stuck(
     assert watch.stop()
 
 
+class LateFinder(ScriptedFinder):
+    """Publishes an old listing once somebody has asked, and then hangs."""
+
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+        self.looks += 1
+        self.is_reading.set()
+        wait_for(lambda: deadline.left_s() < 10 or self.release.is_set())
+        yield (verdict("old", True, "complete"),)
+        self.release.wait(20)
+
+
+def test_a_look_that_began_before_the_question_is_no_answer(watching: Watching) -> None:
+    finder = LateFinder(lists_first=True)
+    watch = watching(finder)
+    watch.start()
+    assert finder.is_reading.wait(20)
+
+    with pytest.raises(SourceError, match=r"did not answer within 0\.5 s"):
+        watch.candidates(timeout_s=0.5)
+
+    assert finder.looks == 1
+    finder.release.set()
+
+
 def test_a_bug_in_a_look_is_told_and_the_thread_lives_on(watching: Watching) -> None:
     class FailingOnce(ScriptedFinder):
         def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:

@@ -213,7 +213,6 @@ class CheckpointFinder:
                 return self._judge_folder(candidate, deadline)
             assert seen.signature is not None, "a file was sighted with its status"
             with FileReader(candidate.path, deadline) as reader:
-                reader.check_unchanged(seen.signature)
                 verdict = _check(candidate, lambda: check_file(reader, candidate.kind))
                 reader.check_unchanged(seen.signature)
         except OSError as error:
