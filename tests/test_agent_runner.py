@@ -199,6 +199,17 @@ def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
         runner.stop()
 
 
+def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
+    clock = FakeClock()
+    runner = Runner([FakeCollector("host", LOAD)], clock, {"host": 1.0}, disabled={"host"})
+    clock.time_s += 3600
+
+    runner.reload({"host": 1.0}, disabled=set())
+
+    (view,) = runner.views()
+    assert (view.outcome, view.is_stale, view.age_s) == (Outcome.PENDING, False, 0.0)
+
+
 @given(
     missed_s=st.floats(min_value=0, max_value=2e9),
     interval_s=st.floats(min_value=0.1, max_value=3600),
