@@ -321,8 +321,8 @@ class Journal:
         connection.execute("PRAGMA synchronous=FULL")
         if is_empty:
             connection.executescript(
-                f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={MAJOR};"
-                "BEGIN; CREATE TABLE IF NOT EXISTS record (number INTEGER PRIMARY KEY,"
+                f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={MAJOR};"
+                " CREATE TABLE IF NOT EXISTS record (number INTEGER PRIMARY KEY,"
                 " kind TEXT NOT NULL, major INTEGER NOT NULL, minor INTEGER NOT NULL,"
                 " unix_s REAL NOT NULL, monotonic_s REAL NOT NULL, boot_id TEXT NOT NULL,"
                 " body BLOB NOT NULL, checksum BLOB NOT NULL); COMMIT;"
@@ -471,7 +471,10 @@ def open_readonly(path: Path) -> JournalView:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S
         )
-        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application_id == 0 and connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
+            return JournalView((), 0)  # it is being made at this moment
+        if application_id != APPLICATION_ID:
             raise JournalError(f"{path} is no journal of rankmend")
         _refuse_other_version(connection, path)
         entries, torn = verify_rows(_read_rows(connection, path), str(path))

@@ -420,6 +420,9 @@ def make_policy(options: RunOptions) -> Policy:
         "stopped_floor_s": options.hang_stopped_s,
     }
     changes = {name: value for name, value in given.items() if value is not None}
+    if options.hang_max_s is not None:  # what nobody named gives way
+        for name in ("floor_s", "stopped_floor_s"):
+            changes.setdefault(name, min(options.hang_max_s, getattr(policy.hung, name)))
     hung = replace(policy.hung, **changes)
     if options.max_restarts is not None:
         policy = replace(policy, restarts_max=options.max_restarts)

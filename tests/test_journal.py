@@ -442,3 +442,12 @@ def test_every_kind_of_record_is_listed_in_the_documentation() -> None:
     listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
 
     assert listed == list(records.KINDS)
+
+
+def test_a_journal_that_is_being_made_reads_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.touch()
+
+    view = open_readonly(path)
+
+    assert view.entries == ()

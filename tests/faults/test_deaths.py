@@ -185,9 +185,9 @@ def test_two_jobs_on_one_machine_do_not_touch_each_other(
 
 
 def test_the_same_job_started_twice_is_refused_and_the_first_goes_on(
-    make_lockstep: Make, undisturbed: dict[str, object]
+    make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep()
+    job = make_lockstep("--steps=600")
     job.start()
     job.pids_at_step(5)
     second = Job(job.folder, job.script, job.arguments, name=job.name, starts=10)
@@ -196,7 +196,7 @@ def test_the_same_job_started_twice_is_refused_and_the_first_goes_on(
 
     assert second.wait() == 75
     assert f"process {job.process.pid}" in second.output
-    assert_recovered(job, undisturbed, incidents=0)
+    assert_recovered(job, undisturbed_long, incidents=0)
 
 
 def test_the_budget_of_restarts_ends_a_job_and_outlives_rankmend(make_lockstep: Make) -> None:
