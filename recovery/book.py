@@ -15,7 +15,7 @@ from recovery.records import Entry, Record, RecordsLost
 log = logging.getLogger(__name__)
 
 PAUSE_MIN_S: Final = 0.5  # between tries to write a journal that failed, doubled each time
-PAUSE_MAX_S: Final = 30.0
+PAUSE_MAX_S: Final = 5.0
 _WARNINGS_MAX: Final = 100
 
 
@@ -43,7 +43,6 @@ class Book:
         self.ledger: Ledger = fold_all(journal.opened)
         self.warnings: tuple[str, ...] = ()
         self.error: str | None = None  # why the journal can't be written now
-        self.failing_since_s: float | None = None
         self._retry_at_s = 0.0
         self._pause_s = PAUSE_MIN_S
 
@@ -65,7 +64,7 @@ class Book:
             )
         if self.error is not None:
             log.warning("journal written again")
-        self.error, self.failing_since_s = None, None
+        self.error = None
         self._retry_at_s, self._pause_s = 0.0, PAUSE_MIN_S
         before, self.ledger = self.ledger, after
         act(before)
@@ -79,8 +78,7 @@ class Book:
 
     def note_failure(self, error: JournalError, now_s: float) -> None:
         """Have writing tried again after a pause."""
-        if self.failing_since_s is None:
-            self.failing_since_s = now_s
+        if self.error is None:
             log.error("journal can't be written", extra={"error": str(error)})
         self.error = str(error)
         self._retry_at_s = now_s + self._pause_s

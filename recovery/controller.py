@@ -58,7 +58,10 @@ from recovery.settings import JobSettings
 
 log = logging.getLogger(__name__)
 
-JOURNAL_PATIENCE_S: Final = 30.0  # with no rank alive; a scheduler waits about so long (KillWait)
+# How long a job with no rank alive waits for its journal: where its outcome is known, a moment;
+# where it has failed, as long as a person or a log rotation may take to free a disk.
+JOURNAL_PATIENCE_KNOWN_S: Final = 5.0
+JOURNAL_PATIENCE_S: Final = 300.0
 STOPPED_S: Final = 10.0  # a pause between two ticks that says that this process stood still
 _ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at the next tick
 
@@ -205,13 +208,14 @@ class Controller:
         """
         if self._stop_wanted is not None and self.ledger.closing is None:
             self._unwritten = self._book.foresee(self._stop_records())
-        since_s = self._book.failing_since_s
-        if since_s is None or now_s - since_s < JOURNAL_PATIENCE_S:
-            return
         seen = self._observation
         if not (self._nodes.are_empty(self.ledger.attempt) or seen.has_ended):
             return
         closing = (self._unwritten or self.ledger).closing
+        is_known = closing is not None or seen.is_done
+        patience_s = JOURNAL_PATIENCE_KNOWN_S if is_known else JOURNAL_PATIENCE_S
+        if self._since(now_s, "unwritten", self.ledger.number) < patience_s:
+            return
         if closing is not None:
             outcome = closing.outcome
         elif seen.is_done:

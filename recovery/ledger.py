@@ -156,6 +156,7 @@ def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
         highest_step=highest,
         restarts=ledger.restarts + is_restart,
         restarts_without_progress=without + is_restart,
+        errors=None if record.is_progress else ledger.errors,
         wish=Wish.RANKS,
         revision=ledger.number,
     )

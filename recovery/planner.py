@@ -48,7 +48,8 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
         return f"a rank ended with exit code {DO_NOT_RETRY}, which asks for no further try"
     run = ledger.errors
     if _is_own_error(finding) and run is not None and run.count >= policy.same_error_max:
-        where = "before the first step" if run.step is None else f"at step {run.step}"
+        silent = "before the first step" if ledger.telling_ranks else "at no known step"
+        where = silent if run.step is None else f"at step {run.step}"
         return f"the same error {where} in {run.count} attempts in a row is the program's own"
     spent = exhausted(ledger.spent, policy)
     return None if spent is None else f"the budget is spent ({spent})"
