@@ -203,7 +203,7 @@ def may_publish(path):
         if mine and current == mine:
             return True
         _warn("%s is not published: attempt %s is current, this is %s", path, current, mine)
-    except Exception as error:
+    except (OSError, ValueError) as error:
         _warn("%s is not published: the fence can't be read: %s", path, error)
     return False
 

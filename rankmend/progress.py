@@ -167,6 +167,8 @@ class ProgressReader:
 
         ``after``: a record number that is known; of those up to it only the newest is read.
         """
+        # The steps first: a rank attaches before it steps, so no step is seen without a process.
+        count, records = self._read_steps(min(records_max, layout.RING_SLOTS - 1), after, now_s)
         pid, flags, ticks, attached, resumed, first = self._block(
             layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
         )
@@ -177,7 +179,6 @@ class ProgressReader:
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self._name}: section code {code} is unknown")
-        count, records = self._read_steps(min(records_max, layout.RING_SLOTS - 1), after, now_s)
         if pid == 0 and count:
             raise SourceError(f"{self._name}: {count} steps and no process attached")
         return RankProgress(

@@ -80,22 +80,20 @@ class _Counter:
         self._stepped = set()  # ids of the optimizers that stepped in it
 
     def after_step(self, optimizer, _args, _kwargs):
-        try:
-            writer = rankmend._writer  # None in a forked child
-            if writer is None or not _counting:
-                return
-            key = id(optimizer)
-            if self._step is None:
-                self._begin(writer, optimizer)
-            elif key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
-                self._stepped.add(key)
-                return
-            else:
-                self._step += 1
-            self._stepped = {key}
-            writer.step(self._step)
-        except Exception:
-            pass
+        # Nothing to catch here: what comes by is a signal handler's, and so the script's.
+        writer = rankmend._writer  # None in a forked child
+        if writer is None or not _counting:
+            return
+        key = id(optimizer)
+        if self._step is None:
+            self._begin(writer, optimizer)
+        elif key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
+            self._stepped.add(key)
+            return
+        else:
+            self._step += 1
+        self._stepped = {key}
+        writer.step(self._step)
 
     # A script may have its optimizer's step compiled: not to be traced into, which would fail.
     # torch.compiler.disable sets the same, and costs a second, because it imports the compiler.

@@ -177,7 +177,9 @@ class Writer:
                 put_record(memory, slots[following & slot_mask], body, crc32(body))
                 count = following
                 words[head_word] = following
-            except Exception:
+            except Exception as error:
+                if type(number) is int and not isinstance(error, struct.error):
+                    raise  # out of a signal handler of the script: not ours to swallow
                 warn_once(number)
 
         class Section:
@@ -221,7 +223,11 @@ class Writer:
         def section(name):
             try:
                 return sections[name]
-            except Exception:  # unknown or unhashable
+            except KeyError:
+                return NO_SECTION
+            except Exception:  # unhashable
+                if type(name) is str:
+                    raise  # as in step
                 return NO_SECTION
 
         def warn_once(number):
