@@ -53,13 +53,12 @@ class Workload:
 
     title: str
     script: Path
-    store: str  # who hosts the rendezvous on MASTER_PORT
     steps: int
     checkpoint_every: int
 
 
-NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", "ranks", 700, 50)
-TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", "launcher", 240, 20)
+NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", 500, 50)
+TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", 200, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +259,6 @@ class Run:
             f"--state-dir={self._place.state}",
             f"--checkpoint-dir={checkpoints}",
             f"--agent-socket={self._place.agent_socket}",
-            f"--store={self._workload.store}",
             f"--hang-stopped-s={HANG_STOPPED_S:g}",
             str(self._workload.script),
             f"--data={self._place.data}",

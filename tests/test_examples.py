@@ -416,3 +416,32 @@ def test_the_unchanged_script_goes_on_from_its_own_folder(bench: Bench) -> None:
     assert first[0] == second[0] == [0, 0]
     assert [line.split(" loss")[0] for line in first[1][0].splitlines()] == ["epoch 0", "epoch 1"]
     assert [line.split(" loss")[0] for line in second[1][0].splitlines()] == ["epoch 2"]
+
+
+# --- the demo -------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+def test_the_demo_recovers_from_both_faults_and_ends_with_equal_bits() -> None:
+    """Runs what `make demo` runs: the agent, the launcher and twelve ranks, on a free port each."""
+    demo = subprocess.run(
+        [sys.executable, str(EXAMPLES / "demo.py"), "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+    assert demo.returncode == 0, demo.stderr
+    answer = json.loads(demo.stdout)
+    undisturbed, killed, stopped = answer["runs"]
+    assert answer["is_equal"]
+    assert undisturbed["sha256"] == killed["sha256"] == stopped["sha256"]
+    assert undisturbed["phases"] is None
+    for run in (killed, stopped):
+        phases = run["phases"]
+        assert phases["outcome"] == "recovered"
+        assert [name for name, value in phases.items() if value is None] == []
+        assert 0 <= phases["steps_recomputed"] < 500
+    assert answer["metrics"]["series"] > 0

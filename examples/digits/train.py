@@ -1,13 +1,12 @@
 """Trains a classifier of handwritten digits on several ranks, with numpy alone.
 
     python examples/digits/prepare.py digits.npz
-    rankmend run --standalone --nproc-per-node 4 --store ranks --checkpoint-dir checkpoints \\
+    rankmend run --standalone --nproc-per-node 4 --checkpoint-dir checkpoints \\
         examples/digits/train.py --data digits.npz --checkpoint-dir checkpoints
 
 Data-parallel: every rank computes gradients on its part of each batch, and `ring.Ring` sums
 them. Which images a batch holds follows from the seed and the step, and sums are taken in rank
 order, so a run that was interrupted and resumed ends with the bits of one that was not.
-`--store ranks` leaves MASTER_PORT to rank 0, which needs no store of PyTorch's there.
 Lines with `rankmend` are all that the script does for rankmend; without `rankmend run` they do
 nothing, and the script trains on one rank.
 """
