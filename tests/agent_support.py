@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agent.metrics import Metric
 from rankmend import progress
@@ -21,6 +22,8 @@ from rankmend import progress
 ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "fixtures" / "sys-node"
 JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000001")
+# a shared machine may be slow: neither is a failure of what is tested
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHARED_MEMORY = Path("/dev/shm")
 
 

@@ -21,7 +21,7 @@ from agent.rank_table import RankTable
 from agent.runner import Collector
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent_support import FIXTURE, values_of
+from tests.agent_support import FIXTURE, PATIENT, values_of
 
 PROC, SYS = FIXTURE / "proc", FIXTURE / "sys"
 
@@ -178,6 +178,7 @@ def test_agent_that_cannot_read_itself_is_broken(tmp_path: Path) -> None:
         list(AgentCollector(SystemClock(), RankTable(), self_root=tmp_path).collect())
 
 
+@PATIENT
 @given(st.text())
 def test_pressure_text_is_understood_or_refused(text: str) -> None:
     try:
@@ -188,11 +189,13 @@ def test_pressure_text_is_understood_or_refused(text: str) -> None:
     assert all(value >= 0 for value in stalled_s.values())
 
 
+@PATIENT
 @given(st.integers(min_value=-273_150, max_value=10_000_000))
 def test_every_temperature_is_read_back(milli: int) -> None:
     assert parse_milli(str(milli)) == milli / 1000
 
 
+@PATIENT
 @given(st.text())
 def test_sensor_text_is_a_number_or_refused(text: str) -> None:
     try:

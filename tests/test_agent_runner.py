@@ -13,7 +13,7 @@ from agent.metrics import Metric
 from agent.page import make_registry
 from agent.runner import SERIES_MAX, Outcome, Runner, Slot, _Trigger
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent_support import FakeClock, wait_for
+from tests.agent_support import PATIENT, FakeClock, wait_for
 
 LOAD = Metric("rankmend_host_load_processes", 3.0, (("window", "1m"),))
 
@@ -210,6 +210,7 @@ def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
     assert (view.outcome, view.is_stale, view.age_s) == (Outcome.PENDING, False, 0.0)
 
 
+@PATIENT
 @given(
     missed_s=st.floats(min_value=0, max_value=2e9),
     interval_s=st.floats(min_value=0.1, max_value=3600),

@@ -37,6 +37,7 @@ from rankmend.hook import layout
 from rankmend.progress import ProgressReader
 from tests.agent_support import (
     JOB_ID,
+    PATIENT,
     ROOT,
     FakeClock,
     make_progress_file,
@@ -61,11 +62,13 @@ OFFERS = st.builds(
 )
 
 
+@PATIENT
 @given(OFFERS)
 def test_offer_survives_its_message(offer: Offer) -> None:
     assert decode(encode(offer)) == offer
 
 
+@PATIENT
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_noise_is_refused(data: bytes) -> None:
     with pytest.raises(SourceError):
@@ -617,6 +620,7 @@ NEAR_NOW = st.integers(min_value=0, max_value=1_001_000_000_000)
 WORDS = st.integers(min_value=0, max_value=2**64 - 1) | st.integers(0, 300) | NEAR_NOW
 
 
+@PATIENT
 @given(data=st.data(), count=st.integers(0, 40) | WORDS)
 def test_rank_that_writes_what_it_likes_breaks_only_its_own_series(
     data: st.DataObject, count: int
@@ -626,7 +630,7 @@ def test_rank_that_writes_what_it_likes_breaks_only_its_own_series(
         rank = shown_rank(folder, 0)
         path = next(folder.iterdir())
         with path.open("r+b") as file:
-            for place, (offset, form) in enumerate(BLOCKS[: 3 + min(count, 40)]):
+            for place, (offset, form) in enumerate(BLOCKS[: 3 + min(count, 12)]):
                 numbers = [data.draw(WORDS) for _ in range(len(form.unpack(bytes(form.size))))]
                 if form is layout.ATTACHMENT:
                     numbers[:2] = [number % 2**32 for number in numbers[:2]]
