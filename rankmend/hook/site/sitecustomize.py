@@ -25,14 +25,20 @@ def _watch_torch():
 
 
 def _run_users_own():
-    ours = os.path.realpath(os.path.splitext(__file__)[0] + ".py")
-    # Of others that do as we do (New Relic's, say): each runs once, whoever found the other.
+    # Others do as we do (New Relic's, Datadog's). So that a chain ends, each runs once, whoever
+    # found the other: we, the one that Python ran first, and each one that we ran.
     done = sys.__dict__.setdefault("_rankmend_sitecustomize_done", set())
+    done.add(_source(__file__))
+    done.add(_source(getattr(sys.modules.get("sitecustomize"), "__file__", None) or __file__))
     for folder in list(sys.path):
-        # The folder on PYTHONPATH holds a link to this file: pass each one that leads here.
-        path = os.path.realpath(os.path.join(folder, "sitecustomize.py"))
-        if path != ours and path not in done and _run_from(folder, path, done):
+        # Links are followed: the file in the folder on PYTHONPATH is one to this file.
+        path = _source(os.path.join(folder, "sitecustomize.py"))
+        if path not in done and _run_from(folder, path, done):
             return
+
+
+def _source(path):
+    return os.path.realpath(os.path.splitext(path)[0] + ".py")
 
 
 def _run_from(folder, path, done):
