@@ -472,14 +472,18 @@ def test_stopped_store_is_given_up_after_its_time(torch_here: TorchBuild) -> Non
     clock = SetClock()
     store = RendezvousStore(PORTS, clock, address=LOOPBACK, bind_address=LOOPBACK)
     store.start(sys.executable, BARE, torch_here)
-    os.kill(host_pid(store), signal.SIGSTOP)
-    store.open_attempt(1)
+    try:
+        os.kill(host_pid(store), signal.SIGSTOP)
+        store.open_attempt(1)
 
-    clock.now = FIRST_SERVE_S_MAX
-    assert store.poll() is None
-    clock.now = FIRST_SERVE_S_MAX + 1
-    failure = store.poll()
+        clock.now = FIRST_SERVE_S_MAX
+        in_time = store.poll()
+        clock.now = FIRST_SERVE_S_MAX + 1
+        failure = store.poll()
+    finally:
+        store.close()
 
+    assert in_time is None
     assert failure is not None
     assert failure.attempts == (1,)
     assert "no answer for 301 s to serving attempt 1" in failure.text
@@ -530,7 +534,10 @@ def test_closed_store_leaves_neither_process_nor_port(hosted: RendezvousStore) -
     reserve_exactly(endpoint.port, LOOPBACK).release()
 
 
-def test_killed_launcher_leaves_no_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_killed_launcher_leaves_no_store(is_stopped: bool) -> None:
+    from torch.distributed import TCPStore
+
     source = """
 import os, sys, time
 from rankmend.clock import SystemClock
@@ -547,15 +554,22 @@ time.sleep(600)
     )
     assert launcher.stdout is not None
     port, pid = (int(word) for word in launcher.stdout.readline().split())
+    TCPStore(LOOPBACK, port, is_master=False)  # it serves, so it has set itself up
+    if is_stopped:  # it won't read that its socket has ended
+        os.kill(pid, signal.SIGSTOP)
 
     launcher.kill()
     launcher.communicate()
 
-    until(lambda: not Path(f"/proc/{pid}/exe").exists() or is_zombie(pid), "the end of the store")
+    try:
+        until(lambda: is_gone(pid), "the end of the store")
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
     until(lambda: is_refused(port), "the end of its socket")
 
 
-def is_zombie(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
