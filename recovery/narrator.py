@@ -71,10 +71,8 @@ def _(record: records.IncidentOpened) -> str:
 
 @narrate.register
 def _(record: records.Decided) -> str:
-    verb = (
-        "restart the ranks in place" if record.plan.step is PlanStep.RESTART_IN_PLACE else "give up"
-    )
-    return f"decision: {verb}: {record.plan.reason}"
+    gives_up = record.plan.step is PlanStep.ESCALATE
+    return f"decision: {'give up: ' if gives_up else ''}{record.plan.reason}"
 
 
 @narrate.register

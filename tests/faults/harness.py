@@ -44,6 +44,7 @@ class Job:
     world_size: int = 4
     flags: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)  # a command that runs the launcher
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -60,6 +61,7 @@ class Job:
         self.starts += 1
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         command = [
+            *self.prefix,
             sys.executable,
             "-m",
             "rankmend.cli",
