@@ -95,10 +95,7 @@ def _value_at(body: bytes, complaint: str) -> str:
         value = msgspec.json.decode(body)
         for part in path.replace("[", ".[").split(".")[1:]:
             if part.startswith("["):
-                number = part[1:-1]
-                if number == "...":  # msgspec does not say which one of a list
-                    return ""
-                value = value[int(number)]
+                value = value[int(part[1:-1])]
             else:
                 value = value[part]
     except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError):
