@@ -119,7 +119,7 @@ class RichScreen(Screen):
         self._victim: int | None = None
         self._victim_attempt = 0
         self._results: dict[str, RunResult] = {}
-        self._events: list[Text] = []
+        self._events: list[tuple[str, Text]] = []  # when, and what
         self._spinner = Spinner("dots", style="cyan")
         self._live: Live | None = None
 
@@ -172,7 +172,8 @@ class RichScreen(Screen):
             events = self._events
         summary = Text.assemble(("✔ ", "green"), (f"{result.title:<26}", "bold"), _summary(result))
         if self._live is not None:  # the terminal keeps the story above the live part
-            self._console.print(Group(summary, *(Padding(line, (0, 0, 0, 2)) for line in events)))
+            self._live.refresh()
+            self._console.print(Group(summary, _story(events)))
         else:
             self._print(summary)
 
@@ -199,10 +200,10 @@ class RichScreen(Screen):
 
     def _add(self, text: str, style: str) -> None:
         with self._lock:
-            at_s = time.monotonic() - self._began_s
-            line = Text.assemble((f"{at_s:6.2f} s  ", "dim"), (text, style))
-            self._events.append(line)
-        self._print(line)
+            at = f"{time.monotonic() - self._began_s:.2f} s"
+            line = Text(text, style)
+            self._events.append((at, line))
+        self._print(Text.assemble((f"{at:>9}  ", "dim"), line))
 
     def _print(self, line: Text) -> None:
         """Print a line of the story where there is no live screen to show it on."""
@@ -239,7 +240,17 @@ class RichScreen(Screen):
                 ),
                 Text(f"{step:>4}/{self._steps_max}", style="dim"),
             )
-        return [head, bars, *(Padding(line, (0, 0, 0, 2)) for line in self._events)]
+        return [head, bars, _story(self._events)]
+
+
+def _story(events: list[tuple[str, Text]]) -> RenderableType:
+    """Return the events below each other, long ones indented under their own text."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", width=9, style="dim", no_wrap=True)
+    grid.add_column()
+    for at, line in events:
+        grid.add_row(at, line)
+    return Padding(grid, (0, 0, 1, 0))
 
 
 def _style(text: str) -> str:
