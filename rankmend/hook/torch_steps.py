@@ -111,11 +111,19 @@ def _own_step(optimizer):
 
     The most of any parameter's: one that was frozen at first has made fewer.
     """
+    if _is_capturing():
+        return None
     try:
-        cuda = sys.modules["torch"].cuda
-        if cuda.is_initialized() and cuda.is_current_stream_capturing():
-            return None  # reading a number from the device would end the capture
         steps = [state["step"] for state in optimizer.state.values() if "step" in state]
         return max(int(step) for step in steps[:_STATES_MAX])  # tensors of one element, numbers
     except Exception:
         return None
+
+
+def _is_capturing():
+    """Return whether a CUDA graph is being captured: to read from the device would end that."""
+    try:
+        cuda = sys.modules["torch"].cuda
+        return cuda.is_initialized() and cuda.is_current_stream_capturing()
+    except Exception:
+        return False
