@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmend.cli.options import fail, find_state, json_option, print_json, seconds, state_option
+from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def incidents(job: str | None, state_dir: Path | None, as_json: bool) -> None:
     if not rows:
         console.print("no incidents")
         return
+    for row in rows:
+        console.print(_line(row))
     console.print(_table(rows))
 
 
@@ -108,35 +110,50 @@ def _row(account: "Account", job_name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
+    """Return the phases in seconds, a row an incident; narrow enough for 80 columns."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title="incidents", title_justify="left")
+    names = [name for name in _PHASES if name != "retries" or _has_retries(rows)]
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="time to recovery, in seconds",
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("incident", no_wrap=True)
-    table.add_column("when", no_wrap=True)
-    table.add_column("what", overflow="fold", ratio=1)
-    table.add_column("outcome")
-    for name in (*_PHASES, "MTTR"):
-        if name != "retries" or any(row["phases"]["retries_s"] for row in rows):
-            table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
-    table.add_column("recomputed", justify="right")
+    for name in (*names, "MTTR"):
+        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("steps redone", justify="right")
     for row in rows:
-        phases = [
-            seconds(row["phases"][f"{name}_s"])
-            for name in _PHASES
-            if name != "retries" or any(one["phases"]["retries_s"] for one in rows)
-        ]
-        recomputed = row["steps_recomputed"]
+        redone = row["steps_recomputed"]
         table.add_row(
             row["id"],
-            _local_time(row["opened_unix_s"]),
-            row["summary"],
-            row["outcome"],
-            *phases,
-            seconds(row["total_s"]),
-            "-" if recomputed is None else str(recomputed),
+            *(_number(row["phases"][f"{name}_s"]) for name in names),
+            _number(row["total_s"]),
+            "-" if redone is None else str(redone),
         )
     return table
+
+
+def _has_retries(rows: list[dict[str, Any]]) -> bool:
+    return any(row["phases"]["retries_s"] for row in rows)
+
+
+def _number(seconds_taken: float | None) -> str:
+    return "-" if seconds_taken is None else f"{seconds_taken:.3f}"
+
+
+def _line(row: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    colour = {"recovered": "green", "escalated": "red"}.get(row["outcome"], "yellow")
+    return Text.assemble(
+        (row["id"], "bold"),
+        f"  {_local_time(row['opened_unix_s'])}  ",
+        (row["outcome"], colour),
+        f"  {row['job']}: {row['summary']} (blamed: {row['blame']})",
+    )
 
 
 def _local_time(unix_s: float) -> str:
