@@ -94,10 +94,7 @@ def _value_at(body: bytes, complaint: str) -> str:
     try:
         value = msgspec.json.decode(body)
         for part in path.replace("[", ".[").split(".")[1:]:
-            if part.startswith("["):
-                value = value[int(part[1:-1])]
-            else:
-                value = value[part]
+            value = value[int(part[1:-1])] if part.startswith("[") else value[part]
     except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError):
         return ""
     return f", it is {value!r:.80}"

@@ -1,0 +1,388 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from rankmend.errors import IllegalEventError, JournalError
+from recovery.ledger import (
+    COPY_BYTES_MAX,
+    Ledger,
+    Wish,
+    decode_copy,
+    encode_copy,
+    fold,
+    fold_all,
+)
+from recovery.machine import Event, Outcome, Phase
+from recovery.messages import RankError, Restore, Stop
+from recovery.policy import Policy
+from recovery.records import (
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    AttemptVerified,
+    BudgetsReset,
+    CaughtUp,
+    Cause,
+    Choice,
+    Entry,
+    Failure,
+    IncidentEvent,
+    IncidentOpened,
+    JobEnded,
+    JobOpened,
+    JobOutcome,
+    LauncherStarted,
+    Milestone,
+    OutcomeKind,
+    RanksDone,
+    Record,
+    RecordsLost,
+    StopRequested,
+    TryFailed,
+    UnknownRecord,
+)
+
+OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
+NOTHING = Choice(True, None, "nothing found")
+STOP = StopRequested("SIGTERM", Stop.GRACE, 30.0)
+
+
+def choice(step: int, modified_unix_s: float = 1.0) -> Choice:
+    return Choice(True, Restore(f"/c/{step}", step), "whole", (), modified_unix_s)
+
+
+def started(attempt: int, cause: Cause = Cause.INCIDENT, chosen: Choice = NOTHING) -> Record:
+    is_incident = cause is Cause.INCIDENT
+    return AttemptStarted(attempt, cause, chosen, "inc-1" if is_incident else None, 1)
+
+
+def failure(signature: str = "exception:x", step: int | None = 7, attempt: int = 1) -> Failure:
+    finding = Finding(
+        kind=Kind.RANK_FAILED,
+        severity=Severity.CRITICAL,
+        blame=Blame.PROGRAM,
+        summary="rank 0 failed",
+        job_id="job-1",
+        attempt=attempt,
+        node="n1",
+        ranks=(0,),
+        victims=(),
+        since_age_s=0.5,
+        signature=signature,
+    )
+    error = RankError("ValueError", "bad", "")
+    return Failure(attempt, finding, 3, 0, error, step, False, (0, 1))
+
+
+def opened(**changes: object) -> IncidentOpened:
+    return IncidentOpened("inc-1", failure(**changes), 0.5, 100, Policy())
+
+
+def event(outcome: Outcome, answers: str) -> IncidentEvent:
+    return IncidentEvent(Event("inc-1", outcome, answers, "because"))
+
+
+RESTARTED = (
+    event(Outcome.ACCEPTED, "inc-1"),
+    AttemptEnded(1, AttemptResult.FAILED),
+    event(Outcome.SUCCEEDED, "inc-1/1/fencing"),
+    started(2),
+)
+RECOVERED = (
+    *RESTARTED,
+    event(Outcome.SUCCEEDED, "inc-1/1/restoring"),
+    event(Outcome.SUCCEEDED, "inc-1/1/verifying"),
+)
+
+
+def ledger_of(*records: Record) -> Ledger:
+    entries = [
+        Entry(number, 0.0, 0.0, "boot", record)
+        for number, record in enumerate((*OPENING, *records), start=1)
+    ]
+    return fold_all(entries)
+
+
+def test_a_gap_in_the_numbers_is_refused() -> None:
+    with pytest.raises(JournalError, match="record 3 follows record 1"):
+        fold(replace(Ledger(), number=1), Entry(3, 0.0, 0.0, "boot", OPENING[0]))
+
+
+def test_before_the_first_attempt_nothing_is_wished_for() -> None:
+    ledger = ledger_of()
+
+    assert (ledger.wish, ledger.attempt, ledger.revision) == (Wish.NOTHING_YET, 0, 0)
+    assert (ledger.job_id, ledger.world_size) == ("job-1", 2)
+
+
+def test_the_revision_is_the_number_of_the_record_that_changed_the_wish() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), Milestone(1, 5))
+
+    assert (ledger.wish, ledger.revision, ledger.number) == (Wish.RANKS, 3, 4)
+
+
+def test_only_takeovers_and_incidents_count_as_restarts() -> None:
+    causes = [Cause.FIRST, Cause.RESUMED, Cause.TAKEOVER, Cause.INCIDENT]
+    ledger = ledger_of(*(started(number, cause) for number, cause in enumerate(causes, start=1)))
+
+    assert (ledger.restarts, ledger.restarts_without_progress) == (2, 2)
+
+
+def test_a_new_highest_step_gives_the_progress_budget_back_and_an_equal_one_does_not() -> None:
+    records = (started(1, Cause.FIRST), Milestone(1, 10), started(2), Milestone(2, 10))
+
+    assert ledger_of(*records).restarts_without_progress == 1
+    assert ledger_of(*records, Milestone(2, 11)).restarts_without_progress == 0
+    assert ledger_of(*records, Milestone(2, 11)).restarts == 1
+
+
+def test_the_highest_step_is_at_least_the_one_restored() -> None:
+    assert ledger_of(started(1, Cause.RESUMED, choice(40))).highest_step == 40
+
+
+def test_restores_of_a_checkpoint_are_counted_until_there_is_progress() -> None:
+    records = (started(1, Cause.FIRST), Milestone(1, 50), started(2, chosen=choice(40)))
+    again = (*records, started(3, chosen=choice(40)))
+    identity = choice(40).identity
+
+    assert ledger_of(*again).restores_of(identity) == 2
+    assert ledger_of(*again).restores_of(choice(40, 2.0).identity) == 0  # written over since
+    assert ledger_of(*again, Milestone(3, 51)).restores_of(identity) == 0
+
+
+def test_a_planned_stop_is_not_held_against_the_checkpoint() -> None:
+    records = (
+        started(1, Cause.FIRST, choice(40)),
+        STOP,
+        AttemptEnded(1, AttemptResult.STOPPED),
+    )
+
+    assert ledger_of(*records).restores_of(choice(40).identity) == 0
+
+
+def test_the_same_error_at_the_same_step_is_counted_in_a_row() -> None:
+    def count(*failures: Failure) -> int:
+        tries = [TryFailed("inc-1", 1, "again", one) for one in failures[1:]]
+        first = IncidentOpened("inc-1", failures[0], 0.5, 100, Policy())
+        run = ledger_of(started(1, Cause.FIRST), first, *tries).errors
+        return run.count if run else 0
+
+    same, elsewhere, other = failure(), failure(step=8), failure("exception:y")
+    assert count(same) == 1
+    assert count(same, same) == 2
+    assert count(same, same, same) == 3
+    assert count(same, elsewhere) == 1
+    assert count(same, other, same) == 1
+
+
+def test_relative_steps_are_equal_only_from_the_same_checkpoint() -> None:
+    relative = replace(failure(), is_relative=True)
+    first = IncidentOpened("inc-1", relative, 0.5, None, Policy())
+    again = TryFailed("inc-1", 1, "again", relative)
+
+    from_one = (started(1, Cause.FIRST, choice(40)), first)
+    assert ledger_of(*from_one, started(2, chosen=choice(40)), again).errors.count == 2
+    assert ledger_of(*from_one, started(2, chosen=choice(50)), again).errors.count == 1
+
+
+def test_a_verified_attempt_is_progress_only_where_steps_can_not_be_compared() -> None:
+    records = (started(1, Cause.FIRST), started(2, Cause.TAKEOVER))
+
+    comparable = ledger_of(*records, AttemptVerified(2, True, (0, 1)))
+    relative = ledger_of(*records, AttemptVerified(2, False, (0, 1)))
+
+    assert comparable.restarts_without_progress == 1
+    assert relative.restarts_without_progress == 0
+    assert relative.telling_ranks == {0, 1}
+
+
+def test_an_incident_goes_from_opened_to_recovered_and_stays_behind_until_caught_up() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), opened(), *RECOVERED)
+
+    assert ledger.incident is None
+    assert ledger.behind.state.phase is Phase.RECOVERED
+    assert ledger.behind.highest_before == 100
+    caught_up = ledger_of(started(1, Cause.FIRST), opened(), *RECOVERED, CaughtUp("inc-1", 2, 101))
+    assert caught_up.behind is None
+
+
+def test_while_an_incident_is_fenced_nothing_is_wished_for() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), opened(), RESTARTED[0])
+
+    assert ledger.wish is Wish.NOTHING
+    assert ledger.incident.state.phase is Phase.FENCING
+
+
+def test_an_event_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(IllegalEventError):
+        ledger_of(started(1, Cause.FIRST), opened(), event(Outcome.SUCCEEDED, "inc-1/1/fencing"))
+    with pytest.raises(JournalError, match="belongs to no incident"):
+        ledger_of(started(1, Cause.FIRST), event(Outcome.ACCEPTED, "inc-1"))
+
+
+def test_an_escalated_incident_closes_the_job_with_the_ranks_exit_code_and_error() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), opened(), event(Outcome.ESCALATE, "inc-1"))
+
+    assert ledger.wish is Wish.NOTHING
+    outcome = ledger.closing.outcome
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.ESCALATED, 3)
+    assert (outcome.rank, outcome.error.message, outcome.reason) == (0, "bad", "because")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "exit_code"),
+    [
+        ("SIGTERM", OutcomeKind.STOPPED, 143),
+        ("SIGINT", OutcomeKind.STOPPED, 130),
+        ("time limit", OutcomeKind.TIME_LIMIT, 124),
+        ("rankmend stop", OutcomeKind.STOPPED, 143),
+    ],
+)
+def test_a_stop_has_its_exit_code(reason: str, kind: OutcomeKind, exit_code: int) -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), StopRequested(reason, Stop.GRACE, 5.0))
+
+    assert (ledger.closing.outcome.kind, ledger.closing.outcome.exit_code) == (kind, exit_code)
+    assert (ledger.closing.stop, ledger.closing.grace_s) == (Stop.GRACE, 5.0)
+
+
+def test_ranks_that_are_done_are_not_ordered_to_stop() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), RanksDone(1))
+
+    assert (ledger.wish, ledger.revision) == (Wish.RANKS, 3)
+    assert ledger.closing.outcome.exit_code == 0
+
+
+def test_a_job_that_had_ended_is_resumed_and_not_taken_over() -> None:
+    outcome = JobOutcome(OutcomeKind.STOPPED, 143, "stop")
+    records = (
+        started(1, Cause.FIRST),
+        STOP,
+        AttemptEnded(1, AttemptResult.STOPPED),
+        JobEnded(outcome, True),
+    )
+
+    assert ledger_of(*records).ended == outcome
+    again = ledger_of(*records, OPENING[1])
+    assert (again.ended, again.closing, again.is_resumed) == (None, None, True)
+    assert again.wish is Wish.NOTHING_YET
+    assert not ledger_of(*records, OPENING[1], started(2, Cause.RESUMED)).is_resumed
+
+
+def test_a_stop_that_outlived_its_launcher_is_fenced_and_resumed() -> None:
+    again = ledger_of(started(1, Cause.FIRST), STOP, OPENING[1])
+
+    assert (again.closing, again.is_resumed, again.wish) == (None, True, Wish.NOTHING)
+
+
+def test_an_escalation_that_outlived_its_launcher_still_ends_the_job() -> None:
+    escalated = (started(1, Cause.FIRST), opened(), event(Outcome.ESCALATE, "inc-1"))
+
+    again = ledger_of(*escalated, OPENING[1])
+
+    assert again.closing.outcome.kind is OutcomeKind.ESCALATED
+
+
+def test_an_abandoned_attempt_is_wished_away() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), AttemptAbandoned(1, "not found"))
+
+    assert (ledger.wish, ledger.revision, ledger.is_attempt_open) == (Wish.NOTHING, 4, True)
+
+
+def test_a_reset_gives_all_budgets_back_and_keeps_what_is_true() -> None:
+    records = (started(1, Cause.FIRST), Milestone(1, 5), started(2, chosen=choice(4)), opened())
+
+    ledger = ledger_of(*records, BudgetsReset("a person", "fixed"))
+
+    assert (ledger.restarts, ledger.restarts_without_progress, ledger.restores) == (0, 0, ())
+    assert ledger.errors is None
+    assert (ledger.attempt, ledger.highest_step) == (2, 100)
+
+
+def test_lost_records_leave_the_stricter_of_both_budgets() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), RecordsLost(3, 90, 7, 5, 2, 500))
+
+    assert (ledger.attempt, ledger.restarts, ledger.restarts_without_progress) == (7, 5, 2)
+    assert (ledger.highest_step, ledger.wish) == (500, Wish.NOTHING)
+    assert ledger.is_attempt_open
+    kept = ledger_of(started(1, Cause.FIRST), started(2), RecordsLost(4, 90, 1, 0, 0, None))
+    assert (kept.attempt, kept.restarts, kept.wish) == (2, 1, Wish.RANKS)
+
+
+def test_a_record_of_a_newer_version_changes_nothing_but_the_number() -> None:
+    before = ledger_of(started(1, Cause.FIRST))
+
+    after = ledger_of(started(1, Cause.FIRST), UnknownRecord("heartbeat", b"{}"))
+
+    assert after == replace(before, number=before.number + 1)
+
+
+def test_the_copy_of_the_budgets_comes_back() -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), Milestone(1, 9), started(2))
+
+    copy = decode_copy(encode_copy(ledger))
+
+    assert (copy.job_id, copy.record_number, copy.attempt) == ("job-1", 5, 2)
+    assert (copy.restarts, copy.restarts_without_progress, copy.highest_step) == (1, 1, 9)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"version":9,"job_id":"j","record_number":1,"attempt":1,"restarts":0,'
+        b'"restarts_without_progress":0,"highest_step":null}',
+        b'{"version":1,"job_id":"j","record_number":-1,"attempt":1,"restarts":0,'
+        b'"restarts_without_progress":0,"highest_step":null}',
+        b" " * (COPY_BYTES_MAX + 1),
+    ],
+)
+def test_a_copy_that_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(JournalError, match="copy of the budgets"):
+        decode_copy(body)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                started(1, Cause.FIRST),
+                started(2, Cause.TAKEOVER, choice(4)),
+                Milestone(1, 3),
+                Milestone(1, 9),
+                AttemptVerified(1, True, (0,)),
+                AttemptVerified(1, False, ()),
+                AttemptEnded(1, AttemptResult.FAILED),
+                AttemptAbandoned(1, "gone"),
+                STOP,
+                RanksDone(1),
+                OPENING[1],
+                opened(),
+                event(Outcome.ACCEPTED, "inc-1"),
+                event(Outcome.SUCCEEDED, "inc-1/1/fencing"),
+                event(Outcome.CANCEL, "inc-1"),
+                RecordsLost(1, 5, 3, 4, 1, 8),
+            ]
+        ),
+        max_size=25,
+    )
+)
+def test_folding_any_records_either_refuses_or_never_lowers_attempt_step_and_revision(
+    records: Sequence[Record],
+) -> None:
+    ledger = ledger_of()
+    for record in records:
+        before = ledger
+        try:
+            ledger = fold(before, Entry(before.number + 1, 0.0, 0.0, "boot", record))
+        except (IllegalEventError, JournalError):
+            continue
+        assert (ledger.highest_step or 0) >= (before.highest_step or 0)
+        assert ledger.revision >= before.revision
+        assert ledger.number == before.number + 1
