@@ -249,7 +249,7 @@ def _whole_file() -> bytes:
         writer = Writer(str(path), layout.FLAG_AUTO)
         writer.mark_resumed()
         writer.mark_collective(9, 8)
-        for number in range(1, 301):
+        for number in range(1, 256):
             with writer.section("io"):
                 writer.step(number)
         writer.section("compute").__enter__()
