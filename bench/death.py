@@ -42,8 +42,8 @@ BIG = f"""
 import mmap, os, time
 memory = mmap.mmap(-1, {BIG_MB} << 20)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
-for offset in range(0, len(memory), 4096):
-    memory[offset] = 1
+for _mb in range(len(memory) >> 20):
+    memory.write(bytes(1 << 20))
 os.write(1, b"x")
 time.sleep(600)
 """

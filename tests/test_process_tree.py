@@ -327,8 +327,8 @@ def test_process_that_is_not_gone_in_time_is_named_with_its_state() -> None:
 import mmap, time
 memory = mmap.mmap(-1, 400 << 20)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
-for offset in range(0, len(memory), 4096):
-    memory[offset] = 1
+for _mb in range(len(memory) >> 20):
+    memory.write(bytes(1 << 20))
 print("ready", flush=True)
 time.sleep(600)
 """

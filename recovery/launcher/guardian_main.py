@@ -180,21 +180,32 @@ class GuardianProcess:
         self._lose_launcher()
 
     def _on_link(self, mask: int) -> None:
-        if mask & (select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR):
-            self._lose_launcher()  # what it had asked for is of no interest any more
-            return
         if mask & select.EPOLLOUT:
             self._flush()
         for _turn in range(COMMANDS_A_TURN):
             if self._lost_at_s is not None or not self._take_command():
                 return
 
+    def _is_hung_up(self) -> bool:
+        """Ask anew for every command: this process may have been stopped since the last look."""
+        poll = select.poll()
+        poll.register(self._link, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def _take_command(self) -> bool:
-        """Carry out the next command, and return whether there was one."""
+        """Carry out the next command, and return whether there was one.
+
+        What a launcher had asked for before it died is not done any more.
+        """
+        if self._is_hung_up():
+            self._lose_launcher()
+            return False
         try:
             packet, descriptors, flags = _receive(self._link)
         except BlockingIOError:
             return False
+        except ConnectionError:  # it died with events unread
+            packet, descriptors, flags = b"", [], 0
         if not packet:
             self._lose_launcher()
             return False
