@@ -454,7 +454,7 @@ class Controller:
             self._observation,
             now_s,
             waiting_s=self._since(now_s, "ordered", self.ledger.attempt),
-            is_fresh=self._nodes.are_fresh(now_s),
+            heard_through_s=self._nodes.heard_through_s,
             has_stepped_before=bool(self.ledger.telling_ranks),
         )
 

@@ -34,13 +34,13 @@ class Doctor:
         now_s: float,
         *,
         waiting_s: float,
-        is_fresh: bool,
+        heard_through_s: float,
         has_stepped_before: bool,
     ) -> Failure | None:
         """Return the attempt's failure, once it can be judged.
 
-        ``waiting_s`` is how long its ranks have been ordered; while the reports are not fresh
-        nothing is concluded from silence.
+        ``waiting_s`` is how long its ranks have been ordered. What does not happen is judged as
+        of the newest reports: from their absence nothing is concluded.
         """
         if seen.launch_error is not None:
             text = f"the ranks can't be started: {seen.launch_error}"
@@ -50,24 +50,22 @@ class Doctor:
         elif seen.has_ended and not seen.is_done:
             text = "every rank has ended, and some were stopped without an order"
             finding = self._finding(seen, text, "stopped", Blame.NOBODY)
-        elif not is_fresh:
-            return None
         elif seen.started_at_s is None:
-            if waiting_s < self.policy.start_timeout_s:
+            if waiting_s - (now_s - heard_through_s) < self.policy.start_timeout_s:
                 return None
             text = f"not every rank had a process within {self.policy.start_timeout_s:g} s"
             finding = self._finding(seen, text, "start timeout", Blame.NOBODY)
         else:
-            return self._find_hang(seen, seen.started_at_s, now_s, has_stepped_before)
+            return self._find_hang(seen, seen.started_at_s, heard_through_s, has_stepped_before)
         return self._failure(seen, finding)
 
     def _find_hang(
-        self, seen: Observation, started_at_s: float, now_s: float, has_stepped_before: bool
+        self, seen: Observation, started_at_s: float, as_of_s: float, has_stepped_before: bool
     ) -> Failure | None:
         hang = detect_hung(
-            seen.stands(now_s),
+            seen.stands(as_of_s),
             self.policy.hung,
-            attempt_age_s=now_s - started_at_s,
+            attempt_age_s=max(0.0, as_of_s - started_at_s),
             longest_gap_s=seen.longest_gap_s,
             has_stepped_before=has_stepped_before,
         )

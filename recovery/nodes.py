@@ -8,7 +8,6 @@ from recovery.messages import VERSION, Order, Report, Stop
 from recovery.settings import JobSettings
 
 RESEND_S: Final = 1.0  # an order that no report acknowledges is sent again
-FRESH_S: Final = 5.0  # a launcher reports each second; older word says nothing of now
 
 
 class Orders(Protocol):
@@ -66,11 +65,12 @@ class Nodes:
             heard.empty_through >= attempt for heard in self._heard.values()
         )
 
-    def are_fresh(self, now_s: float) -> bool:
-        """Return whether what they said is young enough to judge what is not happening."""
-        return not self.silent and all(
-            now_s - heard.at_s <= FRESH_S for heard in self._heard.values()
-        )
+    @property
+    def heard_through_s(self) -> float:
+        """Return the time through which every node has spoken; 0 before all have."""
+        if self.silent:
+            return 0.0
+        return min(heard.at_s for heard in self._heard.values())
 
     def send(self, ledger: Ledger, now_s: float) -> None:
         """Send every node what it ought to be running."""

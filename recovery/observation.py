@@ -227,7 +227,7 @@ class Observation:
             RankStand(
                 rank=view.rank,
                 process_state=view.process_state,
-                state_age_s=now_s - view.state_since_s,
+                state_age_s=max(0.0, now_s - view.state_since_s),
                 is_done=view.is_done,
                 steps_done=view.steps_done,
                 advanced_age_s=_age(view.advanced_at_s, now_s),

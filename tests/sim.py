@@ -505,6 +505,8 @@ class SimNode:
     def _plan_fault(self, attempt: SimAttempt, fault: str) -> None:
         random, scenario = self._world.random, self._world.scenario
         first = random.randrange(len(attempt.ranks))
+        if fault == "unkillable" and len(attempt.ranks) == 1:
+            fault = "kill"  # a lone rank that neither dies nor tells a step can't be told from a slow one
         after_s = random.uniform(0.0, scenario.fault_after_s) + scenario.startup_s
         if fault in ("kill", "kill2", "unkillable", "slow_kill"):
             self._later(after_s, attempt, lambda: self._fail(attempt, first, None, SIGKILL))

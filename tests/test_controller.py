@@ -1,0 +1,756 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from detectors.finding import Blame
+from detectors.hung import HungLimits
+from rankmend.errors import JournalError, StorageError
+from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.controller import (
+    JOURNAL_PATIENCE_KNOWN_S,
+    JOURNAL_PATIENCE_S,
+    Controller,
+)
+from recovery.journal import Journal
+from recovery.ledger import encode_copy
+from recovery.machine import Outcome, Phase
+from recovery.messages import Order, RankError, RankExit, RankReport, Report, Restore, Stop
+from recovery.nodes import RESEND_S
+from recovery.policy import Policy
+from recovery.records import (
+    AttemptStarted,
+    AttemptVerified,
+    BudgetsReset,
+    CaughtUp,
+    Cause,
+    Decided,
+    Entry,
+    IncidentEvent,
+    IncidentOpened,
+    JobEnded,
+    Milestone,
+    OutcomeKind,
+    PlanStep,
+    Record,
+    RecordsLost,
+    TryFailed,
+)
+from recovery.settings import JobSettings, Placement
+
+POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
+SETTINGS = JobSettings(
+    "0c1d6a52-job",
+    "digits",
+    (Placement("n1", (0, 1)),),
+    rankmend_version="0.1",
+    policy=POLICY,
+    grace_s=20.0,
+)
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time_s = 1000.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def unix_s(self) -> float:
+        return 1.7e9 + self.time_s
+
+
+class FakeJournal:
+    """Keeps records; fails while told to."""
+
+    def __init__(self, clock: FakeClock, opened: Sequence[Entry] = ()) -> None:
+        self.opened = tuple(opened)
+        self.entries = list(opened)
+        self.is_failing = False
+        self._clock = clock
+
+    def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
+        if self.is_failing:
+            raise JournalError("cannot write journal.db: disk full (ENOSPC 28)")
+        stamps = (self._clock.unix_s(), self._clock.now_s(), "boot-1")
+        first = len(self.entries) + 1
+        entries = [Entry(first + place, *stamps, one) for place, one in enumerate(records)]
+        self.entries += entries
+        return tuple(entries)
+
+
+class FakeStorage:
+    """Checkpoints, the fence file and the copy of the budgets."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+        self.fence: int | None = None
+        self.copy: bytes | None = None
+        self.is_failing = False
+
+    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+        assert not is_training
+        self._check()
+        return tuple(self.verdicts)
+
+    def read(self) -> int | None:
+        return self.fence
+
+    def advance(self, attempt: int) -> None:
+        self._check()
+        self.fence = attempt
+
+    def save(self, body: bytes) -> None:
+        self._check()
+        self.copy = body
+
+    def load(self) -> bytes | None:
+        return self.copy
+
+    def _check(self) -> None:
+        if self.is_failing:
+            raise StorageError("the checkpoint folder does not answer")
+
+
+class Bench:
+    """A controller with a node that says what the test wants."""
+
+    def __init__(self, settings: JobSettings = SETTINGS, opened: Sequence[Entry] = ()) -> None:
+        self.clock = FakeClock()
+        self.journal = FakeJournal(self.clock, opened)
+        self.storage = FakeStorage()
+        self.orders: list[Order] = []
+        self.settings = settings
+        self.ranks: dict[int, RankReport] = {}
+        self.attempt = 0
+        self.empty_through = 0
+        self.extra: dict[str, object] = {}
+
+    def start(self) -> "Bench":
+        self.control = Controller(
+            self.journal,
+            self,
+            self.storage,
+            self.storage,
+            self.storage,
+            self.clock,
+            self.settings,
+        )
+        self.control.start()
+        return self
+
+    def send(self, order: Order) -> None:
+        self.orders.append(order)
+
+    def tell(self, after_s: float = 0.1, **changes: object) -> None:
+        """Have the node report, ``after_s`` later."""
+        self.clock.time_s += after_s
+        report = Report(
+            version=1,
+            node="n1",
+            boot_id="boot-1",
+            job_id=self.settings.job_id,
+            revision=self.orders[-1].revision if self.orders else 0,
+            attempt=self.attempt,
+            ranks=tuple(self.ranks.values()),
+            empty_through=self.empty_through,
+        )
+        self.control.handle_report(replace(report, **self.extra, **changes))
+
+    def run_attempt(self, number: int) -> None:
+        """Carry out the order for an attempt."""
+        assert self.orders[-1].attempt == number
+        assert self.orders[-1].ranks == (0, 1)
+        self.attempt = number
+        self.ranks = {
+            rank: RankReport(rank, rank, 100 + rank, "S", attached_age_s=0.1) for rank in (0, 1)
+        }
+        self.tell()
+
+    def step(self, step: int, done: int, after_s: float = 1.0, **changes: object) -> None:
+        for rank, told in self.ranks.items():
+            self.ranks[rank] = replace(told, step=step, step_age_s=0.1, steps_done=done, **changes)
+        self.tell(after_s)
+
+    def end(self, rank: int, exit_code: int | None = None, signal: int | None = None) -> None:
+        error = RankError("ValueError", "bad batch", "") if exit_code else None
+        ended = RankExit(0.1, exit_code, signal, False, False, error, ())
+        self.ranks[rank] = replace(self.ranks[rank], process_state="", exit=ended)
+        self.tell()
+
+    def empty(self) -> None:
+        self.empty_through = max(self.attempt, self.empty_through)
+        self.attempt, self.ranks = 0, {}
+        self.tell()
+
+    def recover(self, number: int, step: int) -> None:
+        """Fence, start the next attempt and make two steps in it."""
+        self.empty()
+        self.run_attempt(number)
+        self.step(step, 1)
+        self.step(step + 1, 2)
+
+    def records(self, kind: type | None = None) -> list[object]:
+        records = [entry.record for entry in self.journal.entries]
+        return records if kind is None else [one for one in records if isinstance(one, kind)]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [record.event.outcome for record in self.records(IncidentEvent)]
+
+
+@pytest.fixture
+def training() -> Bench:
+    """A job whose first attempt has made ten steps."""
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1)
+    bench.step(1, 1)
+    bench.step(10, 10)
+    return bench
+
+
+def test_nothing_is_ordered_before_the_node_was_heard() -> None:
+    bench = Bench().start()
+
+    bench.control.tick()
+    assert bench.orders == []
+
+    bench.tell()
+    (order,) = bench.orders
+    assert (order.attempt, order.ranks, order.restore) == (1, (0, 1), None)
+
+
+def test_the_first_attempt_begins_from_the_newest_valid_checkpoint_behind_its_fence() -> None:
+    bench = Bench()
+    candidate = Candidate("/c/30", 30, CheckpointKind.NPZ, 1, 1.0)
+    bench.storage.verdicts = [Verdict(candidate, True, "whole")]
+
+    bench.start().tell()
+
+    assert bench.orders[-1].restore == Restore("/c/30", 30)
+    assert bench.storage.fence == 1
+    assert bench.records(AttemptStarted)[0].cause is Cause.FIRST
+
+
+def test_an_attempt_number_is_above_every_one_that_anybody_knows_of() -> None:
+    bench = Bench()
+    bench.storage.fence = 6
+    bench.empty_through = 4
+
+    bench.start().tell()
+
+    assert bench.orders[-1].attempt == 7
+    assert bench.storage.fence == 7
+
+
+def test_an_order_that_is_not_acknowledged_is_sent_again() -> None:
+    bench = Bench().start()
+    bench.tell()
+
+    bench.tell(after_s=RESEND_S, revision=0)
+    assert len(bench.orders) == 2
+    assert bench.orders[0] == bench.orders[1]
+
+    bench.tell(after_s=RESEND_S)
+    bench.tell(after_s=RESEND_S)
+    assert len(bench.orders) == 2
+
+
+def test_a_node_that_never_reports_ends_the_start() -> None:
+    bench = Bench().start()
+    bench.control.tick()
+    bench.clock.time_s += POLICY.start_timeout_s
+    bench.control.tick()
+
+    assert bench.control.outcome is None  # it was this process that stood still
+
+    for _second in range(int(POLICY.start_timeout_s)):
+        bench.clock.time_s += 1.0
+        bench.control.tick()
+    assert bench.control.outcome.kind is OutcomeKind.ESCALATED
+    assert "nodes never reported: n1" in bench.control.outcome.reason
+
+
+def test_reports_of_other_jobs_and_nodes_change_nothing() -> None:
+    bench = Bench().start()
+
+    bench.tell(job_id="another")
+    bench.tell(node="n9")
+
+    assert bench.orders == []
+
+
+def test_a_death_by_signal_acts_at_once(training: Bench) -> None:
+    training.end(1, signal=9)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.ranks == (1,)
+    assert (opened.failure.exit_code, opened.failure.step) == (137, 10)
+    assert opened.highest_step == 10
+    assert opened.fault_age_s == pytest.approx(0.1)
+    assert (training.orders[-1].ranks, training.orders[-1].stop) == ((), Stop.KILL)
+    assert training.records(Decided)[0].plan.step is PlanStep.RESTART_IN_PLACE
+
+
+def test_an_exit_waits_until_it_has_settled(training: Bench) -> None:
+    training.end(0, exit_code=1)
+    training.tell(after_s=0.1)
+    assert training.records(IncidentOpened) == []
+
+    training.tell(after_s=0.2)
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.ranks == (0,)
+
+
+def test_the_same_exit_on_every_rank_does_not_wait_and_blames_the_program(
+    training: Bench,
+) -> None:
+    training.end(0, exit_code=1)
+    training.end(1, exit_code=1)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.blame is Blame.PROGRAM
+    assert opened.failure.finding.ranks == ()
+
+
+def test_a_sigterm_from_outside_waits_for_the_launchers_word(training: Bench) -> None:
+    training.end(0, signal=15)
+    assert training.records(IncidentOpened) == []
+
+    training.tell(stop_requested="SIGTERM")
+
+    assert training.records(IncidentOpened) == []
+    assert (training.orders[-1].stop, training.orders[-1].grace_s) == (Stop.GRACE, 20.0)
+
+
+def test_a_rank_that_ends_early_with_0_is_fine_and_all_of_them_are_the_end(
+    training: Bench,
+) -> None:
+    training.end(0, exit_code=0)
+    training.tell(after_s=10.0)
+    assert training.records(IncidentOpened) == []
+
+    training.end(1, exit_code=0)
+    assert training.control.outcome is None
+    training.empty()
+
+    assert training.control.outcome.kind is OutcomeKind.DONE
+    assert training.control.outcome.exit_code == 0
+    assert training.orders[-1].ranks == (0, 1)  # nobody was ordered to stop
+
+
+def test_no_attempt_starts_before_the_older_one_is_proved_gone(training: Bench) -> None:
+    training.end(1, signal=9)
+    orders = len(training.orders)
+    for _second in range(5):
+        training.tell(after_s=1.0)
+    assert [one.attempt for one in training.records(AttemptStarted)] == [1]
+
+    training.empty()
+
+    assert [one.attempt for one in training.records(AttemptStarted)] == [1, 2]
+    assert len(training.orders) == orders + 1
+
+
+def test_a_fence_that_fails_escalates_with_the_failing_ranks_exit_code(training: Bench) -> None:
+    training.end(1, signal=11)
+    for _second in range(140):
+        training.tell(after_s=1.0)
+
+    outcome = training.control.outcome
+    assert (outcome.kind, outcome.exit_code, outcome.rank) == (OutcomeKind.ESCALATED, 139, 1)
+    assert "still there after 60 s" in outcome.reason
+    assert training.records(JobEnded)[0].is_empty is False
+
+
+def test_recovered_means_two_steps_of_every_rank_that_has_told_any(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+    training.step(8, 1)
+    assert training.control.ledger.incident.state.phase is Phase.VERIFYING
+
+    training.ranks[0] = replace(training.ranks[0], step=9, steps_done=2)
+    training.tell(after_s=1.0)
+    assert training.control.ledger.incident.state.phase is Phase.VERIFYING
+
+    training.step(9, 2)
+    assert training.control.ledger.incident is None
+    assert training.outcomes[-1] is Outcome.SUCCEEDED
+    verified = training.records(AttemptVerified)[-1]
+    assert (verified.attempt, verified.is_comparable, verified.first_step) == (2, True, 8)
+
+
+def test_catching_up_is_recorded_once_when_the_highest_step_is_passed(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.recover(2, 8)
+    training.step(10, 3)
+    assert training.records(CaughtUp) == []
+
+    training.step(11, 4)
+    training.step(12, 5)
+    assert [one.step for one in training.records(CaughtUp)] == [11]
+    assert training.control.ledger.restarts_without_progress == 0
+
+
+def test_ranks_that_never_tell_steps_are_verified_by_living() -> None:
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1)
+
+    bench.tell(after_s=POLICY.verify_alive_s - 0.1)
+    assert bench.records(AttemptVerified) == []
+    bench.tell(after_s=0.1)
+
+    (verified,) = bench.records(AttemptVerified)
+    assert not verified.is_comparable
+
+
+def test_a_rank_that_told_steps_before_is_not_verified_by_living(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+
+    for _second in range(30):
+        training.tell(after_s=1.0)
+
+    assert training.control.ledger.incident.state.phase is Phase.VERIFYING
+
+
+def test_a_failure_while_verifying_is_another_try_of_the_same_incident(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+    training.end(0, signal=9)
+    assert training.control.ledger.incident.state.try_number == 2
+    training.empty()
+    training.tell(after_s=POLICY.retry_pause_s)
+    training.run_attempt(3)
+    training.step(8, 1)
+    training.step(9, 2)
+
+    assert len(training.records(IncidentOpened)) == 1
+    assert len(training.records(TryFailed)) == 1
+    assert training.control.ledger.incident is None
+
+
+def test_tries_are_bounded(training: Bench) -> None:
+    training.step(11, 11)
+    training.end(1, signal=9)
+    for number in (2, 3, 4):
+        training.empty()
+        training.tell(after_s=4.0)
+        training.run_attempt(number)
+        training.end(0, signal=9)
+    training.empty()
+
+    outcome = training.control.outcome
+    assert outcome.kind is OutcomeKind.ESCALATED
+    assert "3" in outcome.reason
+    assert training.control.ledger.restarts == 3
+
+
+def test_an_error_when_starting_is_tried_again_and_then_told() -> None:
+    bench = Bench().start()
+    bench.tell()
+    for number in (1, 2):
+        bench.attempt = number
+        bench.tell(launch_error="no such file: train.py")
+        bench.empty()
+        bench.tell(after_s=1.0)
+    bench.tell()
+
+    outcome = bench.control.outcome
+    assert outcome.kind is OutcomeKind.ESCALATED
+    assert "no such file: train.py" in outcome.reason
+    assert outcome.exit_code == 1
+
+
+def test_a_stopped_rank_is_a_hang_and_named(training: Bench) -> None:
+    training.ranks[1] = replace(training.ranks[1], process_state="T")
+    for _second in range(9):
+        for rank, told in training.ranks.items():
+            training.ranks[rank] = replace(told, step_age_s=told.step_age_s + 1.0)
+        training.tell(after_s=1.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.ranks == (1,)
+    assert opened.failure.finding.signature == "hung:stopped"
+    assert opened.failure.exit_code == 1
+
+
+def test_silence_of_the_launcher_is_no_hang(training: Bench) -> None:
+    training.ranks[1] = replace(training.ranks[1], process_state="T")
+    training.tell(after_s=1.0)
+
+    for _second in range(300):
+        training.clock.time_s += 1.0
+        training.control.tick()
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_an_old_report_takes_nothing_back(training: Bench) -> None:
+    before = dict(training.ranks)
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+
+    training.tell(attempt=1, ranks=tuple(before.values()), empty_through=0, revision=3)
+
+    assert training.control.ledger.attempt == 2
+    assert training.control.ledger.incident.state.phase is Phase.VERIFYING
+    assert training.orders[-1].attempt == 2
+
+
+def test_a_stop_is_no_incident_and_ends_with_the_signals_code(training: Bench) -> None:
+    training.control.request_stop("SIGINT", 7.0)
+    training.tell()
+    assert (training.orders[-1].ranks, training.orders[-1].grace_s) == ((), 7.0)
+    training.end(0, exit_code=0)
+    training.end(1, exit_code=1)
+    training.empty()
+
+    assert training.records(IncidentOpened) == []
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+    assert training.control.outcome.exit_code == 130
+
+
+def test_a_stop_whose_ranks_do_not_go_ends_all_the_same(training: Bench) -> None:
+    training.tell(stop_requested="time limit")
+    for _second in range(int(SETTINGS.grace_s + POLICY.fence_timeout_s) + 1):
+        training.tell(after_s=1.0)
+
+    outcome = training.control.outcome
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.TIME_LIMIT, 124)
+    assert "not proved gone after 80 s" in outcome.reason
+
+
+def test_a_journal_that_fails_stops_nothing_and_decides_nothing(training: Bench) -> None:
+    orders = len(training.orders)
+    training.journal.is_failing = True
+    training.end(1, signal=9)
+    for _second in range(20):
+        training.tell(after_s=1.0)
+    assert len(training.orders) == orders
+    assert "ENOSPC" in training.control.journal_error
+    assert training.control.outcome is None
+
+    training.journal.is_failing = False
+    for _second in range(10):
+        training.tell(after_s=1.0)
+
+    assert training.control.journal_error is None
+    assert len(training.records(IncidentOpened)) == 1
+    assert training.orders[-1].ranks == ()
+
+
+def test_a_stop_is_obeyed_without_a_journal_under_the_revision_it_then_gets(
+    training: Bench,
+) -> None:
+    training.journal.is_failing = True
+    training.tell(stop_requested="SIGTERM")
+    unwritten = training.orders[-1]
+    assert (unwritten.ranks, unwritten.stop) == ((), Stop.GRACE)
+
+    training.journal.is_failing = False
+    for _second in range(6):
+        training.tell(after_s=1.0)
+
+    assert training.control.ledger.revision == unwritten.revision
+    training.empty()
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+    assert "not in the journal" not in training.control.outcome.reason
+
+
+def test_a_job_that_is_done_does_not_wait_long_for_its_journal(training: Bench) -> None:
+    training.journal.is_failing = True
+    training.end(0, exit_code=0)
+    training.end(1, exit_code=0)
+    training.tell(after_s=JOURNAL_PATIENCE_KNOWN_S - 0.1)
+    assert training.control.outcome is None
+    training.tell(after_s=0.2)
+
+    outcome = training.control.outcome
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DONE, 0)
+    assert "not in the journal" in outcome.reason
+
+
+def test_a_job_that_failed_waits_longer_for_its_journal(training: Bench) -> None:
+    training.journal.is_failing = True
+    training.end(0, exit_code=3)
+    training.end(1, exit_code=3)
+    for _second in range(int(JOURNAL_PATIENCE_S) - 1):
+        training.tell(after_s=1.0)
+    assert training.control.outcome is None
+    for _second in range(3):
+        training.tell(after_s=1.0)
+
+    assert training.control.outcome.exit_code == 3
+
+
+def test_storage_that_fails_in_an_incident_costs_a_try(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.storage.is_failing = True
+    training.empty()
+    (failed,) = training.records(TryFailed)
+    assert "the checkpoint folder does not answer" in failed.reason
+
+    training.storage.is_failing = False
+    training.tell(after_s=2.0)
+    assert training.orders[-1].ranks == (0, 1)
+    assert any("copy of the budgets" in one for one in training.control.warnings) is False
+
+
+def test_milestones_are_few(training: Bench) -> None:
+    before = len(training.records(Milestone))
+    for step in range(11, 111):
+        training.step(step, step, after_s=0.1)
+
+    assert len(training.records(Milestone)) - before == 2  # 10 s at one in 5 s
+
+
+def again(bench: Bench) -> Bench:
+    """Return rankmend started again on what the first one left behind."""
+    after = Bench(opened=bench.journal.entries)
+    after.clock.time_s = bench.clock.time_s + 30.0
+    after.storage = bench.storage
+    after.empty_through = bench.control.ledger.attempt
+    return after
+
+
+def test_after_the_launchers_death_the_job_is_taken_over_without_an_incident(
+    training: Bench,
+) -> None:
+    after = again(training).start()
+    after.tell()
+
+    started = after.records(AttemptStarted)[-1]
+    assert (started.attempt, started.cause) == (2, Cause.TAKEOVER)
+    assert after.control.ledger.restarts_without_progress == 1
+    assert after.records(IncidentOpened) == []
+
+
+def test_a_takeover_waits_for_the_proof_that_the_old_ranks_are_gone(training: Bench) -> None:
+    after = again(training)
+    after.empty_through = 0
+    after.start().tell()
+    assert (after.orders[-1].ranks, after.orders[-1].attempt) == ((), 1)
+
+    after.tell(after_s=1.0, empty_through=1)
+    assert after.orders[-1].attempt == 2
+
+
+def test_a_takeover_goes_on_with_an_open_incident(training: Bench) -> None:
+    training.end(1, signal=9)
+    after = again(training).start()
+    after.tell()
+
+    assert after.orders[-1].attempt == 2
+    assert after.records(AttemptStarted)[-1].cause is Cause.INCIDENT
+    assert len(after.records(IncidentOpened)) == 1
+
+
+def test_a_takeover_while_verifying_is_a_failed_try(training: Bench) -> None:
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+    after = again(training).start()
+    after.tell()
+    after.tell(after_s=2.0)
+
+    (failed,) = after.records(TryFailed)
+    assert "attempt 2 is not running" in failed.reason
+    assert after.orders[-1].attempt == 3
+
+
+def test_ranks_that_outlived_the_controller_alone_are_left_to_run(training: Bench) -> None:
+    after = again(training)
+    after.empty_through = 0
+    after.attempt, after.ranks = 1, training.ranks
+    after.start().tell()
+    after.step(11, 11)
+
+    assert [one.attempt for one in after.records(AttemptStarted)] == [1]
+    assert after.orders[-1].ranks == (0, 1)
+    assert after.orders[-1].revision == training.orders[-1].revision
+
+
+def test_takeovers_spend_the_budget(training: Bench) -> None:
+    bench = training
+    for _death in range(3):
+        bench = again(bench).start()
+        bench.tell()
+    assert bench.control.ledger.attempt == 4
+    last = again(bench).start()
+    last.tell()
+
+    assert last.control.outcome.kind is OutcomeKind.ESCALATED
+    assert "3 restarts without a new highest step" in last.control.outcome.reason
+
+
+def test_a_person_can_give_the_restarts_back(training: Bench) -> None:
+    bench = training
+    for _death in range(3):
+        bench = again(bench).start()
+        bench.tell()
+    last = again(bench)
+    last.settings = replace(SETTINGS, budgets_reset_by="ada")
+    last.start().tell()
+
+    assert last.control.outcome is None
+    assert last.records(BudgetsReset)[0].who == "ada"
+    assert last.control.ledger.restarts == 1
+
+
+def test_lost_records_are_said_loudly_and_the_stricter_budgets_hold(training: Bench) -> None:
+    kept = training.journal.entries[:3]
+    after = Bench(opened=kept)
+    after.storage.copy = encode_copy(replace(training.control.ledger, restarts=7, number=99))
+    after.start()
+
+    assert "records were lost: the journal ends at 3" in after.control.warnings[0]
+    assert len(after.records(RecordsLost)) == 1
+    assert after.control.ledger.restarts == 7
+
+
+@pytest.mark.parametrize("body", [b"garbage", b""])
+def test_a_damaged_copy_of_the_budgets_is_said_and_harms_nothing(body: bytes) -> None:
+    bench = Bench()
+    bench.storage.copy = body
+
+    bench.start().tell()
+
+    assert "copy of the budgets can't be used" in bench.control.warnings[0]
+    assert bench.orders[-1].attempt == 1
+
+
+def test_another_jobs_journal_is_refused(training: Bench) -> None:
+    after = again(training)
+    after.settings = replace(SETTINGS, job_id="another")
+
+    with pytest.raises(JournalError, match="belongs to job 0c1d6a52-job, not to another"):
+        after.start()
+
+
+def test_the_controller_on_a_real_journal_is_taken_up_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    bench = Bench()
+    bench.journal = Journal(path, bench.clock, "boot-1")
+    bench.start().tell()
+    bench.run_attempt(1)
+    bench.step(1, 1)
+    bench.step(2, 2)
+    bench.journal.close()
+
+    after = Bench()
+    after.empty_through = 1
+    after.journal = Journal(path, after.clock, "boot-1")
+    after.storage = bench.storage
+    after.start().tell()
+    after.journal.close()
+
+    assert after.orders[-1].attempt == 2
+    assert after.control.ledger.highest_step == 1  # step 2 came within a milestone's pause
