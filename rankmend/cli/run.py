@@ -192,7 +192,8 @@ def run(**options: Any) -> None:
     by SIGINT and SIGTERM; 2 wrong usage or configuration; 75 the job is held by another
     launcher.
     """
-    from recovery.standalone import RunOptions, run_standalone
+    from recovery.run_options import RunOptions
+    from recovery.standalone import run_standalone
 
     try:
         code = run_standalone(RunOptions(**options), os.environ)

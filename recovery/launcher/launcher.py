@@ -14,32 +14,28 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from detectors.errors_text import parse_elastic_error, parse_error
 from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import Clock
-from rankmend.errors import LaunchError, SourceError, TornReadError
-from rankmend.progress import ProgressReader, RankProgress
+from rankmend.errors import LaunchError
 from recovery.launcher import guardian as guardian_events
 from recovery.launcher.command import RankCommand, fill
-from recovery.launcher.environment import RankFiles, Rendezvous, rank_environment
+from recovery.launcher.environment import Rendezvous, rank_environment
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
-from recovery.launcher.process_tree import find_marked, read_state
+from recovery.launcher.process_tree import find_marked
+from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import (
     VERSION,
     Order,
-    RankError,
     RankExit,
-    RankReport,
     Report,
-    StepTiming,
     Stop,
 )
 
@@ -49,8 +45,6 @@ REPORT_S: Final = 0.5  # while all ranks step
 REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
 HURRY_S_MAX: Final = 300.0  # and no longer than this
 LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
-_RECORDS_MAX: Final = 128  # new step records a rank and report: steps of 4 ms at REPORT_S
-_ERROR_FILE_BYTES_MAX: Final = 65536
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -71,36 +65,6 @@ class LaunchPlan:
     fence_file: Path | None
     is_auto: bool
     time_limit_s: float | None
-
-
-@dataclass(slots=True)
-class _Rank:
-    """One rank of the running attempt."""
-
-    rank: int
-    local_rank: int
-    files: RankFiles
-    reader: ProgressReader
-    pid: int = 0
-    start_ticks: int = 0
-    is_exiting: bool = False  # dying, but the kernel has not let go of it yet
-    signalled: bool = False  # by us
-    exited_at_s: float = 0.0
-    exit: RankExit | None = None
-    records_sent: int = 0
-    progress: RankProgress | None = None
-    progress_error: str | None = None
-
-
-@dataclass(slots=True)
-class _Attempt:
-    number: int
-    started_at_s: float
-    ranks: dict[int, _Rank] = field(default_factory=dict)
-
-    @property
-    def has_ended(self) -> bool:
-        return all(rank.exit is not None for rank in self.ranks.values())
 
 
 class Launcher:
@@ -127,7 +91,7 @@ class Launcher:
         self._send_report = send_report
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
-        self._attempt: _Attempt | None = None
+        self._attempt: LaunchedAttempt | None = None
         self._empty_through = 0
         self._wanted: Order | None = None  # newest order, carried out or not
         self._carried = 0  # revision of the newest order carried out
@@ -283,7 +247,7 @@ class Launcher:
             case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
 
-    def _note_exit(self, rank: _Rank, code: int | None, signum: int | None) -> None:
+    def _note_exit(self, rank: LaunchedRank, code: int | None, signum: int | None) -> None:
         out, err = self._output.last_lines(rank.rank)
         is_failure = code != 0
         rank.exited_at_s = self._clock.now_s()
@@ -293,18 +257,10 @@ class Launcher:
             signal=signum,
             by_launcher=rank.signalled,
             oom_killed=signum == signal.SIGKILL and self._oom.take_new_kills() > 0,
-            error=self._read_error(rank, err) if is_failure else None,
+            error=rank.read_error(err) if is_failure else None,
             last_lines=(err or out)[-20:] if is_failure else (),
         )
         self._report_now = True
-
-    def _read_error(self, rank: _Rank, err: tuple[str, ...]) -> RankError | None:
-        found = None
-        with contextlib.suppress(OSError), rank.files.error.open("rb") as file:
-            text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
-            found = parse_elastic_error(text)
-        found = found or parse_error(err)
-        return RankError(found.type_name, found.message, found.traceback) if found else None
 
     # What ought to be, and what is.
 
@@ -382,13 +338,13 @@ class Launcher:
         self._kill_sent_through = attempt.number
         self._guardian.kill_through(attempt.number)
 
-    def _mark_signalled(self, attempt: _Attempt) -> None:
+    def _mark_signalled(self, attempt: LaunchedAttempt) -> None:
         for rank in attempt.ranks.values():
             rank.signalled = rank.signalled or rank.exit is None
 
     def _start(self, order: Order) -> None:
         """Start the ranks of an order; what fails here is reported and nothing is left behind."""
-        attempt = self._attempt = _Attempt(order.attempt, self._clock.now_s())
+        attempt = self._attempt = LaunchedAttempt(order.attempt, self._clock.now_s())
         self._empty_through = min(self._empty_through, order.attempt - 1)
         self._launch_error = None
         self._oom.take_new_kills()
@@ -397,7 +353,7 @@ class Launcher:
                 files, reader = self._runtime.make_rank_files(
                     order.attempt, number, local_rank, order.world_size
                 )
-                attempt.ranks[number] = _Rank(number, local_rank, files, reader)
+                attempt.ranks[number] = LaunchedRank(number, local_rank, files, reader)
             rendezvous = self._store.open_attempt(order.attempt)
             for rank in attempt.ranks.values():
                 self._spawn(order, rank, rendezvous)
@@ -405,7 +361,7 @@ class Launcher:
             self._launch_error = str(error)
             self._guardian.kill_through(order.attempt)
 
-    def _spawn(self, order: Order, rank: _Rank, rendezvous: Rendezvous) -> None:
+    def _spawn(self, order: Order, rank: LaunchedRank, rendezvous: Rendezvous) -> None:
         environment = rank_environment(
             self._plan.environment,
             order,
@@ -445,7 +401,7 @@ class Launcher:
         self._attempt = None
 
     @staticmethod
-    def _close_ranks(attempt: _Attempt) -> None:
+    def _close_ranks(attempt: LaunchedAttempt) -> None:
         for rank in attempt.ranks.values():
             rank.reader.close()
 
@@ -467,87 +423,14 @@ class Launcher:
                 job_id=self._plan.job_id,
                 revision=self._carried,
                 attempt=self._attempt.number if self._attempt else 0,
-                ranks=tuple(self._report_rank(rank, now_s) for rank in ranks),
+                ranks=tuple(rank.report(now_s) for rank in ranks),
                 empty_through=self._empty_through,
                 launch_error=self._launch_error,
                 stop_requested=self._stop_requested,
             )
         )
 
-    def _report_rank(self, rank: _Rank, now_s: float) -> RankReport:
-        self._read_progress(rank, now_s)
-        told = rank.progress
-        if told is None:
-            return RankReport(
-                rank=rank.rank,
-                local_rank=rank.local_rank,
-                pid=rank.pid,
-                process_state=self._process_state(rank),
-                progress_error=rank.progress_error,
-                exit=_aged(rank, now_s),
-            )
-        timings = tuple(
-            StepTiming(
-                record.count,
-                record.step,
-                now_s - record.ended_at_s,
-                record.compute_s,
-                record.communication_s,
-                record.io_s,
-                record.checkpoint_s,
-            )
-            for record in told.records
-            if record.count > rank.records_sent
-        )
-        rank.records_sent = told.step_count
-        return RankReport(
-            rank=rank.rank,
-            local_rank=rank.local_rank,
-            pid=rank.pid,
-            process_state=self._process_state(rank),
-            attached_age_s=_age(told.attached_at_s, now_s),
-            resumed_age_s=_age(told.resumed_at_s, now_s),
-            first_section_age_s=_age(told.first_section_at_s, now_s),
-            step=told.last.step if told.last else None,
-            step_age_s=_age(told.last.ended_at_s, now_s) if told.last else None,
-            steps_done=told.step_count,
-            is_relative=told.is_relative,
-            section=told.section.name.lower(),
-            section_age_s=_age(told.section_since_s, now_s),
-            sections_entered=told.sections_entered,
-            collectives_entered=told.collectives_entered,
-            collectives_completed=told.collectives_completed,
-            timings=timings,
-            progress_error=rank.progress_error,
-            exit=_aged(rank, now_s),
-        )
-
-    def _read_progress(self, rank: _Rank, now_s: float) -> None:
-        try:
-            rank.progress = rank.reader.read(now_s, _RECORDS_MAX, after=rank.records_sent)
-            rank.progress_error = None
-        except TornReadError:
-            pass  # the rank is writing; what was read last time still stands
-        except SourceError as error:
-            if rank.progress_error is None:
-                log.warning("progress file is broken", extra={"rank": rank.rank, "why": str(error)})
-            rank.progress_error = str(error)
-
-    def _process_state(self, rank: _Rank) -> str:
-        """Return the state letter of the process that trains: what attached, else what we started."""
-        if rank.exit is not None or not rank.pid:
-            return ""
-        if rank.is_exiting:
-            return "X"
-        told = rank.progress
-        if told is not None and told.pid not in (0, rank.pid):
-            state = read_state(told.pid)
-            if state is not None and state.start_ticks == told.start_ticks:
-                return state.letter
-        state = read_state(rank.pid)
-        return state.letter if state is not None else ""
-
-    def _tell_of_ranks(self, attempt: _Attempt) -> None:
+    def _tell_of_ranks(self, attempt: LaunchedAttempt) -> None:
         """Tell the node agent and `rankmend status` which processes the ranks are."""
         self._runtime.write_ranks(
             attempt.number,
@@ -569,16 +452,6 @@ class Launcher:
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"\0")
-
-
-def _age(at_s: float | None, now_s: float) -> float | None:
-    return None if at_s is None else max(0.0, now_s - at_s)
-
-
-def _aged(rank: _Rank, now_s: float) -> RankExit | None:
-    if rank.exit is None:
-        return None
-    return replace(rank.exit, age_s=now_s - rank.exited_at_s)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,141 @@
+"""The ranks of one attempt as their launcher sees them, and what it reports of each.
+
+Reads progress files, process states and what a rank left behind when it ended.
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from detectors.errors_text import parse_elastic_error, parse_error
+from rankmend.errors import SourceError, TornReadError
+from rankmend.progress import ProgressReader, RankProgress
+from recovery.launcher.environment import RankFiles
+from recovery.launcher.process_tree import read_state
+from recovery.messages import RankError, RankExit, RankReport, StepTiming
+
+log = logging.getLogger(__name__)
+
+_RECORDS_MAX: Final = 128  # new step records a rank and report: steps of 4 ms at 0.5 s
+_ERROR_FILE_BYTES_MAX: Final = 65536
+
+
+@dataclass(slots=True)
+class LaunchedRank:
+    """One rank of the running attempt."""
+
+    rank: int
+    local_rank: int
+    files: RankFiles
+    reader: ProgressReader
+    pid: int = 0
+    start_ticks: int = 0
+    is_exiting: bool = False  # dying, but the kernel has not let go of it yet
+    signalled: bool = False  # by us
+    exited_at_s: float = 0.0
+    exit: RankExit | None = None
+    records_sent: int = 0
+    progress: RankProgress | None = None
+    progress_error: str | None = None
+
+    def report(self, now_s: float) -> RankReport:
+        """Return what is known of this rank by now."""
+        self._read_progress(now_s)
+        told = self.progress
+        if told is None:
+            return RankReport(
+                rank=self.rank,
+                local_rank=self.local_rank,
+                pid=self.pid,
+                process_state=self._process_state(),
+                progress_error=self.progress_error,
+                exit=self._aged_exit(now_s),
+            )
+        timings = tuple(
+            StepTiming(
+                record.count,
+                record.step,
+                now_s - record.ended_at_s,
+                record.compute_s,
+                record.communication_s,
+                record.io_s,
+                record.checkpoint_s,
+            )
+            for record in told.records
+            if record.count > self.records_sent
+        )
+        self.records_sent = told.step_count
+        return RankReport(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.pid,
+            process_state=self._process_state(),
+            attached_age_s=_age(told.attached_at_s, now_s),
+            resumed_age_s=_age(told.resumed_at_s, now_s),
+            first_section_age_s=_age(told.first_section_at_s, now_s),
+            step=told.last.step if told.last else None,
+            step_age_s=_age(told.last.ended_at_s, now_s) if told.last else None,
+            steps_done=told.step_count,
+            is_relative=told.is_relative,
+            section=told.section.name.lower(),
+            section_age_s=_age(told.section_since_s, now_s),
+            sections_entered=told.sections_entered,
+            collectives_entered=told.collectives_entered,
+            collectives_completed=told.collectives_completed,
+            timings=timings,
+            progress_error=self.progress_error,
+            exit=self._aged_exit(now_s),
+        )
+
+    def _read_progress(self, now_s: float) -> None:
+        try:
+            self.progress = self.reader.read(now_s, _RECORDS_MAX, after=self.records_sent)
+            self.progress_error = None
+        except TornReadError:
+            pass  # the rank is writing; what was read last time still stands
+        except SourceError as error:
+            if self.progress_error is None:
+                log.warning("progress file is broken", extra={"rank": self.rank, "why": str(error)})
+            self.progress_error = str(error)
+
+    def _process_state(self) -> str:
+        """Return the state letter of the process that trains: what attached, else what we started."""
+        if self.exit is not None or not self.pid:
+            return ""
+        if self.is_exiting:
+            return "X"
+        told = self.progress
+        if told is not None and told.pid not in (0, self.pid):
+            state = read_state(told.pid)
+            if state is not None and state.start_ticks == told.start_ticks:
+                return state.letter
+        state = read_state(self.pid)
+        return state.letter if state is not None else ""
+
+    def read_error(self, err: tuple[str, ...]) -> RankError | None:
+        """Return what the rank said of its end: its elastic error file, else its stderr."""
+        found = None
+        with contextlib.suppress(OSError), self.files.error.open("rb") as file:
+            text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
+            found = parse_elastic_error(text)
+        found = found or parse_error(err)
+        return RankError(found.type_name, found.message, found.traceback) if found else None
+
+    def _aged_exit(self, now_s: float) -> RankExit | None:
+        return self.exit and replace(self.exit, age_s=now_s - self.exited_at_s)
+
+
+@dataclass(slots=True)
+class LaunchedAttempt:
+    number: int
+    started_at_s: float
+    ranks: dict[int, LaunchedRank] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        return all(rank.exit is not None for rank in self.ranks.values())
+
+
+def _age(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, now_s - at_s)
