@@ -1,6 +1,7 @@
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import select
 import signal
@@ -669,6 +670,49 @@ def test_guardian_that_gets_nonsense_says_why_it_goes_and_leaves_no_rank(tmp_pat
     assert "no message of a guardian: b'[]'" in lost.reason
     until(lambda: not is_running(pid))
     ward.guardian.close()
+
+
+# A process whose environment can't be read, as that of one stuck in a driver.
+
+BLOCKED_SEARCH = """
+import json, os, select, sys, time
+sys.path.insert(0, sys.argv[1])
+from recovery.launcher.guardian_kill import TreeKill
+watched = set()
+kill = TreeKill(sys.argv[3], lambda fd, *_: watched.add(fd), watched.discard, sys.argv[2])
+kill.widen(1, 1)
+while not kill.advance(time.monotonic(), ()):
+    select.select(watched, [], [], 0.1)
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        pass
+print(json.dumps([kill.killed_pids, kill.unreadable_pids]))
+"""
+
+
+def test_process_that_blocks_who_reads_its_environment_is_passed_over_and_named(
+    tmp_path: Path,
+) -> None:
+    job_id = str(uuid.uuid4())
+    env = {"RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "1"}
+    marked = subprocess.Popen(["sleep", "600"], env={**os.environ, **env})
+    for pid in (1, marked.pid, 4_194_305):
+        (tmp_path / str(pid)).mkdir()
+    os.mkfifo(tmp_path / "1" / "environ")  # blocks who opens it, as nobody writes
+    os.mkfifo(tmp_path / "4194305" / "environ")
+    for name in ("environ", "stat"):
+        (tmp_path / str(marked.pid) / name).symlink_to(f"/proc/{marked.pid}/{name}")
+
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED_SEARCH, str(REPOSITORY), str(tmp_path), job_id],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+
+    assert json.loads(done.stdout) == [[marked.pid], [1, 4_194_305]]
+    assert marked.wait() == -signal.SIGKILL
 
 
 # Messages.

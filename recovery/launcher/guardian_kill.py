@@ -19,6 +19,7 @@ from typing import Final
 from rankmend.errors import SourceError
 from recovery.launcher.prctl import die_with_parent
 from recovery.launcher.process_tree import (
+    PROC,
     MarkKind,
     ProcessRef,
     ProcessState,
@@ -49,7 +50,9 @@ Watch = Callable[[int, Callable[[int], None], int], None]
 class MarkSearch:
     """A child that looks for the marked processes of a job and tells them by a pipe."""
 
-    def __init__(self, job_id: str, through: int, skip: Collection[int], now_s: float) -> None:
+    def __init__(
+        self, job_id: str, through: int, skip: Collection[int], now_s: float, root: str = PROC
+    ) -> None:
         self.found: list[ProcessRef] = []
         self.unreadable: list[int] = []
         self.is_complete = False
@@ -63,7 +66,7 @@ class MarkSearch:
             with contextlib.suppress(BaseException):
                 os.set_blocking(write_end, True)
                 _become_search(guardian_pid, write_end)
-                _search(job_id, through, skip, write_end)
+                _search(job_id, through, skip, write_end, root)
             os._exit(0)
         os.close(write_end)
 
@@ -117,15 +120,15 @@ def _become_search(guardian_pid: int, write_end: int) -> None:
     die_with_parent(guardian_pid)
 
 
-def _search(job_id: str, through: int, skip: Collection[int], write_end: int) -> None:
-    for pid in pids():
+def _search(job_id: str, through: int, skip: Collection[int], write_end: int, root: str) -> None:
+    for pid in pids(root):
         if pid in skip:
             continue
         os.write(write_end, b"reading %d\n" % pid)
         try:
-            kind, ref = read_mark(pid, job_id) or (None, None)
+            kind, ref = read_mark(pid, job_id, root) or (None, None)
         except PermissionError:
-            if is_of_this_user(pid):
+            if is_of_this_user(pid, root):
                 os.write(write_end, b"unreadable %d\n" % pid)
             continue
         if ref is None or kind is MarkKind.GUARDIAN:
@@ -139,13 +142,16 @@ def _search(job_id: str, through: int, skip: Collection[int], write_end: int) ->
 class TreeKill:
     """The killing of every process of all attempts up to one."""
 
-    def __init__(self, job_id: str, watch: Watch, unwatch: Callable[[int], None]) -> None:
+    def __init__(
+        self, job_id: str, watch: Watch, unwatch: Callable[[int], None], root: str = PROC
+    ) -> None:
         """``watch`` has a handler called when a descriptor is readable, until ``unwatch``."""
         self.through = -1
         self.due_s = 0.0
         self._job_id = job_id
         self._watch = watch
         self._unwatch = unwatch
+        self._root = root  # of what is searched
         self._marked_through = -1
         self._search: MarkSearch | None = None
         self._round_s = _ROUND_S
@@ -250,7 +256,7 @@ class TreeKill:
     def _start_search(self, now_s: float) -> None:
         if len(self._searches) >= _SEARCHES_MAX:
             raise SourceError(f"no search by mark was completed in {_SEARCHES_MAX}")
-        self._search = MarkSearch(self._job_id, self._marked_through, self._skip, now_s)
+        self._search = MarkSearch(self._job_id, self._marked_through, self._skip, now_s, self._root)
         self._searches.add(self._search.pid)
         self._watch(self._search.fileno(), lambda _mask: self._hurry(), select.EPOLLIN)
 
