@@ -1,0 +1,217 @@
+"""A kernel log as records: one shape for /dev/kmsg, dmesg, journalctl -k and syslog.
+
+Sources: Linux Documentation/ABI/testing/dev-kmsg, dmesg(1), journalctl(1), syslog(3), RFC 5424.
+A log is text from outside: bounded, taken apart by patterns without nested repeats, never a
+reason to raise. Every process may write to /dev/kmsg, so who wrote a record is part of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Final
+
+TEXT_CHARS_MAX: Final = 2_048  # PRINTK_MESSAGE_MAX in kernel/printk/internal.h
+KERN: Final = 0  # facility of the kernel itself (syslog(3)); everything else is a process
+USER: Final = 1
+_FIELDS_MAX: Final = 16  # dictionary lines of one record; the kernel writes two
+_FACILITIES: Final = (
+    *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron"),
+    *("authpriv", "ftp", "ntp", "security", "console", "solaris-cron"),
+    *(f"local{number}" for number in range(8)),
+)
+_LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message of a log."""
+
+    text: str
+    at_s: float | None = None  # on the log's own axis: since boot, or since 1970 where it has dates
+    stamp: str = ""  # the time as the log writes it; empty in /dev/kmsg, whose times are at_s
+    level: int | None = None  # 0 emergency to 7 debug; None: the log doesn't say
+    facility: int | None = None  # None: the log doesn't say
+    seq: int | None = None  # only /dev/kmsg numbers its records
+    fields: tuple[tuple[str, str], ...] = ()  # the dictionary: SUBSYSTEM, DEVICE
+
+    @property
+    def is_from_user(self) -> bool:
+        """Whether a process wrote it, and not the kernel; False where the log can't say."""
+        return self.facility is not None and self.facility != KERN
+
+
+_KMSG: Final = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,20}),[^;\n]{0,200};(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\x([0-9a-fA-F]{2})")
+
+_MONTHS: Final = (
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+)
+_MONTH: Final = "(" + "|".join(_MONTHS) + ")"
+_CLOCK: Final = r"(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
+_PRIORITY: Final = re.compile(r"<(\d{1,3})>")
+_DECODED: Final = re.compile(r"(\w[\w-]{2,12}) {0,9}:(\w{3,7}) {0,9}: ")  # dmesg -x
+# [ 12.345678], [ 12.345678][ T123], [12.345678] [ C3]: dmesg, the console, short-monotonic
+_SINCE_BOOT: Final = re.compile(r"\[ {0,9}(\d{1,12}\.\d{1,9})\]")
+_INNER: Final = re.compile(r" ?\[ {0,9}\d{1,12}\.\d{1,9}\]")
+_CALLER: Final = re.compile(r" ?\[ {0,9}[TC]\d{1,10}\]")
+_DELTA: Final = re.compile(r"\[(?:<? {0,9}[+ ] {0,9}\d{1,9}\.\d{1,9}>?)\]")  # dmesg -d, -e
+_CTIME: Final = re.compile(  # dmesg -T
+    r"\[\w{3} " + _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r" (\d{4})\]"
+)
+_ISO: Final = re.compile(  # dmesg --time-format=iso, journalctl -o short-iso, RFC 5424
+    r"(\d{4})-(\d{2})-(\d{2})[T ]" + _CLOCK + r"(Z|[+-]\d{2}:?\d{2})?(?= )"
+)
+_SHORT: Final = re.compile(_MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + "(?= )")  # journalctl, syslog
+_FULL: Final = re.compile(  # journalctl -o short-full
+    r"\w{3} (\d{4})-(\d{2})-(\d{2}) " + _CLOCK + r" (?:[A-Z]{2,5}|[+-]\d{2,4})(?= )"
+)
+_UNIX: Final = re.compile(r"(\d{9,10}\.\d{1,9})(?= )")  # journalctl -o short-unix
+_TAG: Final = re.compile(r" ?(?:[\w.:%-]{0,254}[\w.%-] )?([\w./()@-]{1,128}?)(?:\[\d{1,10}\])?: ?")
+_HOST_KERNEL: Final = re.compile(
+    r" [\w.%-]{1,255} (kernel): "
+)  # after journalctl's short-monotonic
+
+
+def parse_kmsg(raw: str) -> Record | None:
+    """Return one record as a read of /dev/kmsg gives it, or None where it has no such form."""
+    head, *rest = raw.rstrip("\n").split("\n")
+    match = _KMSG.fullmatch(head)
+    if match is None:
+        return None
+    number = int(match[1])
+    return Record(
+        text=_unescape(match[4])[:TEXT_CHARS_MAX],
+        at_s=int(match[3]) / 1e6,
+        level=number & 7,
+        facility=number >> 3,
+        seq=int(match[2]),
+        fields=tuple(field for line in rest[:_FIELDS_MAX] if (field := _field(line)) is not None),
+    )
+
+
+def parse_line(line: str) -> Record:
+    """Return one line of a log as a record; one in no known form is all text.
+
+    Knows /dev/kmsg, dmesg with -r, -x, -T, -d, -e, --time-format=iso, caller ids and without
+    times, journalctl's short forms, and syslog files.
+    """
+    line = line[: 2 * TEXT_CHARS_MAX].rstrip("\r\n")
+    if line[:1].isdigit() and (record := parse_kmsg(line)) is not None:
+        return record
+    place, level, facility = 0, None, None
+    if match := _PRIORITY.match(line):
+        place, level, facility = match.end(), int(match[1]) & 7, int(match[1]) >> 3
+    elif (match := _DECODED.match(line)) and match[1] in _FACILITIES and match[2] in _LEVELS:
+        place = match.end()
+        level, facility = _LEVELS.index(match[2]), _FACILITIES.index(match[1])
+    stamped = _stamp_at(line, place)
+    if stamped is None:
+        return Record(line[place:][:TEXT_CHARS_MAX], level=level, facility=facility)
+    end, at_s, is_syslog = stamped
+    stamp = line[place:end].strip("[] ")
+    if line[end : end + 1] in ("[", " ") and (match := _CALLER.match(line, end)):
+        end = match.end()
+    if (is_syslog or facility is None) and (
+        match := (_TAG if is_syslog else _HOST_KERNEL).match(line, end)
+    ):
+        end = match.end()
+        facility = _facility_of(match[1], facility)
+        if facility == KERN and (match := _INNER.match(line, end)):
+            end = match.end()  # rsyslog keeps the kernel's own time behind its own
+    text = line[end:].removeprefix(" ")[:TEXT_CHARS_MAX]
+    return Record(text, at_s=at_s, stamp=stamp, level=level, facility=facility)
+
+
+def parse_log(lines: Iterable[str]) -> Iterator[Record]:
+    """Return the records of a log, each with the dictionary lines that follow it."""
+    pending: Record | None = None
+    for line in lines:
+        if pending is not None and pending.seq is not None and line[:1] == " ":
+            field = _field(line.rstrip("\r\n"))
+            if field is not None and len(pending.fields) < _FIELDS_MAX:
+                pending = replace(pending, fields=(*pending.fields, field))
+            continue
+        if pending is not None:
+            yield pending
+        pending = parse_line(line)
+    if pending is not None:
+        yield pending
+
+
+def _field(line: str) -> tuple[str, str] | None:
+    name, equals, value = line[:TEXT_CHARS_MAX].partition("=")
+    return (name.strip(), _unescape(value)) if equals and line[:1] == " " else None
+
+
+def _unescape(text: str) -> str:
+    """Return the text without the kernel's ``\\xNN``: bytes outside of printable ASCII."""
+    if "\\x" not in text:
+        return text
+    raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    try:  # the escaped bytes of one character stand side by side
+        return raw.encode("latin-1").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return raw
+
+
+def _stamp_at(  # noqa: PLR0911 - one return for each form
+    line: str, place: int
+) -> tuple[int, float | None, bool] | None:
+    """Return where the time at ``place`` ends, the time, and whether host and tag follow."""
+    if match := _SINCE_BOOT.match(line, place):
+        return match.end(), float(match[1]), False
+    if match := _CTIME.match(line, place):
+        month, day, hour, minute, second, fraction, year = match.groups()
+        at_s = _seconds(year, _MONTHS.index(month) + 1, day, (hour, minute, second, fraction))
+        return match.end(), at_s, False
+    if match := _DELTA.match(line, place):
+        return match.end(), None, False
+    if match := _ISO.match(line, place) or _FULL.match(line, place):
+        groups = match.groups()
+        zone = groups[7] if len(groups) > 7 else None
+        at_s = _seconds(groups[0], int(groups[1]), groups[2], groups[3:7], zone)
+        is_dmesg = "," in match[0]  # dmesg writes the fraction after a comma, and no host
+        return match.end(), at_s, not is_dmesg
+    if match := _SHORT.match(line, place):
+        month, day, *clock = match.groups()
+        # no year in this form: a leap year, so that 29 February is a day
+        return match.end(), _seconds("2000", _MONTHS.index(month) + 1, day, tuple(clock)), True
+    if match := _UNIX.match(line, place):
+        return match.end(), float(match[1]), True
+    return None
+
+
+def _facility_of(tag: str, known: int | None) -> int:
+    """Return who wrote a line with this tag; only ``kernel`` is the kernel."""
+    if tag == "kernel":
+        return KERN if known is None else known
+    return known or USER
+
+
+def _seconds(
+    year: str, month: int, day: str, clock: tuple[str | None, ...], zone: str | None = None
+) -> float | None:
+    hour, minute, second, fraction = clock
+    try:
+        at = datetime(
+            int(year), month, int(day), int(hour or 0), int(minute or 0), tzinfo=timezone.utc
+        )
+    except ValueError:  # a 31 February
+        return None
+    at_s = at.timestamp() + int(second or 0) + (float(f"0.{fraction}") if fraction else 0.0)
+    if zone is None or zone == "Z":
+        return at_s
+    offset_s = 3600 * int(zone[1:3]) + 60 * int(zone[-2:])
+    return at_s - offset_s if zone[0] == "+" else at_s + offset_s

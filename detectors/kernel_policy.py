@@ -1,0 +1,143 @@
+"""What to do about a kernel event: the policy table, as data with a source in every row.
+
+The table is text (CSV) that a shell reads: data/kernel_log.csv, then the site's own rows over it.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from detectors.finding import Severity
+from detectors.kernel_rules import CODE_MAX, EventKind
+from rankmend.errors import ConfigError
+
+COLUMNS: Final = ("table", "code", "name", "severity", "action", "hardware", "source", "meaning")
+ROWS_MAX: Final = 5_000
+ANY: Final = "*"  # the row for every code that has none of its own
+
+
+class Action(Enum):
+    """What an operator or the controller should do, the weakest first."""
+
+    NONE = "none"
+    WATCH = "watch"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    DRAIN = "drain"
+    REPLACE = "replace"
+    CONTACT_SUPPORT = "contact_support"
+
+    @property
+    def ends_use(self) -> bool:
+        """Whether the device can't simply be used on by the next attempt."""
+        return self not in (Action.NONE, Action.WATCH, Action.RESTART_APP)
+
+
+class Table(Enum):
+    XID = "xid"
+    SXID = "sxid"
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One row."""
+
+    name: str
+    severity: Severity
+    action: Action
+    blames_hardware: bool
+    source: str
+    meaning: str
+
+
+PolicyTable = Mapping[tuple[Table, str], Policy]
+
+
+def parse_policy(text: str, origin: str) -> dict[tuple[Table, str], Policy]:
+    """Return the rows of a table, or raise ConfigError that names the line and what is wrong."""
+    rows: dict[tuple[Table, str], Policy] = {}
+    reader = csv.reader(text.splitlines(), strict=True)
+    try:
+        header = next(reader, [])
+        if tuple(header) != COLUMNS:
+            raise ConfigError(f"{origin}: the first line is {header!r}, not {list(COLUMNS)!r}")
+        for cells in reader:
+            if not cells or cells[0].startswith("#"):
+                continue
+            key, policy = _parse_row(cells, f"{origin}, line {reader.line_num}")
+            if key in rows:
+                where = f"{origin}, line {reader.line_num}"
+                raise ConfigError(f"{where}: {key[0].value} {key[1]} a second time")
+            rows[key] = policy
+            if len(rows) > ROWS_MAX:
+                raise ConfigError(f"{origin}: more than {ROWS_MAX} rows")
+    except csv.Error as error:
+        raise ConfigError(f"{origin}, line {reader.line_num}: {error}") from error
+    return rows
+
+
+def complete(rows: PolicyTable, origin: str) -> PolicyTable:
+    """Return the table as it is, or raise ConfigError where a kind of event has no row."""
+    missing = [f"{table.value} {ANY}" for table in _CODED if (table, ANY) not in rows]
+    missing += [
+        f"log {kind.value}"
+        for kind in EventKind
+        if kind not in _TABLES and (Table.LOG, kind.value) not in rows
+    ]
+    if missing:
+        raise ConfigError(f"{origin}: no row for {', '.join(missing)}")
+    return rows
+
+
+def policy_of(rows: PolicyTable, kind: EventKind, code: int | None) -> Policy:
+    """Return the row for an event; a complete table has one for each."""
+    table = _TABLES.get(kind, Table.LOG)
+    if table is Table.LOG:
+        return rows[table, kind.value]
+    return rows.get((table, str(code))) or rows[table, ANY]
+
+
+_Member = TypeVar("_Member", bound=Enum)
+_TABLES: Final = {EventKind.XID: Table.XID, EventKind.SXID: Table.SXID}
+_CODED: Final = (Table.XID, Table.SXID)
+_HARDWARE: Final = {"yes": True, "no": False}
+_KINDS: Final = frozenset(kind.value for kind in EventKind if kind not in _TABLES)
+
+
+def _parse_row(cells: list[str], where: str) -> tuple[tuple[Table, str], Policy]:
+    if len(cells) != len(COLUMNS):
+        raise ConfigError(f"{where}: {len(cells)} cells instead of {len(COLUMNS)}: {cells!r}")
+    row = dict(zip(COLUMNS, (cell.strip() for cell in cells), strict=True))
+    for column in ("name", "source", "meaning"):
+        if not row[column]:
+            raise ConfigError(f"{where}: no {column}")
+    table = _member(Table, row["table"], where, "table")
+    code = row["code"]
+    if table is Table.LOG:
+        if code not in _KINDS:
+            raise ConfigError(f"{where}: no kind of event {code!r}; there are {sorted(_KINDS)}")
+    elif code != ANY and not (code.isascii() and code.isdigit() and 0 < int(code) <= CODE_MAX):
+        raise ConfigError(f"{where}: code {code!r} is neither {ANY} nor from 1 to {CODE_MAX}")
+    if row["hardware"] not in _HARDWARE:
+        raise ConfigError(f"{where}: hardware is {row['hardware']!r}, not yes or no")
+    policy = Policy(
+        name=row["name"],
+        severity=_member(Severity, row["severity"], where, "severity"),
+        action=_member(Action, row["action"], where, "action"),
+        blames_hardware=_HARDWARE[row["hardware"]],
+        source=row["source"],
+        meaning=row["meaning"],
+    )
+    return (table, code if table is Table.LOG or code == ANY else str(int(code))), policy
+
+
+def _member(enum: type[_Member], value: str, where: str, column: str) -> _Member:
+    try:
+        return enum(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in enum)
+        raise ConfigError(f"{where}: {column} is {value!r}, not one of {allowed}") from None

@@ -1,0 +1,336 @@
+"""What a kernel log's events mean together: the table's verdict, and where another is stronger.
+
+One finding for each kind, code and device, however many messages. The driver's own verdict
+(XID 154) wins over the table. Codes that another brings about (45, 171, 172, 63 beside 48) are
+its victims and ask for nothing of their own. Every finding says why its action is what it is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.finding import Severity
+from detectors.kernel_policy import Action, Policy, PolicyTable, policy_of
+from detectors.kernel_rules import EventKind, KernelEvent
+from detectors.kernel_state import BURST_GAP_S, EventGroup
+
+# A row is remapped, a context removed and a verdict changed in the handler of the first error, but
+# a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
+CASCADE_S: Final = 900.0
+REPEAT_WINDOW_S: Final = 86_400.0  # NVSentinel health-events-analyzer: 24 h
+REPEATS_FATAL: Final = 5  # the same: 5 fatal XIDs in 24 h
+REPEATS_PLACE: Final = 2  # the same: XID 13 on one TPC, XID 31 on one GPU
+PLACES_MAX: Final = 2  # a program that goes wrong does so on most of the 60 to 72 TPCs at once
+CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
+_DAY_S: Final = 86_400.0
+
+# nvmlDeviceGetGpuRecoveryAction, nvml.h: the number in XID 154's text
+_VERDICTS: Final = {
+    0: Action.NONE,
+    1: Action.RESET_GPU,
+    2: Action.REBOOT,
+    3: Action.DRAIN,  # drain P2P: programs that use this GPU over NVLink end first
+    4: Action.DRAIN,  # drain and reset
+}
+_MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
+_REMAPPED: Final = frozenset({63, 64})
+_PROGRAM: Final = frozenset({13, 31})
+_CORRECTED: Final = frozenset({EventKind.MEMORY_CORRECTED, EventKind.MACHINE_CHECK_CORRECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFinding:
+    """What is wrong with one device in one way, and what to do about it."""
+
+    kind: EventKind
+    code: int | None
+    name: str
+    meaning: str
+    device: str  # PCI address, network device, disk; empty: the node
+    sub_codes: tuple[str, ...]
+    severity: Severity
+    action: Action
+    blames_hardware: bool
+    count: int
+    first: KernelEvent
+    last: KernelEvent
+    reason: str  # why this severity and this action
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A finding in the making, with the groups behind it."""
+
+    finding: KernelFinding
+    groups: tuple[EventGroup, ...]
+    last_number: int
+
+    @property
+    def code(self) -> int | None:
+        return self.finding.code if self.finding.kind is EventKind.XID else None
+
+
+def judge(
+    groups: Iterable[EventGroup], policy: PolicyTable, now_s: float | None = None
+) -> tuple[KernelFinding, ...]:
+    """Return the findings, the worst first. ``now_s`` is on the log's own axis.
+
+    Without it, the newest event is now: the way to read a recorded log.
+    """
+    cases = _cases_of(groups, policy)
+    if now_s is None:
+        now_s = max(
+            (burst[1] for case in cases for g in case.groups for burst in g.bursts), default=0
+        )
+    judged = [_judge_case(case, cases, now_s).finding for case in cases]
+    return tuple(sorted(judged, key=_order))
+
+
+def judge_xids(
+    groups: Iterable[EventGroup], policy: PolicyTable, now_s: float | None = None
+) -> tuple[KernelFinding, ...]:
+    """Return the findings about GPUs and NVSwitches only."""
+    mine = frozenset({EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GSP})
+    return judge((group for group in groups if group.kind in mine), policy, now_s)
+
+
+_SEVERITIES: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+def _order(finding: KernelFinding) -> tuple[int, str, str, int]:
+    code = -1 if finding.code is None else finding.code
+    return _SEVERITIES[finding.severity], finding.device, finding.kind.value, code
+
+
+def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
+    by_key: dict[tuple[EventKind, int | None, str], list[EventGroup]] = {}
+    for group in groups:
+        by_key.setdefault((group.kind, group.code, group.device), []).append(group)
+    return [
+        _case_of(tuple(members), policy_of(policy, kind, code))
+        for (kind, code, _device), members in by_key.items()
+    ]
+
+
+def _case_of(groups: tuple[EventGroup, ...], row: Policy) -> _Case:
+    newest = max(groups, key=lambda group: group.last_number)
+    oldest = min(groups, key=lambda group: _first_order(group.first))
+    finding = KernelFinding(
+        kind=newest.kind,
+        code=newest.code,
+        name=row.name,
+        meaning=row.meaning,
+        device=newest.device,
+        sub_codes=tuple(sorted({group.sub_code for group in groups} - {""})),
+        severity=row.severity,
+        action=row.action,
+        blames_hardware=row.blames_hardware,
+        count=sum(group.count for group in groups),
+        first=oldest.first,
+        last=newest.last,
+        reason=row.source,
+    )
+    return _Case(finding, groups, newest.last_number)
+
+
+def _first_order(event: KernelEvent) -> float:
+    return event.at_s if event.at_s is not None else float("inf")
+
+
+def _judge_case(case: _Case, cases: Sequence[_Case], now_s: float) -> _Case:
+    """Return the case with the verdict that is stronger than its row's, the strongest last."""
+    beside = [other for other in cases if _is_beside(case, other)]
+    case = _by_words(case)
+    if case.finding.kind is EventKind.XID:
+        case = _by_company(case, beside, cases, now_s)
+        return _by_driver(case, beside)
+    return _by_others(case, beside)
+
+
+def _by_words(case: _Case) -> _Case:
+    """Lower what the driver itself calls harmless in every one of its messages."""
+    finding = case.finding
+    words = [group.sub_code for group in case.groups]
+    if finding.kind is EventKind.SXID:
+        if all(word.startswith("nonfatal") for word in words):
+            return _with(case, _lower(finding.severity), Action.WATCH, "the driver: non-fatal")
+    elif finding.code == 74 and all(word.endswith("ignorable") for word in words):
+        reason = "NVIDIA WORKFLOW_NVLINK_ERR: only bits that can be ignored"
+        return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    elif (
+        finding.code is not None
+        and 144 <= finding.code <= 150
+        and all(" Nonfatal " in word for word in words)
+    ):
+        return _with(case, Severity.INFO, Action.WATCH, "the driver: Nonfatal")
+    return case
+
+
+def _by_company(  # noqa: PLR0911 - one return for each rule
+    case: _Case, beside: Sequence[_Case], cases: Sequence[_Case], now_s: float
+) -> _Case:
+    """Judge an XID by the others on its GPU and by how often it has come."""
+    code = case.code
+    codes = {other.code for other in beside} - {None}
+    if code == 45:
+        causes = _causes_of_45(case, codes)
+        if causes:
+            reason = f"cleanup after XID {causes}: a victim"
+            return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    elif code in (171, 172) and 48 in codes:
+        return _with(case, Severity.INFO, Action.NONE, "details of XID 48: see there")
+    elif code == 63 and codes & _MEMORY:
+        reason = f"the row of XID {_text(codes & _MEMORY)}: see there"
+        return _with(case, Severity.INFO, Action.NONE, reason)
+    elif code in (48, 95) and codes & _REMAPPED:
+        reason = f"NVIDIA WORKFLOW_XID_48 with {_text(codes & _REMAPPED)}: drain and reset"
+        return _with(case, Severity.CRITICAL, Action.DRAIN, reason)
+    elif code == 163 and _newest(beside, 162) > case.last_number:
+        return _with(case, Severity.INFO, Action.NONE, "cancelled by the XID 162 after it")
+    elif code in _PROGRAM and _is_place_bound(case, cases, now_s):
+        reason = f"again and again at one place ({REPEATS_PLACE} bursts in 24 h): field diagnostics"
+        return _with(case, Severity.WARNING, Action.CONTACT_SUPPORT, reason, hardware=True)
+    if case.finding.severity is Severity.CRITICAL and _bursts(case, now_s) >= REPEATS_FATAL:
+        reason = f"{_bursts(case, now_s)} times in 24 h: what was tried did not help"
+        return _with(case, Severity.CRITICAL, Action.REPLACE, reason, hardware=True)
+    return case
+
+
+def _by_driver(case: _Case, beside: Sequence[_Case]) -> _Case:
+    """Let the driver's own verdict win over the table."""
+    if case.code == 154:
+        verdict = _verdict_of(case)
+        if verdict is None:
+            return case
+        action, words = verdict
+        severity = Severity.INFO if action is Action.NONE else Severity.CRITICAL
+        return _with(case, severity, action, f"the driver's verdict: {words}")
+    for other in beside:
+        verdict = _verdict_of(other) if other.code == 154 else None
+        if verdict is None or not case.finding.action.ends_use:
+            continue
+        action, words = verdict
+        if action is not Action.NONE:
+            if case.finding.action is Action.REPLACE:
+                return case  # it comes back after what the driver asks for
+            return _with(
+                case, case.finding.severity, action, f"XID 154, the driver's verdict: {words}"
+            )
+        if case.last_number < other.last_number:
+            reason = f"XID 154, the driver's verdict since: {words}"
+            return _with(case, Severity.INFO, Action.NONE, reason)
+    return case
+
+
+def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
+    """Judge what is no XID by what stands beside it on the device."""
+    finding = case.finding
+    codes = {other.code for other in beside} - {None}
+    if finding.kind is EventKind.GPU_LOST and 79 in codes:
+        return _with(case, Severity.INFO, Action.NONE, "told as XID 79: see there")
+    if finding.kind is EventKind.GSP and codes & {119, 120}:
+        reason = f"told as XID {_text(codes & {119, 120})}: see there"
+        return _with(case, Severity.INFO, Action.NONE, reason)
+    if finding.kind is EventKind.LINK_DOWN:
+        up = max(
+            (other.last_number for other in beside if other.finding.kind is EventKind.LINK_UP),
+            default=0,
+        )
+        if up > case.last_number:
+            return _with(case, Severity.INFO, finding.action, "the link is up again")
+    if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
+        reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
+        return _with(case, Severity.WARNING, Action.CONTACT_SUPPORT, reason)
+    return case
+
+
+def _is_beside(case: _Case, other: _Case) -> bool:
+    """Whether the other case is on the same device, and near in time where times are known."""
+    if other is case or other.finding.device != case.finding.device:
+        return False
+    if case.finding.kind is EventKind.LINK_DOWN or other.code in (154, 162):
+        return True  # these hold until the next word, however late
+    ours = [burst for group in case.groups for burst in group.bursts]
+    theirs = [burst for group in other.groups for burst in group.bursts]
+    if not ours or not theirs:
+        return True
+    return any(
+        start - CASCADE_S <= other_end and other_start <= end + CASCADE_S
+        for start, end in ours
+        for other_start, other_end in theirs
+    )
+
+
+def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
+    """Return the XIDs that brought a 45 about, by its own word or by being there."""
+    said = {
+        int(group.sub_code.removeprefix("caused by "))
+        for group in case.groups
+        if group.sub_code.startswith("caused by ")
+    }
+    return _text(said or codes - {45, 154})
+
+
+def _verdict_of(case: _Case) -> tuple[Action, str] | None:
+    """Return the newest verdict of an XID 154, or None where its text says none."""
+    newest = max(case.groups, key=lambda group: group.last_number)
+    number, _space, words = newest.sub_code.partition(" ")
+    if not number.isdigit():
+        return None
+    return _VERDICTS.get(int(number), Action.CONTACT_SUPPORT), words
+
+
+def _is_place_bound(case: _Case, cases: Sequence[_Case], now_s: float) -> bool:
+    """Whether an XID 13 keeps to one TPC, or an XID 31 to one GPU: silicon, not the program."""
+    devices = {other.finding.device for other in cases if other.code == case.code}
+    if len(devices) > 1:
+        return False
+    if case.code == 31:
+        return _bursts(case, now_s) >= REPEATS_PLACE
+    places = [group for group in case.groups if group.sub_code]
+    return len(places) <= PLACES_MAX and any(
+        len(_recent(group, now_s)) >= REPEATS_PLACE for group in places
+    )
+
+
+def _recent(group: EventGroup, now_s: float) -> list[tuple[float, float]]:
+    return [burst for burst in group.bursts if burst[1] >= now_s - REPEAT_WINDOW_S]
+
+
+def _bursts(case: _Case, now_s: float) -> int:
+    """Return how often the trouble came within the window: sub-codes side by side count once."""
+    recent = sorted(burst for group in case.groups for burst in _recent(group, now_s))
+    count, end_s = 0, float("-inf")
+    for start, end in recent:
+        if start - end_s >= BURST_GAP_S:
+            count += 1
+        end_s = max(end_s, end)
+    return count
+
+
+def _per_day(case: _Case) -> float:
+    first_s, last_s = case.finding.first.at_s, case.finding.last.at_s
+    if first_s is None or last_s is None:
+        return float(case.finding.count)
+    return case.finding.count * _DAY_S / max(_DAY_S, last_s - first_s)
+
+
+def _newest(cases: Sequence[_Case], code: int) -> int:
+    return max((case.last_number for case in cases if case.code == code), default=0)
+
+
+def _lower(severity: Severity) -> Severity:
+    return Severity.WARNING if severity is Severity.CRITICAL else severity
+
+
+def _text(codes: Iterable[int | None]) -> str:
+    return ", ".join(str(code) for code in sorted(code for code in codes if code is not None))
+
+
+def _with(
+    case: _Case, severity: Severity, action: Action, reason: str, *, hardware: bool | None = None
+) -> _Case:
+    finding = replace(case.finding, severity=severity, action=action, reason=reason)
+    if hardware is not None:
+        finding = replace(finding, blames_hardware=hardware)
+    return replace(case, finding=finding)
