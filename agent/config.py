@@ -9,7 +9,16 @@ from rankmend.errors import ConfigError
 
 INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
 INTERVAL_S_MAX: Final = 3600.0
-COLLECTORS: Final = ("ranks", "host", "pressure", "network", "disk", "thermal", "agent")
+COLLECTORS: Final = (
+    "ranks",
+    "host",
+    "pressure",
+    "network",
+    "disk",
+    "thermal",
+    "kernel_log",
+    "agent",
+)
 RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled"})
 
 
@@ -23,6 +32,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     progress_glob: str | None = None
     procfs: str = "/proc"
     sysfs: str = "/sys"
+    kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
+    kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
+    kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
+    state_dir: str | None = None  # what outlives a restart is kept here; None: nothing is
 
 
 def load(path: Path) -> Config:
@@ -65,6 +78,8 @@ def check(config: Config) -> None:
             )
     if config.progress_glob is not None and not config.progress_glob.startswith("/"):
         raise ConfigError(f"progress_glob is no absolute path: {config.progress_glob!r}")
+    if config.state_dir is not None and not Path(config.state_dir).is_dir():
+        raise ConfigError(f"state_dir is no folder: {config.state_dir}")
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")

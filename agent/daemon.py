@@ -13,11 +13,13 @@ from agent import config as configuration
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.disk import DiskCollector
 from agent.collectors.host import HostCollector
+from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
 from agent.collectors.pressure import PressureCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import Config
+from agent.kernel_policy import load_policy
 from agent.page import make_app, make_registry
 from agent.rank_socket import RankSocket
 from agent.rank_table import RankTable
@@ -45,6 +47,13 @@ class Agent:
         self.table = RankTable()
         self.ranks = RanksCollector(self.table, clock, config.progress_glob)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
+        self.kernel_log = KernelLogCollector(
+            clock,
+            load_policy(Path(config.kernel_policy) if config.kernel_policy else None),
+            _kernel_log_path(config),
+            saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
+            trusts_user=config.kmsg_trusts_user,
+        )
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             HostCollector(procfs_root),
@@ -52,6 +61,7 @@ class Agent:
             NetworkCollector(procfs_root),
             DiskCollector(procfs_root),
             ThermalCollector(sysfs_root),
+            self.kernel_log,
             AgentCollector(clock, self.table),
         )
         self.runner = Runner(self.collectors, clock, self._intervals_s(), set(config.disabled))
@@ -79,6 +89,13 @@ class Agent:
             )
             for collector in self.collectors
         }
+
+
+def _kernel_log_path(config: Config) -> Path | None:
+    """Return this node's kernel log, but not beside a recorded tree of another node."""
+    if config.kmsg is not None:
+        return Path(config.kmsg)
+    return Path("/dev/kmsg") if config.procfs == Config().procfs else None
 
 
 def run(config: Config, read_config: Callable[[], Config]) -> None:
@@ -112,6 +129,7 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         _watch(agent, read_config)
     finally:
         agent.runner.stop()
+        agent.kernel_log.stop()
         if rank_socket is not None:
             rank_socket.stop()
         server.stop()

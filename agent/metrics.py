@@ -183,6 +183,46 @@ _ALL: Final = (
         ("device", "type"),
         "Temperature of a kernel thermal zone.",
     ),
+    # agent/collectors/kernel_log.py
+    _counter(
+        "kernel_log_messages",
+        "",
+        ("kind",),
+        "Faults and changes that the kernel told of since boot, by kind (docs/kernel-log.md).",
+    ),
+    _counter(
+        "kernel_log_device_messages",
+        "",
+        ("kind", "device"),
+        "The same for each network device, disk or PCI address that was named.",
+    ),
+    _counter(
+        "gpu_xid",
+        "",
+        ("pci_bus_id", "xid"),
+        "XIDs of a GPU since boot; the address is as sysfs writes it, 0000:3b:00.0.",
+    ),
+    _counter("nvswitch_sxid", "", ("pci_bus_id", "sxid"), "SXIDs of an NVSwitch since boot."),
+    _counter("kernel_log_records", "", (), "Records of the kernel log that were read."),
+    _counter(
+        "kernel_log_lost",
+        "",
+        (),
+        "Records that the kernel overwrote before they were read, from the start of the boot on.",
+    ),
+    _counter("kernel_log_broken", "", (), "Records in no form that the kernel documents."),
+    _counter(
+        "kernel_log_untrusted",
+        "",
+        (),
+        "Records that look like a fault and were written by a process, not by the kernel.",
+    ),
+    _counter(
+        "kernel_log_overflow",
+        "",
+        (),
+        "Messages counted without their device because too many devices had trouble.",
+    ),
     # agent/collectors/ranks.py
     _gauge(
         "rank_info",

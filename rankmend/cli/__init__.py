@@ -11,6 +11,7 @@ _COMMANDS = {
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
+    "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 

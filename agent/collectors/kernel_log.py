@@ -1,0 +1,173 @@
+"""XIDs, machine checks, lost links, OOM kills and lockups, from the kernel's log.
+
+Source: /dev/kmsg (agent/kmsg.py), read by a thread that the kernel wakes: a message is known
+        1 to 2 ms after it was printed. Rules: detectors/kernel_rules.py.
+Cost:   nothing while the kernel is silent; 10 us a record. CAP_SYSLOG where dmesg_restrict is 1.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Final
+
+from agent.kmsg import Device, KmsgDevice, KmsgReader, Saved, load_saved, save
+from agent.metrics import Metric
+from detectors.kernel_policy import PolicyTable
+from detectors.kernel_rules import EventKind, KernelEvent
+from detectors.kernel_state import EventGroup, KernelLogState
+from detectors.xid import KernelFinding, judge
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import NoSourceError, SourceError
+
+FIRST_RECORDS_MAX: Final = 100_000  # before the first page: a ring of 16 MiB has as many
+WAKE_RECORDS_MAX: Final = 2_000  # of one wake-up: 20 ms
+PAUSE_S: Final = 0.02  # after a full batch: in a storm one core is half used
+IDLE_S_MAX: Final = 1.0
+SAVE_S: Final = 5.0  # what is not saved is read and counted again, from the state saved before it
+
+_CODED: Final = {
+    EventKind.XID: ("rankmend_gpu_xid_total", "xid"),
+    EventKind.SXID: ("rankmend_nvswitch_sxid_total", "sxid"),
+}
+
+log = logging.getLogger(__name__)
+
+
+class KernelLogCollector:
+    name = "kernel_log"
+    interval_s = 1.0
+
+    def __init__(
+        self,
+        clock: Clock,
+        policy: PolicyTable,
+        path: Path | None,
+        *,
+        saved_path: Path | None = None,
+        trusts_user: bool = False,
+        on_events: Callable[[Sequence[KernelEvent]], None] | None = None,
+        open_device: Callable[[Path], Device] = KmsgDevice,
+        boot_id: str | None = None,
+    ) -> None:
+        """``path`` None: this node's log is not to be read. ``trusts_user``: for tests only."""
+        self._clock = clock
+        self._policy = policy
+        self._path = path
+        self._saved_path = saved_path
+        self._on_events = on_events
+        self._open_device = open_device
+        self._boot_id = boot_id if boot_id is not None else read_boot_id()
+        saved = load_saved(saved_path, self._boot_id) if saved_path else None
+        self._state = KernelLogState(trusts_user=trusts_user, old=saved.state if saved else None)
+        self._saved = saved or Saved(self._boot_id, newest=-1, lost=0, broken=0)
+        self._lock = Lock()  # guards the state and what has been read
+        self._reader: KmsgReader | None = None
+        self._thread: Thread | None = None
+        self._stopping = Event()
+        self._failure: Exception | None = None
+        self._saved_at_s = clock.now_s()
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the counts; the first run reads what the log holds and starts to follow it."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise SourceError("reading the kernel log failed") from failure
+        if self._thread is None:
+            self._start()
+        with self._lock:
+            groups = self._state.groups()
+            yield from self._counts()
+        yield from _event_metrics(groups)
+
+    def findings(self) -> tuple[KernelFinding, ...]:
+        """Return what the log of this boot says is wrong, the worst first."""
+        with self._lock:
+            groups = self._state.groups()
+        return judge(groups, self._policy, self._clock.now_s())
+
+    def stop(self) -> None:
+        """Stop following the log and save how far it was read. It can be started again."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(2 * IDLE_S_MAX + 1)
+            self._thread = None
+        self._save()
+
+    def _start(self) -> None:
+        if self._path is None:
+            raise NoSourceError("no kernel log is configured")
+        self._stopping.clear()
+        saved = self._saved
+        reader = KmsgReader(self._open_device(self._path), saved.newest, saved.lost, saved.broken)
+        self._reader = reader
+        self._read(reader, FIRST_RECORDS_MAX)
+        self._thread = Thread(target=self._follow, args=(reader,), name="kernel-log", daemon=True)
+        self._thread.start()
+
+    def _follow(self, reader: KmsgReader) -> None:
+        try:
+            while not self._stopping.is_set():
+                reader.wait(IDLE_S_MAX)
+                if self._read(reader, WAKE_RECORDS_MAX) >= WAKE_RECORDS_MAX:
+                    self._stopping.wait(PAUSE_S)
+                if self._clock.now_s() - self._saved_at_s >= SAVE_S:
+                    self._save()
+        except Exception as error:  # noqa: BLE001 - told by the next collect, which starts anew
+            self._failure = error
+            self._thread = None
+        finally:
+            reader.close()
+
+    def _read(self, reader: KmsgReader, records_max: int) -> int:
+        records = reader.read_batch(records_max)
+        with self._lock:
+            events = [event for record in records if (event := self._state.feed(record))]
+            if records or reader.broken != self._saved.broken:
+                self._saved = Saved(self._boot_id, reader.newest, reader.lost, reader.broken)
+        if events and self._on_events is not None:
+            self._on_events(events)
+        return len(records)
+
+    def _save(self) -> None:
+        """Save state and place together, at most every few seconds. A full disk loses nothing."""
+        self._saved_at_s = self._clock.now_s()
+        if self._saved_path is None:
+            return
+        with self._lock:
+            now = self._saved
+            saved = Saved(now.boot_id, now.newest, now.lost, now.broken, self._state.snapshot())
+        try:
+            save(self._saved_path, saved)
+        except SourceError as error:
+            log.warning("kernel log state not saved", extra={"error": str(error)})
+
+    def _counts(self) -> Iterator[Metric]:
+        state, saved = self._state, self._saved
+        yield Metric("rankmend_kernel_log_records_total", state.records)
+        yield Metric("rankmend_kernel_log_lost_total", saved.lost)
+        yield Metric("rankmend_kernel_log_broken_total", saved.broken)
+        yield Metric("rankmend_kernel_log_untrusted_total", state.untrusted)
+        yield Metric("rankmend_kernel_log_overflow_total", state.overflowed)
+
+
+def _event_metrics(groups: Sequence[EventGroup]) -> Iterator[Metric]:
+    by_kind: Counter[EventKind] = Counter()
+    by_device: Counter[tuple[EventKind, str]] = Counter()
+    by_code: Counter[tuple[EventKind, str, str]] = Counter()
+    for group in groups:
+        by_kind[group.kind] += group.count
+        if group.kind in _CODED:
+            code = "" if group.code is None else str(group.code)
+            by_code[group.kind, group.device, code] += group.count
+        elif group.device:
+            by_device[group.kind, group.device] += group.count
+    for kind in EventKind:  # zeros, too: what is new today was 0 before
+        yield Metric("rankmend_kernel_log_messages_total", by_kind[kind], (("kind", kind.value),))
+    for (kind, device), count in by_device.items():
+        labels = (("kind", kind.value), ("device", device))
+        yield Metric("rankmend_kernel_log_device_messages_total", count, labels)
+    for (kind, device, code), count in by_code.items():
+        name, label = _CODED[kind]
+        yield Metric(name, count, (("pci_bus_id", device), (label, code)))

@@ -1,0 +1,211 @@
+"""`rankmend check`: one-shot checks for people, scripts and prologs.
+
+Exit codes: 0 nothing to do, 1 warnings, 2 critical, 64 could not be checked.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from rankmend.cli.options import fail, json_option, print_json
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from detectors.kernel_policy import PolicyTable
+    from detectors.kernel_state import KernelLogState
+    from detectors.xid import KernelFinding
+
+UNREADABLE = 64  # EX_USAGE of sysexits.h: neither good nor bad
+LOG_BYTES_MAX = 4_000_000_000  # 30 million lines
+LINE_BYTES_MAX = 65_536
+_NOTHING, _WARNING, _CRITICAL = 0, 1, 2
+
+# sub-command -> module, its help; others are imported when called
+_OTHERS: dict[str, tuple[str, str]] = {}
+
+
+class _CheckGroup(click.Group):
+    """Holds `log` and imports the other checks when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_OTHERS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _OTHERS:
+            module, attribute = _OTHERS[cmd_name]
+            command = getattr(import_module(module), attribute)
+            assert isinstance(command, click.Command)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_CheckGroup)
+def check() -> None:
+    """Check this node, or a recorded log, once.
+
+    Exit codes: 0 nothing to do, 1 warnings, 2 critical, 64 could not be checked.
+    """
+
+
+@check.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@json_option
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="CSV with the site's own rows (docs/kernel-log.md).",
+)
+@click.option(
+    "--trust-user",
+    is_flag=True,
+    help="Believe lines that a process wrote to the kernel's log, for tests.",
+)
+def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> None:
+    """Find faults in a recorded kernel log.
+
+    FILE is the output of dmesg (with any options), journalctl -k, a syslog file, or a copy of
+    /dev/kmsg; - reads standard input.
+    """
+    from agent.kernel_policy import load_policy
+    from detectors.kernel_log import parse_log
+    from detectors.kernel_state import KernelLogState
+    from detectors.xid import judge
+
+    try:
+        rows = load_policy(policy)
+    except RankmendError as error:
+        fail(str(error), UNREADABLE)
+    state = KernelLogState(trusts_user=trust_user)
+    name = "standard input" if str(file) == "-" else str(file)
+    try:
+        with _open(file) as stream:
+            state.feed_all(parse_log(_lines(stream)))
+    except OSError as error:
+        fail(f"cannot read {name}: {error.strerror or error}", UNREADABLE)
+    except ValueError as error:
+        fail(f"cannot read {name}: {error}", UNREADABLE)
+    findings = judge(state.groups(), rows)
+    if as_json:
+        print_json(_report(name, state, findings))
+    else:
+        _print_table(name, state, findings, rows)
+    sys.exit(_exit_code(findings))
+
+
+def _open(file: Path) -> BinaryIO:
+    return sys.stdin.buffer if str(file) == "-" else file.open("rb")
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Return the lines of a stream, each cut to its bound; one line is in memory at a time."""
+    read_bytes = 0
+    is_rest = False
+    while chunk := stream.readline(LINE_BYTES_MAX):
+        read_bytes += len(chunk)
+        if read_bytes > LOG_BYTES_MAX:
+            raise ValueError(f"more than {LOG_BYTES_MAX} bytes")
+        if not is_rest:
+            yield chunk.decode("utf-8", "replace").replace("\0", "")
+        is_rest = not chunk.endswith(b"\n")
+
+
+def _exit_code(findings: "tuple[KernelFinding, ...]") -> int:
+    severities = {finding.severity.value for finding in findings}
+    if "critical" in severities:
+        return _CRITICAL
+    return _WARNING if "warning" in severities else _NOTHING
+
+
+def _report(
+    name: str, state: "KernelLogState", findings: "tuple[KernelFinding, ...]"
+) -> dict[str, Any]:
+    return {
+        "file": name,
+        "records": state.records,
+        "events": state.events,
+        "untrusted": state.untrusted,
+        "findings": [_finding_json(finding) for finding in findings],
+    }
+
+
+def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "code": finding.code,
+        "name": finding.name,
+        "meaning": finding.meaning,
+        "device": finding.device,
+        "sub_codes": list(finding.sub_codes),
+        "severity": finding.severity.value,
+        "action": finding.action.value,
+        "blames_hardware": finding.blames_hardware,
+        "count": finding.count,
+        "first": finding.first.when,
+        "last": finding.last.when,
+        "pid": finding.last.pid,
+        "process": finding.last.process,
+        "cgroup": finding.last.cgroup,
+        "reason": finding.reason,
+        "evidence": list(dict.fromkeys((finding.first.text, finding.last.text))),
+    }
+
+
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def _print_table(
+    name: str,
+    state: "KernelLogState",
+    findings: "tuple[KernelFinding, ...]",
+    rows: "PolicyTable",
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from detectors.kernel_policy import policy_of
+
+    console = Console()
+    if findings:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("severity", no_wrap=True)
+        table.add_column("what", ratio=1, overflow="fold")
+        table.add_column("where", overflow="fold")
+        table.add_column("count", justify="right", no_wrap=True)
+        table.add_column("action", no_wrap=True)
+        for finding in findings:
+            what = Text(_what(finding))
+            what.append(f"\n{_when(finding)}", style="dim")
+            if finding.reason != policy_of(rows, finding.kind, finding.code).source:
+                what.append(f"\n{finding.reason}")  # another verdict than the table's
+            table.add_row(
+                Text(finding.severity.value, style=_STYLES[finding.severity.value]),
+                what,
+                Text(finding.device or "node"),
+                str(finding.count),
+                finding.action.value.replace("_", " "),
+            )
+        console.print(table)
+    summary = f"{name}: {state.records} records, {state.events} events"
+    if state.untrusted:
+        summary += f", {state.untrusted} more not believed: a process wrote them, not the kernel"
+    console.print(Text(summary), soft_wrap=True)
+
+
+def _what(finding: "KernelFinding") -> str:
+    if finding.code is not None:
+        return f"{finding.kind.value.upper()} {finding.code}: {finding.meaning}"
+    detail = f" ({', '.join(finding.sub_codes[:4])})" if finding.sub_codes else ""
+    return f"{finding.meaning}{detail}"
+
+
+def _when(finding: "KernelFinding") -> str:
+    first, last = finding.first.when, finding.last.when
+    if not first:
+        return "the log has no times"
+    return first if first == last else f"{first} to {last}"
