@@ -2,8 +2,7 @@
 
 A process of its own with one thread, because PR_SET_PDEATHSIG follows the thread that forks,
 because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
-still there to kill them when the launcher is killed. It never waits for the launcher: events
-that are not taken are queued, and a launcher that leaves 10,000 of them counts as dead.
+still there to kill them when the launcher is killed. It never waits for the launcher.
 
 Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID``:
 standard library only, and little of it (16 MB resident, 0.05 s to start).
@@ -14,11 +13,8 @@ import errno
 import os
 import select
 import signal
-import socket
 import sys
 import time
-from array import array
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +24,7 @@ if __name__ == "__main__":  # no site-packages here: our own packages, after all
 
 from rankmend.errors import SourceError
 from recovery.launcher.guardian_kill import TreeKill
+from recovery.launcher.guardian_link import LauncherLink
 from recovery.launcher.guardian_messages import (
     EVERY_ATTEMPT,
     LISTED_MAX,
@@ -45,8 +42,6 @@ from recovery.launcher.guardian_messages import (
     SpawnCommand,
     Spawned,
     SpawnFailed,
-    decode,
-    encode,
 )
 from recovery.launcher.prctl import become_subreaper
 from recovery.launcher.process_tree import (
@@ -67,9 +62,7 @@ SIZE_LOOK_S: Final = 1.0
 PENDING_AFTER_S: Final = 2.0
 PENDING_EVERY_S: Final = 10.0
 KILL_S_MAX: Final = 600.0  # without a launcher; then the guardian leaves what can't be killed
-UNSENT_MAX: Final = 10_000
 COMMANDS_A_TURN: Final = 64
-DESCRIPTORS_A_SPAWN: Final = 3
 _EXEC_ERROR_BYTES_MAX: Final = 16 << 10
 
 # Signals that a shell, a scheduler or a service manager may send to all processes of a job.
@@ -104,14 +97,13 @@ class _Rank:
 
 
 class GuardianProcess:
-    def __init__(self, link: socket.socket, launcher_pid: int, job_id: str) -> None:
+    def __init__(self, link: LauncherLink, launcher_pid: int, job_id: str) -> None:
         self._link = link
         self._launcher_pid = launcher_pid
         self._job_id = job_id
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._unsent: deque[bytes] = deque()
-        self._is_waiting_to_send = False
+        self._is_waiting_for_room = False
         self._ranks: dict[int, _Rank] = {}  # by pid, those not reaped yet
         self._fenced_through = -1  # no rank of these attempts is started any more
         self._newest_attempt = -1
@@ -124,7 +116,6 @@ class GuardianProcess:
     def serve(self) -> int:
         """Serve until the launcher is gone, and return 0 when nothing is left of its ranks."""
         self._watch_children()
-        self._link.setblocking(False)
         self._watch(self._link.fileno(), self._on_link, select.EPOLLIN | select.EPOLLRDHUP)
         self._watch_launcher()
         self._send(Ready(os.getpid()))
@@ -180,51 +171,35 @@ class GuardianProcess:
         self._lose_launcher()
 
     def _on_link(self, mask: int) -> None:
-        if mask & select.EPOLLOUT:
-            self._flush()
-        for _turn in range(COMMANDS_A_TURN):
-            if self._lost_at_s is not None or not self._take_command():
-                return
-
-    def _is_hung_up(self) -> bool:
-        """Ask anew for every command: this process may have been stopped since the last look."""
-        poll = select.poll()
-        poll.register(self._link, select.POLLRDHUP)
-        return bool(poll.poll(0))
-
-    def _take_command(self) -> bool:
-        """Carry out the next command, and return whether there was one.
-
-        What a launcher had asked for before it died is not done any more.
-        """
-        if self._is_hung_up():
-            self._lose_launcher()
-            return False
         try:
-            packet, descriptors, flags = _receive(self._link)
-        except BlockingIOError:
-            return False
-        except ConnectionError:  # it died with events unread
-            packet, descriptors, flags = b"", [], 0
-        if not packet:
+            if mask & select.EPOLLOUT:
+                self._link.flush()
+            for _turn in range(COMMANDS_A_TURN):
+                command = self._link.receive()
+                if command is None:
+                    break
+                self._carry_out(*command)
+                if self._lost_at_s is not None:
+                    return
+        except ConnectionError:
             self._lose_launcher()
-            return False
+            return
+        self._watch_for_room()
+
+    def _carry_out(self, command: Message, descriptors: list[int]) -> None:
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                raise SourceError(f"a command was cut off: {packet[:200]!r}")
-            match decode(packet):
-                case SpawnCommand() as spawn:
-                    self._spawn(spawn, descriptors)
-                case SignalCommand() as order:
-                    self._signal(order)
+            match command:
+                case SpawnCommand():
+                    self._spawn(command, descriptors)
+                case SignalCommand():
+                    self._signal(command)
                 case KillCommand(through_attempt=through):
                     self._kill_through(through)
-                case message:
-                    raise SourceError(f"not a command: {message}")
+                case _:
+                    raise SourceError(f"not a command: {command}")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        return True
 
     def _lose_launcher(self) -> None:
         if self._lost_at_s is not None:
@@ -236,30 +211,22 @@ class GuardianProcess:
             if handler == self._on_launcher:
                 self._unwatch(descriptor)
                 os.close(descriptor)
-        self._unsent.clear()
         self._kill_through(EVERY_ATTEMPT)
 
     def _send(self, message: Message) -> None:
         if self._lost_at_s is not None:
             return
-        self._unsent.append(encode(message))
-        self._flush()
-        if len(self._unsent) > UNSENT_MAX:
-            self._lose_launcher()
-
-    def _flush(self) -> None:
         try:
-            while self._unsent:
-                self._link.send(self._unsent[0])
-                self._unsent.popleft()
-        except BlockingIOError:
-            pass
-        except OSError:
+            self._link.send(message)
+        except ConnectionError:
             self._lose_launcher()
-            return
-        if bool(self._unsent) is not self._is_waiting_to_send:
-            self._is_waiting_to_send = bool(self._unsent)
-            writable = select.EPOLLOUT if self._unsent else 0
+        else:
+            self._watch_for_room()
+
+    def _watch_for_room(self) -> None:
+        if self._link.is_behind is not self._is_waiting_for_room:
+            self._is_waiting_for_room = self._link.is_behind
+            writable = select.EPOLLOUT if self._link.is_behind else 0
             self._epoll.modify(self._link.fileno(), select.EPOLLIN | select.EPOLLRDHUP | writable)
 
     # Starting.
@@ -448,20 +415,6 @@ class GuardianProcess:
             self._send(KillPending(kill.through, tuple(survivors)))
 
 
-def _receive(link: socket.socket) -> tuple[bytes, list[int], int]:
-    """Return one packet, its descriptors and its flags.
-
-    socket.recv_fds passes no flags on (Python 3.13), so its descriptors would reach every rank.
-    """
-    numbers = array("i")
-    room = socket.CMSG_SPACE(DESCRIPTORS_A_SPAWN * numbers.itemsize)
-    packet, control, flags, _address = link.recvmsg(PACKET_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, data in control:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    return packet, list(numbers), flags
-
-
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
@@ -483,8 +436,7 @@ def main() -> int:
     become_subreaper()
     os.chdir("/")  # holds no file system
     link_fd, launcher_pid, job_id = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    os.set_inheritable(link_fd, False)
-    guardian = GuardianProcess(socket.socket(fileno=link_fd), launcher_pid, job_id)
+    guardian = GuardianProcess(LauncherLink(link_fd), launcher_pid, job_id)
     try:
         return guardian.serve()
     except Exception as error:  # noqa: BLE001 - no rank may be left, whatever happened
