@@ -53,6 +53,7 @@ RING_SLOTS = 256
 RECORD_SIZE = 64
 
 CRC = struct.Struct("<I")
+SLOTS_AT = range(RING_AT, RING_AT + RING_SLOTS * RECORD_SIZE, RECORD_SIZE)
 FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
 
 SECTIONS = ("idle", "compute", "communication", "io", "checkpoint")

@@ -137,13 +137,13 @@ class Writer:
     def _make_calls(self):  # noqa: PLR0915 (one scope by intent: see the top)
         memory = self._map
         words = memoryview(memory).cast("Q")
-        pack_record, put_record = layout.RECORD.pack, _RECORD_AND_CRC.pack_into
-        pack_live, put_live = layout.LIVE.pack, _LIVE_AND_CRC.pack_into
+        # Packed first and copied in one piece: pack_into would show readers zeros in between.
+        pack_record, seal_record = layout.RECORD.pack, _RECORD_AND_CRC.pack
+        pack_live, seal_live = layout.LIVE.pack, _LIVE_AND_CRC.pack
         crc32, now = zlib.crc32, monotonic_ns
-        live_at, head_word, step_max = layout.LIVE_AT, layout.HEAD_AT // 8, layout.STEP_MAX
-        slots = tuple(
-            layout.RING_AT + slot * layout.RECORD_SIZE for slot in range(layout.RING_SLOTS)
-        )
+        head_word, step_max = layout.HEAD_AT // 8, layout.STEP_MAX
+        live_place = slice(layout.LIVE_AT, layout.LIVE_AT + _LIVE_AND_CRC.size)
+        places = tuple(slice(at, at + _RECORD_AND_CRC.size) for at in layout.SLOTS_AT)
         slot_mask = layout.RING_SLOTS - 1
         code_bits, code_mask = layout.SECTION_BITS, (1 << layout.SECTION_BITS) - 1
         outer_mask = (1 << _DEPTH_MAX * code_bits) - 1
@@ -174,7 +174,7 @@ class Writer:
                 body = pack_record(
                     following, number, at, totals[1], totals[2], totals[3], totals[4]
                 )
-                put_record(memory, slots[following & slot_mask], body, crc32(body))
+                memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
             except Exception as error:
@@ -197,7 +197,7 @@ class Writer:
                     mark_first_section(at)
                 following = entered + one_section
                 body = pack_live(following | code, at)
-                put_live(memory, live_at, body, crc32(body))
+                memory[live_place] = seal_live(body, crc32(body))
                 totals[current] += at - changed_ns
                 changed_ns = at
                 entered = following
@@ -209,7 +209,7 @@ class Writer:
                 at = now()
                 code = outer & code_mask
                 body = pack_live(entered | code, at)
-                put_live(memory, live_at, body, crc32(body))
+                memory[live_place] = seal_live(body, crc32(body))
                 totals[current] += at - changed_ns
                 changed_ns = at
                 outer >>= code_bits
