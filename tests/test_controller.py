@@ -17,7 +17,7 @@ from recovery.journal import Journal
 from recovery.ledger import encode_copy
 from recovery.machine import Outcome, Phase
 from recovery.messages import Order, RankError, RankExit, RankReport, Report, Restore, Stop
-from recovery.nodes import RESEND_S
+from recovery.nodes import RESEND_S, Nodes
 from recovery.policy import Policy
 from recovery.records import (
     AttemptStarted,
@@ -754,3 +754,27 @@ def test_the_controller_on_a_real_journal_is_taken_up_from_the_file(tmp_path: Pa
 
     assert after.orders[-1].attempt == 2
     assert after.control.ledger.highest_step == 1  # step 2 came within a milestone's pause
+
+
+def test_a_job_whose_ranks_were_done_is_not_started_again_by_a_takeover(training: Bench) -> None:
+    training.end(0, exit_code=0)
+    training.end(1, exit_code=0)
+    after = again(training).start()
+
+    after.tell()
+    after.tell(after_s=RESEND_S)
+
+    assert after.control.outcome.kind is OutcomeKind.DONE
+    assert after.orders == []
+
+
+def test_a_proof_of_emptiness_stays_one_when_an_older_report_comes() -> None:
+    bench = Bench().start()
+    nodes = Nodes(SETTINGS, bench)
+    report = Report(1, "n1", "boot-1", SETTINGS.job_id, 4, 2, (), empty_through=2)
+
+    nodes.take(report, 1.0)
+    nodes.take(replace(report, empty_through=1, revision=3), 2.0)
+
+    assert nodes.are_empty(2)
+    assert not nodes.are_empty(3)
