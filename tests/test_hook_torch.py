@@ -164,6 +164,31 @@ def test_step_told_by_the_script_wins_over_the_counting(
 
 
 @each_python
+@pytest.mark.parametrize(
+    "how", ["import rankmend", "import rankmend as told", "from rankmend import step"]
+)
+def test_first_step_told_by_the_script_is_not_counted_as_well(
+    stand_in: Rank, python: str, how: str
+) -> None:
+    name = {"import rankmend": "rankmend.step", "import rankmend as told": "told.step"}
+    stand_in.run(
+        python,
+        f"""
+        {how}
+        from torch.optim import SGD
+        optimizer = SGD()
+        for number in (101, 102):
+            optimizer.step()
+            {name.get(how, "step")}(number)
+        """,
+    )
+
+    progress = stand_in.read()
+    assert stand_in.steps() == [101, 102]
+    assert (progress.is_auto, progress.is_relative, progress.step_count) == (False, False, 2)
+
+
+@each_python
 def test_sections_told_by_the_script_leave_the_counting_on(stand_in: Rank, python: str) -> None:
     stand_in.run(
         python,
@@ -172,12 +197,13 @@ def test_sections_told_by_the_script_leave_the_counting_on(stand_in: Rank, pytho
         rankmend.attach()
         from torch.optim import Adam
         optimizer = Adam()
-        with rankmend.section("compute"):
-            optimizer.step()
+        for _ in range(2):
+            with rankmend.section("compute"):
+                optimizer.step()
         """,
     )
 
-    assert stand_in.steps() == [1]
+    assert stand_in.steps() == [1, 2]
     assert stand_in.read().is_auto
 
 

@@ -78,6 +78,7 @@ class _Counter:
     def __init__(self):
         self._step = None  # of the training step under way; None before the first
         self._stepped = set()  # ids of the optimizers that stepped in it
+        self._is_held = False  # the first step is not told yet
 
     def after_step(self, optimizer, _args, _kwargs):
         # Nothing to catch here: what comes by is a signal handler's, and so the script's.
@@ -86,12 +87,16 @@ class _Counter:
             return
         key = id(optimizer)
         if self._step is None:
+            self._stepped = {key}
             self._begin(writer, optimizer)
-        elif key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
+            return
+        if key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
             self._stepped.add(key)
             return
-        else:
-            self._step += 1
+        if self._is_held:
+            self._is_held = False
+            self._tell_first(writer)
+        self._step += 1
         self._stepped = {key}
         writer.step(self._step)
 
@@ -101,9 +106,39 @@ class _Counter:
     after_step._torchdynamo_disable_msg = None  # type: ignore[attr-defined]
 
     def _begin(self, writer, optimizer):
+        """Tell the first step, or hold it back from a script that may tell it itself.
+
+        The optimizer steps before the script can say so: a step told by both would count twice,
+        and with another number.
+        """
         known = _own_step(optimizer)
         self._step = known or 1
-        writer.set_flags(layout.FLAG_AUTO if known else layout.FLAG_AUTO | layout.FLAG_RELATIVE)
+        self._is_relative = not known
+        self._is_held = _is_known_to_script()
+        if not self._is_held:
+            self._tell_first(writer)
+
+    def _tell_first(self, writer):
+        relative = layout.FLAG_RELATIVE if self._is_relative else 0
+        writer.set_flags(layout.FLAG_AUTO | relative)
+        writer.step(self._step)
+
+
+def _is_known_to_script():
+    """Return whether a module that is not ours holds rankmend, or the main one a part of it."""
+    try:
+        parts = {id(value) for value in vars(rankmend).values() if callable(value)}
+        parts.add(id(rankmend))
+        main = sys.modules.get("__main__")
+        if any(id(value) in parts for value in vars(main).values()):
+            return True
+        return any(
+            getattr(module, "__dict__", {}).get("rankmend") is rankmend
+            for name, module in list(sys.modules.items())
+            if name.partition(".")[0] != "rankmend"
+        )
+    except Exception:
+        return True  # holding back costs one step's delay, once
 
 
 def _own_step(optimizer):
