@@ -1,0 +1,238 @@
+"""The rules that no single file shows: who may import what, and what stays light and pure."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rankmend.hook import layout
+from recovery.messages import ORDER_ENVIRONMENT
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("agent", "detectors", "recovery", "rankmend")
+FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+# Layer -> layers that it may import, itself included. What is not named here may not be.
+ALLOWED = {
+    "rankmend.cli": {"rankmend.cli", "agent", "recovery", "detectors", "rankmend"},
+    "agent": {"agent", "detectors", "rankmend"},
+    "recovery": {"recovery", "detectors", "rankmend"},
+    "detectors": {"detectors", "rankmend"},
+    "rankmend": {"rankmend"},
+}
+PURE_IN_RECOVERY = {"recovery.machine", "recovery.policy", "recovery.planner"}
+# Clock, files, network, processes, logs and randomness of the standard library, and what waits.
+IMPURE = {
+    *("asyncio", "concurrent", "ctypes", "fcntl", "ftplib", "glob", "http", "io"),
+    *("logging", "mmap", "multiprocessing", "os", "pathlib", "platform", "psutil", "queue"),
+    *("random", "resource", "secrets", "select", "selectors", "shutil", "signal", "smtplib"),
+    *("socket", "socketserver", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading"),
+    *("time", "urllib", "warnings"),
+}
+IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
+IMPURE_METHODS = {"now", "utcnow", "today", "uuid1", "uuid4"}  # of datetime, date and uuid
+# Not for the agent, which runs on every node: the controller's, and what costs memory.
+HEAVY = {"numpy", "pandas", "pydantic", "recovery", "sqlite3", "sklearn", "torch"}
+AGENT_MODULES_MAX = 20  # of ours and of others that `import agent` may load
+HOOK = [ROOT / "rankmend/__init__.py", *sorted((ROOT / "rankmend/hook").rglob("*.py"))]
+# Runs under the user's interpreter when PyTorch is there, and never in a rank.
+NEEDS_TORCH = ROOT / "rankmend/hook/store_host.py"
+BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base"}
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> str:
+    if module == "rankmend.cli" or module.startswith("rankmend.cli."):
+        return "rankmend.cli"
+    return module.partition(".")[0]
+
+
+@cache
+def imports_of(file: Path) -> tuple[str, ...]:
+    """Return every module that a file imports, also inside functions, in dotted form."""
+    return tuple(sorted(set(_imports(ast.parse(file.read_text(encoding="utf-8")), file))))
+
+
+def _imports(tree: ast.Module, file: Path) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
+            assert node.module is not None
+            yield node.module
+            for alias in node.names:  # a name may be a module, too
+                if is_ours(f"{node.module}.{alias.name}"):
+                    yield f"{node.module}.{alias.name}"
+
+
+def is_ours(module: str) -> bool:
+    path = ROOT.joinpath(*module.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def file_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+
+
+def is_pure(file: Path) -> bool:
+    module = module_name(file)
+    return layer_of(module) == "detectors" or module in PURE_IN_RECOVERY
+
+
+def test_imports_point_right_only() -> None:
+    wrong = [
+        f"{module_name(file)} imports {imported}"
+        for file in FILES
+        for imported in imports_of(file)
+        if layer_of(imported) in ALLOWED
+        and layer_of(imported) not in ALLOWED[layer_of(module_name(file))]
+    ]
+
+    assert wrong == []
+
+
+def test_pure_modules_reach_no_clock_file_socket_log_or_chance() -> None:
+    wrong = []
+    for start in filter(is_pure, FILES):
+        reached, waiting = {start}, [start]
+        while waiting:  # also through other modules of ours, however far
+            file = waiting.pop()
+            for imported in imports_of(file):
+                if imported.partition(".")[0] in IMPURE:
+                    wrong.append(f"{module_name(start)} reaches {imported} in {module_name(file)}")
+                # The package rankmend is the hook, which `rankmend.errors` loads with it.
+                if is_ours(imported) and imported != "rankmend":
+                    target = file_of(imported)
+                    if target not in reached:
+                        reached.add(target)
+                        waiting.append(target)
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if is_pure(file)], ids=module_name)
+def test_pure_module_calls_nothing_that_looks_at_the_world(file: Path) -> None:
+    called = [
+        node.func
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+    assert [f.id for f in called if isinstance(f, ast.Name) and f.id in IMPURE_CALLS] == []
+    methods = [f.attr for f in called if isinstance(f, ast.Attribute)]
+    assert [method for method in methods if method in IMPURE_METHODS] == []
+
+
+@pytest.mark.parametrize("file", HOOK, ids=module_name)
+def test_hook_file_parses_under_python_3_8_and_imports_the_standard_library_only(
+    file: Path,
+) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+    allowed = {*sys.stdlib_module_names, "imp", "rankmend"}  # imp: for Python 2
+    if file == NEEDS_TORCH:
+        allowed.add("torch")
+    imported = {name.partition(".")[0] for name in _imports(tree, file)}
+    assert imported <= allowed
+    ours = {name for name in imports_of(file) if name.startswith("rankmend.")}
+    assert {name for name in ours if not name.startswith("rankmend.hook")} == set()
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has after this code and had not before."""
+    script = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_of_the_agent_is_light() -> None:
+    loaded = _loaded_by("import agent")
+
+    assert len(loaded) <= AGENT_MODULES_MAX
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_no_module_of_the_agent_loads_anything_heavy() -> None:
+    modules = [module_name(file) for file in FILES if module_name(file).startswith("agent.")]
+
+    loaded = _loaded_by(f"import {', '.join(modules)}")
+
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_import_of_rankmend_loads_the_hook_only() -> None:
+    assert _loaded_by("import rankmend") <= {
+        *("rankmend", "rankmend.hook", "rankmend.hook.layout"),
+        *("struct", "_struct"),
+    }
+
+
+def test_command_shows_its_help_without_loading_any_daemon() -> None:
+    loaded = _loaded_by("import rankmend.cli")
+
+    assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "agent", "detectors"} == set()
+
+
+def test_no_module_is_named_for_having_no_name() -> None:
+    names = {part for file in FILES for part in file.relative_to(ROOT).with_suffix("").parts}
+
+    assert names & BANNED_NAMES == set()
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        module_name(file)
+        for file in FILES
+        if file.stat().st_size and not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+
+    assert silent == []
+
+
+def _documented_variables(heading: str) -> set[str]:
+    document = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    section = document.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name.strip(" `") for row in rows for name in row.split(",")}
+
+
+def test_variables_of_the_hook_are_those_of_the_document() -> None:
+    names = {value for name, value in vars(layout).items() if name.startswith("ENV_")}
+
+    assert _documented_variables("What a rank finds: from rankmend") == names
+    assert names >= ORDER_ENVIRONMENT
+
+
+def test_every_variable_of_rankmend_in_the_code_is_documented() -> None:
+    headings = ("What a rank finds: from rankmend", "What rankmend's own commands read")
+    documented = set().union(*(_documented_variables(heading) for heading in headings))
+    used = {
+        node.value
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith("RANKMEND_")
+        and not node.value.endswith("_")
+        and node.value.replace("_", "A").isalpha()
+    }
+
+    assert used - documented == set()
