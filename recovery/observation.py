@@ -247,12 +247,14 @@ class Observation:
         """
         if not self.is_started or self.started_at_s is None:
             return False
-        has_lived = now_s - self.started_at_s >= policy.verify_alive_s
+        age_s = now_s - self.started_at_s
         for view in self.ranks.values():
             if view.is_done or view.steps_done >= policy.verify_steps:
                 continue
             is_silent = view.rank not in telling and not view.steps_done and view.exit is None
-            if not (is_silent and has_lived):
+            is_attached = view.attached_at_s is not None
+            due_s = policy.verify_attached_s if is_attached else policy.verify_alive_s
+            if not (is_silent and age_s >= due_s):
                 return False
         return True
 

@@ -6,6 +6,7 @@ progress files tell where the ranks stand now.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rankmend import progress
@@ -146,9 +147,7 @@ def _view_rank(path: Path, rank: int, local_rank: int, pid: int, now_s: float) -
 
 
 def _median_step_seconds(records: tuple[progress.StepRecord, ...]) -> float | None:
-    times = [
-        new.ended_at_s - old.ended_at_s for old, new in zip(records, records[1:], strict=False)
-    ]
+    times = [new.ended_at_s - old.ended_at_s for old, new in pairwise(records)]
     return sorted(times)[len(times) // 2] if times else None
 
 

@@ -41,8 +41,12 @@ class Policy:
     )
     # The same exception on all ranks arrives over tens of ms; one rank's victims likewise.
     settle_s: float = 0.3
-    # Ranks that never tell a step: import and rendezvous failures show within seconds.
-    verify_alive_s: float = 10.0
+    # Ranks that never tell a step. Imports and the rendezvous fail within seconds on a warm
+    # machine; four imports of PyTorch on two busy cores took 10 s.
+    verify_alive_s: float = 30.0
+    # The same for ranks that are attached, and so will tell their steps: compiling and warming
+    # up a large model takes minutes.
+    verify_attached_s: float = 300.0
     # The highest step is journaled every 5 s, or every hundredth of the attempt's age when that
     # is longer: a crash of rankmend forgets 1 % of the progress, and 54 days take 1,000 records.
     milestone_s: float = 5.0

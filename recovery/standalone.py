@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 _REPORTS_MAX = 1000
+_CANDIDATES = 4  # valid ones; what was validated beside training costs a stat
 _LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 
 
@@ -80,13 +81,13 @@ def say(text: str) -> None:
 
 
 class _Checkpoints:
-    """What the planner may choose from: two valid ones, so that one can be passed over."""
+    """What the planner may choose from: several valid ones, so that some can be passed over."""
 
     def __init__(self, watch: CheckpointWatch) -> None:
         self._watch = watch
 
     def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
-        return self._watch.candidates(is_training=is_training, enough=2)
+        return self._watch.candidates(is_training=is_training, enough=_CANDIDATES)
 
 
 class ControllerThread:

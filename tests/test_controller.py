@@ -158,13 +158,14 @@ class Bench:
         )
         self.control.handle_report(replace(report, **self.extra, **changes))
 
-    def run_attempt(self, number: int) -> None:
+    def run_attempt(self, number: int, *, is_attached: bool = True) -> None:
         """Carry out the order for an attempt."""
+        age_s = 0.1 if is_attached else None
         assert self.orders[-1].attempt == number
         assert self.orders[-1].ranks == (0, 1)
         self.attempt = number
         self.ranks = {
-            rank: RankReport(rank, rank, 100 + rank, "S", attached_age_s=0.1) for rank in (0, 1)
+            rank: RankReport(rank, rank, 100 + rank, "S", attached_age_s=age_s) for rank in (0, 1)
         }
         self.tell()
 
@@ -395,17 +396,30 @@ def test_catching_up_is_recorded_once_when_the_highest_step_is_passed(training: 
     assert training.control.ledger.restarts_without_progress == 0
 
 
-def test_ranks_that_never_tell_steps_are_verified_by_living() -> None:
+def test_ranks_that_are_attached_and_tell_no_steps_are_verified_by_living_longer() -> None:
     bench = Bench().start()
     bench.tell()
     bench.run_attempt(1)
+
+    bench.tell(after_s=POLICY.verify_attached_s - 0.1)
+    assert bench.records(AttemptVerified) == []
+    bench.tell(after_s=0.1)
+
+    (verified,) = bench.records(AttemptVerified)
+    assert not verified.is_comparable
+
+
+def test_programs_that_know_nothing_of_rankmend_are_verified_by_living() -> None:
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1, is_attached=False)
 
     bench.tell(after_s=POLICY.verify_alive_s - 0.1)
     assert bench.records(AttemptVerified) == []
     bench.tell(after_s=0.1)
 
     (verified,) = bench.records(AttemptVerified)
-    assert not verified.is_comparable
+    assert verified.telling_ranks == ()
 
 
 def test_a_rank_that_told_steps_before_is_not_verified_by_living(training: Bench) -> None:

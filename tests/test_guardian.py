@@ -456,6 +456,9 @@ time.sleep(600)
 
     ward.of(Exited)
     assert [type(event) for event in ward.events] == [Spawned, Exiting, Exited]
+    dying = ward.events[1]
+    assert isinstance(dying, Exiting)
+    assert (dying.exit_code, dying.signal) == (None, signal.SIGKILL)
 
 
 def is_watched_as_big(guardian_pid: int) -> bool:

@@ -49,6 +49,7 @@ from recovery.launcher.process_tree import (
     is_exiting,
     is_process_exiting,
     parse_flags,
+    read_exit_status,
     read_state,
 )
 from recovery.launcher.rank_process import become_rank, read_body
@@ -335,17 +336,8 @@ class GuardianProcess:
             os.close(rank.stat)
         if rank.is_failed:
             return
-        code = os.waitstatus_to_exitcode(status)
-        self._send(
-            Exited(
-                rank.attempt,
-                rank.rank,
-                rank.pid,
-                exit_code=code if code >= 0 else None,
-                signal=-code if code < 0 else None,
-                core_dumped=os.WCOREDUMP(status),
-            )
-        )
+        code, signum = _split_status(status)
+        self._send(Exited(rank.attempt, rank.rank, rank.pid, code, signum, os.WCOREDUMP(status)))
 
     def _look_for_exiting(self, now_s: float) -> None:
         is_size_look = now_s >= self._size_look_at_s
@@ -369,7 +361,9 @@ class GuardianProcess:
             rank.is_big = resident_bytes >= BIG_BYTES
         if is_exiting(flags) and is_process_exiting(rank.pid):
             rank.is_told_exiting = True
-            self._send(Exiting(rank.attempt, rank.rank))
+            status = read_exit_status(rank.pid)
+            code, signum = (None, None) if status is None else _split_status(status)
+            self._send(Exiting(rank.attempt, rank.rank, code, signum))
 
     # Signals, and the end of an attempt.
 
@@ -427,6 +421,12 @@ def _stat(pid: int) -> int | None:
         return os.open(f"/proc/{pid}/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+
+
+def _split_status(status: int) -> tuple[int | None, int | None]:
+    """Return exit code and signal of a wait status, one of them None."""
+    code = os.waitstatus_to_exitcode(status)
+    return (code, None) if code >= 0 else (None, -code)
 
 
 def main() -> int:

@@ -52,6 +52,8 @@ class Exiting:
 
     attempt: int
     rank: int
+    exit_code: int | None = None  # how it will have ended, where the kernel tells it already
+    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

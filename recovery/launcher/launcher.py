@@ -241,13 +241,17 @@ class Launcher:
             case guardian_events.SpawnFailed(rank=number, message=message):
                 self._launch_error = f"rank {number} can't be started: {message}"
                 self._report_now = True
-            case guardian_events.Exiting(rank=number):
+            case guardian_events.Exiting(rank=number, exit_code=code, signal=signum):
                 attempt.ranks[number].is_exiting = True
                 self._report_now = True
+                if code or signum:  # its memory takes long to free: the others need not wait
+                    self._note_exit(attempt.ranks[number], code, signum)
             case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
 
     def _note_exit(self, rank: LaunchedRank, code: int | None, signum: int | None) -> None:
+        if rank.exit is not None:
+            return  # known since it began to die
         out, err = self._output.last_lines(rank.rank)
         is_failure = code != 0
         rank.exited_at_s = self._clock.now_s()
