@@ -18,8 +18,25 @@ COLLECTORS: Final = (
     "thermal",
     "kernel_log",
     "agent",
+    "findings",
 )
-RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled"})
+RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "findings"})
+
+
+class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is held to be wrong. docs/findings.md"""
+
+    policy: str | None = None  # TOML with the site's own rows over the shipped table
+    silenced: tuple[str, ...] = ()  # checks, or patterns of finding ids
+
+
+class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who is told."""
+
+    urls: tuple[str, ...] = ()  # Alertmanagers, a controller
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +53,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart is kept here; None: nothing is
+    findings: Findings = Findings()
+    alerts: Alerts = Alerts()
 
 
 def load(path: Path) -> Config:

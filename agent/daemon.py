@@ -10,6 +10,7 @@ from typing import Final
 from prometheus_client import generate_latest
 
 from agent import config as configuration
+from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.disk import DiskCollector
 from agent.collectors.host import HostCollector
@@ -19,6 +20,8 @@ from agent.collectors.pressure import PressureCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import Config
+from agent.finding_journal import FindingStore
+from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
 from agent.page import make_app, make_registry
 from agent.rank_socket import RankSocket
@@ -54,6 +57,13 @@ class Agent:
             saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
             trusts_user=config.kmsg_trusts_user,
         )
+        self.findings = FindingsCollector(
+            clock,
+            self.node,
+            load_checks(_policy_path(config)),
+            config.findings.silenced,
+            self.kernel_log,
+        )
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             HostCollector(procfs_root),
@@ -63,21 +73,32 @@ class Agent:
             ThermalCollector(sysfs_root),
             self.kernel_log,
             AgentCollector(clock, self.table),
+            self.findings,
         )
         self.runner = Runner(self.collectors, clock, self._intervals_s(), set(config.disabled))
+        self.findings.watch(self.runner.views)
 
     def collect_page(self) -> str:
         """Run every collector once and return the page."""
-        self.runner.collect_once(ONCE_S_MAX)
+        self.collect_once(ONCE_S_MAX)
         return generate_latest(make_registry(self.runner.views)).decode()
+
+    def collect_once(self, timeout_s: float) -> None:
+        """Run every collector once, and the detectors on what they have answered."""
+        findings = {self.findings.name}
+        names = {collector.name for collector in self.collectors} - findings
+        self.runner.collect_once(timeout_s, names)
+        self.runner.collect_once(timeout_s, findings)
 
     def reload(self, config: Config) -> None:
         """Take over what can change while running, and say what needs a restart."""
+        checks = load_checks(_policy_path(config))  # refuses before anything has changed
         for name in Config.__struct_fields__:
             old, new = getattr(self.config, name), getattr(config, name)
             if old != new and name not in configuration.RELOADABLE:
                 fields = {"key": name, "kept": old, "wanted": new}
                 log.warning("this setting needs a restart", extra=fields)
+        self.findings.reload(checks, config.findings.silenced)
         self.config = config
         self.runner.reload(self._intervals_s(), set(config.disabled))
         log.info("configuration reloaded")
@@ -89,6 +110,18 @@ class Agent:
             )
             for collector in self.collectors
         }
+
+
+def _policy_path(config: Config) -> Path | None:
+    return Path(config.findings.policy) if config.findings.policy else None
+
+
+def _alert_targets(config: Config, clock: Clock) -> list[Target]:
+    alerts = config.alerts
+    if not alerts.urls:
+        return []
+    post = make_post(alerts.ca_file, alerts.cert_file, alerts.key_file)
+    return [Target(target_url(url), clock, post) for url in alerts.urls]
 
 
 def _kernel_log_path(config: Config) -> Path | None:
@@ -104,7 +137,12 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     clock = SystemClock()
     agent = Agent(config, clock)
-    app = make_app(agent.node, agent.runner.views, agent.ranks, clock.now_s)
+    targets = _alert_targets(config, clock)
+    agent.findings.tell(targets)
+    store = FindingStore(Path(config.state_dir) / "findings") if config.state_dir else None
+    if store is not None:
+        agent.findings.keep_in(store)
+    app = make_app(agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.findings)
     server = HttpServer(config.listen, app)
     try:
         rank_socket = _open_socket(config, agent.table, clock)
@@ -113,6 +151,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         raise
     agent.runner.start()
     server.start()
+    for target in targets:
+        target.start()
     if rank_socket is not None:
         rank_socket.start()
     log.info(
@@ -129,6 +169,9 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         _watch(agent, read_config)
     finally:
         agent.runner.stop()
+        for target in targets:
+            target.stop()
+        agent.findings.stop()
         agent.kernel_log.stop()
         if rank_socket is not None:
             rank_socket.stop()

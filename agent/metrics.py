@@ -41,6 +41,7 @@ def _gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Family:
 
 
 _DISK = ("device", "mount")
+_FINDING = ("check", "component", "uuid", "device", "severity", "action")
 _SENSOR = ("device", "sensor")
 _RANK = ("job_id", "rank")
 
@@ -71,6 +72,12 @@ _ALL: Final = (
         "Age of the collector's newest answer; grows while it is stuck or broken.",
     ),
     _counter("collector_failures", "", ("collector",), "Runs that found their source broken."),
+    _gauge(
+        "collector_stale",
+        "",
+        ("collector",),
+        "1 when the newest answer is so old that its values have left the page.",
+    ),
     # agent/collectors/agent.py
     _gauge("agent_info", "", ("version", "python"), "Version of the agent; always 1."),
     _gauge("agent_uptime_seconds", "seconds", (), "Time since the agent started."),
@@ -222,6 +229,63 @@ _ALL: Final = (
         "",
         (),
         "Messages counted without their device because too many devices had trouble.",
+    ),
+    # agent/findings.py
+    _gauge(
+        "finding_active",
+        "",
+        _FINDING,
+        "1 for what is found wrong with this node now, unless it is silenced (docs/findings.md).",
+    ),
+    _gauge(
+        "finding_rank_info",
+        "",
+        ("job_id", "rank", "check", "uuid", "device"),
+        "Which rank a finding hits; always 1.",
+    ),
+    _gauge("finding_silenced", "", (), "Findings that the configuration silences."),
+    _gauge("finding_checks", "", (), "Checks of the policy table."),
+    _gauge(
+        "finding_checks_blocked",
+        "",
+        (),
+        "Checks that can't run because their collector is broken or stuck.",
+    ),
+    _counter(
+        "finding_raised", "", ("check", "severity"), "Findings raised since the agent started."
+    ),
+    _gauge(
+        "finding_raised_last_day",
+        "",
+        ("severity",),
+        "Findings raised in the last 24 hours, as far as the agent has run.",
+    ),
+    _counter(
+        "finding_overflow", "", (), "Findings not kept because too many things were wrong at once."
+    ),
+    _gauge(
+        "finding_journal_success",
+        "",
+        (),
+        "1 when the last change of a finding was written to disk, 0 when that failed.",
+    ),
+    # agent/alerting.py
+    _counter("alert_sent", "", ("target",), "Alerts that the target took, repeats among them."),
+    _counter("alert_failures", "", ("target",), "Messages that the target did not take."),
+    _counter(
+        "alert_dropped", "", ("target",), "Ended alerts whose end the target was not told in time."
+    ),
+    _gauge(
+        "alert_ended_waiting",
+        "",
+        ("target",),
+        "Ended alerts that the target is still to be told of.",
+    ),
+    _gauge(
+        "alert_success",
+        "",
+        ("target",),
+        "1 when the target took the last message, 0 when it did not.",
     ),
     # agent/collectors/ranks.py
     _gauge(

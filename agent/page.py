@@ -6,7 +6,7 @@ Everything is made from the newest answers of the collectors, so no request wait
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -23,11 +23,22 @@ Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 PromFamily = CounterMetricFamily | GaugeMetricFamily
 
 
+class Findings(Protocol):
+    """What is wrong, as the agent's detectors see it."""
+
+    def blocked(self) -> tuple[str, ...]:
+        """Return the checks that ought to run and can't."""
+        ...
+
+    def page(self, now_s: float) -> dict[str, Any]: ...
+
+
 def runner_metrics(view: CollectorView) -> Iterator[Metric]:
     """Return what the runner says of one collector."""
     labels = (("collector", view.name),)
     yield Metric("rankmend_collector_age_seconds", view.age_s, labels)
     yield Metric("rankmend_collector_failures_total", view.failures, labels)
+    yield Metric("rankmend_collector_stale", int(view.is_stale), labels)
     if view.duration_s is not None:
         yield Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
     if view.outcome is not Outcome.PENDING:
@@ -84,14 +95,21 @@ def make_app(
     views: Callable[[], list[CollectorView]],
     ranks: RanksCollector,
     now_s: Callable[[], float],
+    findings: Findings | None = None,
 ) -> Application:
     """Return the WSGI application of the agent."""
     metrics_app: Application = make_wsgi_app(make_registry(views))
     pages: dict[str, Callable[[], tuple[str, str, str]]] = {
         "/": lambda: ("200 OK", "text/html", _home(node, views())),
-        "/healthz": lambda: _health(views()),
+        "/healthz": lambda: _health(views(), findings.blocked() if findings else ()),
         "/api/v1/ranks": lambda: ("200 OK", "application/json", _ranks(node, ranks, now_s())),
     }
+    if findings is not None:
+        pages["/api/v1/findings"] = lambda: (
+            "200 OK",
+            "application/json",
+            json.dumps(findings.page(now_s()), indent=1) + "\n",
+        )
 
     def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO") or "/"
@@ -120,10 +138,20 @@ def make_app(
     return app
 
 
-def _health(views: list[CollectorView]) -> tuple[str, str, str]:
-    stale = [f"{view.name} ({view.age_s:.0f} s old)" for view in views if view.is_stale]
-    if stale:
-        return "503 Service Unavailable", "text/plain", f"stale: {', '.join(stale)}\n"
+def _health(views: list[CollectorView], blocked: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return whether everything that ought to be watched is watched; not whether it is well."""
+    problems = {
+        "stale": [f"{view.name} ({view.age_s:.0f} s old)" for view in views if view.is_stale],
+        "broken": [
+            f"{view.name} ({view.error[:200]})"
+            for view in views
+            if view.outcome is Outcome.BROKEN and not view.is_stale
+        ],
+        "checks that can't run": list(blocked),
+    }
+    lines = [f"{what}: {', '.join(names)}\n" for what, names in problems.items() if names]
+    if lines:
+        return "503 Service Unavailable", "text/plain", "".join(lines)
     return "200 OK", "text/plain", "ok\n"
 
 
@@ -149,6 +177,7 @@ def _home(node: str, views: list[CollectorView]) -> str:
 <h1>rankmend agent on {html.escape(node)}</h1>
 <p>Version {html.escape(agent_version())}</p>
 <ul><li><a href="/metrics">/metrics</a></li><li><a href="/api/v1/ranks">/api/v1/ranks</a></li>
+<li><a href="/api/v1/findings">/api/v1/findings</a></li>
 <li><a href="/healthz">/healthz</a></li></ul>
 <table><tr><th>collector</th><th>state</th><th>age</th><th>interval</th><th>took</th><th>series</th>
 <th>why</th></tr>

@@ -253,11 +253,11 @@ class Runner:
         now_s = self._clock.now_s()
         return [slot.view(now_s) for name, slot in self._slots.items() if name in self._enabled]
 
-    def collect_once(self, timeout_s: float) -> None:
-        """Run every collector once, all at the same time, and wait at most ``timeout_s``."""
+    def collect_once(self, timeout_s: float, names: AbstractSet[str] | None = None) -> None:
+        """Run all collectors, or these, once and at the same time; wait at most ``timeout_s``."""
         threads = [
             Thread(target=self._slots[name].run, name=f"collect-{name}", daemon=True)
-            for name in self._enabled
+            for name in (self._enabled if names is None else self._enabled & names)
         ]
         for thread in threads:
             thread.start()

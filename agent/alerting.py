@@ -1,0 +1,229 @@
+"""Sends findings as alerts: to Alertmanager, to a controller, or to both (POST /api/v2/alerts).
+
+Level-triggered: each target is told all that is active, at every change and every `resend_s`, so a
+lost message does no harm and a receiver that was down knows all after one message. An alert says
+how long it holds; an agent that dies resolves nothing and its alerts run out. One that ended is
+told until the target has taken it, for at most `RESOLVED_S`. Nothing here grows without bound, and
+a target that hangs holds up neither the others nor the findings.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from threading import Condition, Thread
+from typing import Final
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+import msgspec
+
+from agent.metrics import Metric
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, RankmendError
+
+PATH: Final = "/api/v2/alerts"
+RESEND_S: Final = 60.0  # Prometheus' own default (--rules.alert.resend-delay=1m)
+HOLD_RESENDS: Final = 4  # Prometheus: an alert holds for four resends, so three may be lost
+RESOLVED_S: Final = 900.0  # Prometheus keeps telling of an ended alert for 15 minutes
+RESOLVED_MAX: Final = 2_000
+BATCH_MAX: Final = 256  # alerts in one message: some 500 KB at most
+TIMEOUT_S: Final = 10.0  # Prometheus' default for Alertmanager
+RETRY_S_MIN: Final = 1.0
+RETRY_S_MAX: Final = 60.0
+
+log = logging.getLogger(__name__)
+
+Key = tuple[tuple[str, str], ...]
+
+
+class AlertError(RankmendError):
+    """A target did not take the alerts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    started_unix_s: float
+
+    @property
+    def key(self) -> Key:
+        """Return what makes two alerts the same one to Alertmanager: all their labels."""
+        return tuple(sorted(self.labels.items()))
+
+
+Post = Callable[[str, bytes], None]  # raises AlertError
+
+
+def encode(alert: Alert, ends_unix_s: float) -> dict[str, object]:
+    """Return an alert in the form of Alertmanager's API v2 (postableAlert)."""
+    return {
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+        "startsAt": _rfc3339(alert.started_unix_s),
+        "endsAt": _rfc3339(max(ends_unix_s, alert.started_unix_s)),
+    }
+
+
+def _rfc3339(unix_s: float) -> str:
+    at = datetime.fromtimestamp(unix_s, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def make_post(
+    ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None
+) -> Post:
+    """Return the real way to send; certificates that can't be used are refused here."""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if cert_file is not None:
+            context.load_cert_chain(cert_file, key_file)
+    except OSError as error:
+        named = ", ".join(str(file) for file in (ca_file, cert_file, key_file) if file)
+        raise ConfigError(f"cannot use the certificates {named}: {error}") from error
+    # no proxy out of the environment: alerts go to hosts of the cluster
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+
+    def post(url: str, body: bytes) -> None:
+        request = Request(  # noqa: S310 - the scheme was checked by `target_url`
+            url, data=body, headers={"Content-Type": "application/json"}, method="POST"
+        )
+        try:
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
+                answer.read(65_536)
+        except URLError as error:  # HTTPError, too
+            raise AlertError(f"{url}: {error.reason}") from error
+        except (OSError, ValueError) as error:
+            raise AlertError(f"{url}: {error}") from error
+
+    return post
+
+
+def target_url(text: str) -> str:
+    """Return the address to post to for a base such as ``http://alertmanager:9093``."""
+    parts = urlsplit(text)
+    try:
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _port = parts.port
+    except ValueError:
+        is_url = False
+    if not is_url or parts.query or parts.fragment:
+        raise ConfigError(f"alert target is no http(s)://HOST[:PORT][/PREFIX]: {text!r}")
+    base = text.rstrip("/")
+    return base if base.endswith(PATH) else base + PATH
+
+
+def _urgent(alerts: Mapping[Key, Alert]) -> dict[Key, tuple[str | None, ...]]:
+    """Return what is told at once: which alerts there are, what to do, and whom they hit."""
+    return {
+        key: (alert.annotations.get("action"), alert.annotations.get("ranks"))
+        for key, alert in alerts.items()
+    }
+
+
+class Target:
+    """One receiver, with a thread of its own."""
+
+    def __init__(self, url: str, clock: Clock, post: Post, resend_s: float = RESEND_S) -> None:
+        self.url = url
+        self.name = urlsplit(url).netloc.rpartition("@")[2]  # a password is no label
+        self._clock = clock
+        self._post = post
+        self._resend_s = resend_s
+        self._changed = Condition()
+        self._active: dict[Key, Alert] = {}
+        self._ended: dict[Key, tuple[Alert, float, float]] = {}  # its end: unix s, monotonic s
+        self._is_due = False
+        self._is_stopped = False
+        self._failures_in_a_row = 0
+        self._sent_total = self._failed_total = self._dropped_total = 0
+        self._thread = Thread(target=self._run, name=f"alerts-{self.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def update(self, alerts: Sequence[Alert]) -> None:
+        """Take over all that is active now; never waits for the receiver."""
+        active = {alert.key: alert for alert in alerts}
+        with self._changed:
+            if _urgent(active) == _urgent(self._active):
+                self._active = active  # other words for the same: told with the next resend
+                return
+            now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
+            for key in self._active.keys() - active.keys():
+                self._ended[key] = (self._active[key], unix_s, now_s)
+            for key in active.keys() & self._ended.keys():
+                del self._ended[key]  # it is back
+            while len(self._ended) > RESOLVED_MAX:
+                del self._ended[next(iter(self._ended))]
+                self._dropped_total += 1
+            self._active, self._is_due = active, True
+            self._changed.notify()
+
+    def metrics(self) -> Iterator[Metric]:
+        labels = (("target", self.name),)
+        with self._changed:
+            waiting = len(self._ended)
+            yield Metric("rankmend_alert_sent_total", self._sent_total, labels)
+            yield Metric("rankmend_alert_failures_total", self._failed_total, labels)
+            yield Metric("rankmend_alert_dropped_total", self._dropped_total, labels)
+            yield Metric("rankmend_alert_ended_waiting", waiting, labels)
+            yield Metric("rankmend_alert_success", int(self._failures_in_a_row == 0), labels)
+
+    def _run(self) -> None:
+        wait_s = self._resend_s
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_wanted, timeout=wait_s)
+                if self._is_stopped:
+                    return
+            wait_s = self.send()
+
+    def _is_wanted(self) -> bool:
+        """Tell whether to wake early: for a change, but never for one that is being left alone."""
+        return self._is_stopped or (self._is_due and self._failures_in_a_row == 0)
+
+    def send(self) -> float:
+        """Send what there is to say and return after how long to send again."""
+        with self._changed:
+            self._is_due = False
+            now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
+            for key, (_alert, _unix_s, ended_s) in list(self._ended.items()):
+                if now_s - ended_s > RESOLVED_S:
+                    del self._ended[key]
+                    self._dropped_total += 1
+            ended = dict(self._ended)
+            hold_s = HOLD_RESENDS * self._resend_s
+            body = [encode(alert, unix_s + hold_s) for alert in self._active.values()]
+        body += [encode(alert, end_unix_s) for alert, end_unix_s, _ended_s in ended.values()]
+        try:
+            for start in range(0, len(body), BATCH_MAX):
+                self._post(self.url, msgspec.json.encode(body[start : start + BATCH_MAX]))
+        except AlertError as error:
+            return self._failed(error)
+        with self._changed:
+            for key, told in ended.items():
+                if self._ended.get(key) == told:
+                    del self._ended[key]
+            self._sent_total += len(body)
+            was_failing, self._failures_in_a_row = self._failures_in_a_row > 0, 0
+        if was_failing:
+            log.info("alerts are taken again", extra={"target": self.name})
+        return self._resend_s
+
+    def _failed(self, error: AlertError) -> float:
+        with self._changed:
+            self._failed_total += 1
+            self._failures_in_a_row += 1
+            doublings = min(self._failures_in_a_row - 1, 10)
+        if doublings == 0:
+            log.warning("alerts not taken", extra={"target": self.name, "error": str(error)})
+        return float(min(RETRY_S_MIN * 2**doublings, RETRY_S_MAX, self._resend_s))

@@ -1,0 +1,145 @@
+"""What the agent remembers of its findings: a journal for people, and the state to go on from.
+
+<folder>/findings.jsonl      one line a change, durable before the alert goes out; rotated by size
+<folder>/findings.jsonl.1    ... up to KEEP, the oldest last
+<folder>/state.json          the state of all checks, replaced as a whole
+<folder>/release/<id>        a person's word that a latched finding is over, see `released`
+<folder>/lock                held while an agent runs: two agents on one folder are refused
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from detectors.node import NodeState
+from rankmend.errors import ConfigError, StorageError
+
+FILE_BYTES_MAX: Final = 1_000_000  # about 1,500 changes; quiet nodes have a few a day
+KEEP: Final = 4
+STATE_BYTES_MAX: Final = 16_000_000
+RELEASES_MAX: Final = 100  # read at once
+VERSION: Final = 1
+
+
+class SavedState(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    boot_id: str
+    now_s: float  # the monotonic clock of that boot when it was saved
+    unix_s: float
+    state: NodeState
+
+
+class FindingStore:
+    """The folder of one agent. Raises ConfigError where it can't be used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._releases = folder / "release"
+            self._releases.mkdir(mode=0o755, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"cannot use {folder} for findings: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise ConfigError(f"another agent uses {folder}") from error
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def append(self, records: list[Mapping[str, Any]]) -> None:
+        """Write the records and return once they are on stable storage."""
+        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        data = lines.encode("utf-8", "backslashreplace")
+        path = self.folder / "findings.jsonl"
+        try:
+            self._rotate(path, len(data))
+            with path.open("ab") as file:
+                if _is_torn(path):
+                    data = b"\n" + data  # after a crash in mid-line: that line stays by itself
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+    def _rotate(self, path: Path, more_bytes: int) -> None:
+        if not path.exists() or path.stat().st_size + more_bytes <= FILE_BYTES_MAX:
+            return
+        for number in range(KEEP, 0, -1):
+            older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number}"))
+
+    def save(self, saved: SavedState) -> None:
+        """Replace the state as a whole: a crash leaves the old one or the new one."""
+        path = self.folder / "state.json"
+        beside = path.with_name("state.json.new")
+        try:
+            with beside.open("wb") as file:
+                file.write(msgspec.json.encode(saved))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+    def load(self) -> SavedState | None:
+        """Return the saved state; None at the first start. Raises StorageError for a broken one."""
+        path = self.folder / "state.json"
+        try:
+            with path.open("rb") as file:
+                data = file.read(STATE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        if len(data) > STATE_BYTES_MAX:
+            raise StorageError(f"{path} has more than {STATE_BYTES_MAX} bytes")
+        try:
+            saved = msgspec.json.decode(data, type=SavedState)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise StorageError(f"{path}: {error}") from error
+        if saved.version != VERSION:
+            raise StorageError(f"{path} is of version {saved.version}, not {VERSION}")
+        return saved
+
+    def released(self) -> list[str]:
+        """Return the findings that a person has released since the last call."""
+        found = []
+        try:
+            with os.scandir(self._releases) as entries:
+                for entry in entries:
+                    Path(entry.path).unlink()
+                    found.append(unquote(entry.name))
+                    if len(found) == RELEASES_MAX:
+                        break
+        except OSError as error:
+            raise StorageError(f"cannot read {self._releases}: {error.strerror}") from error
+        return found
+
+
+def ask_release(folder: Path, finding_id: str) -> None:
+    """Leave word for the agent of this folder that a finding is over."""
+    path = folder / "release" / quote(finding_id, safe="")
+    try:
+        path.touch()
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _is_torn(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

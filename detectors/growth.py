@@ -1,0 +1,48 @@
+"""How much a counter has grown within a window, over resets, with bounded memory."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+POINTS_MAX: Final = 32  # so a window is exact to 1/30 of its length
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One counter. ``total`` is what it has grown by since it was first seen."""
+
+    value: float
+    total: float
+    points: tuple[tuple[float, float], ...]  # (time in s, total then), oldest first
+
+
+def grow(
+    growth: Growth | None, value: float, at_s: float, window_s: float, *, from_zero: bool = False
+) -> Growth:
+    """Return the counter after one more reading.
+
+    ``from_zero``: what stands there at first sight has happened within our sight, as for a
+    counter of events whose series begins with the first event.
+    """
+    if growth is None:
+        return Growth(value, value if from_zero else 0.0, ((at_s, 0.0),))
+    step = value - growth.value if value >= growth.value else value  # it began again at 0
+    total = growth.total + step
+    points = growth.points
+    if at_s - points[-1][0] >= window_s / (POINTS_MAX - 2):
+        points = (*points, (at_s, total))
+        begin_s = at_s - window_s
+        while len(points) > 2 and points[1][0] <= begin_s:
+            points = points[1:]
+        points = points[-POINTS_MAX:]
+    return replace(growth, value=value, total=total, points=points)
+
+
+def increase(growth: Growth, at_s: float, window_s: float) -> float:
+    """Return by how much the counter has grown in the window that ends at ``at_s``."""
+    begin_s = at_s - window_s
+    before = growth.points[0][1]
+    for point_s, total in growth.points:
+        if point_s > begin_s:
+            break
+        before = total
+    return growth.total - before

@@ -1,0 +1,164 @@
+"""The kernel log's findings among the node's: what detectors/xid.py has judged, as looks.
+
+A message is an event and not a state, so only a new one is a bad look. What needs a boot or more
+is latched until the node has booted; a reset of a GPU is believed after the time below; the rest
+ends by itself. The driver's verdict in XID 154 overrules the actions of other findings on its GPU.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from detectors.finding import Severity
+from detectors.kernel_policy import Action
+from detectors.kernel_rules import EventKind
+from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id
+from detectors.persistence import Latch, Persistence
+from detectors.policy_table import Component
+from detectors.xid import KernelFinding
+
+STICKY_S: Final = 600.0  # gpud, sticky window of a port: shorter ones go unseen (PR 1110)
+STICKY_RESET_S: Final = 10_800.0  # NVSentinel health-events-analyzer: 3 h
+REBOOTS_MAX: Final = 2  # gpud xid/threshold.go: then hardware inspection
+VERDICT_XID: Final = 154
+GPU_INFO: Final = "rankmend_gpu_info"
+COLLECTOR: Final = "kernel_log"
+_GPU_KINDS: Final = frozenset(
+    {EventKind.XID, EventKind.GPU_LOST, EventKind.GSP, EventKind.GPU_INIT}
+)
+_COMPONENTS: Final = {
+    **dict.fromkeys((*_GPU_KINDS, EventKind.SXID), Component.GPU),
+    **dict.fromkeys(
+        (
+            EventKind.LINK_DOWN,
+            EventKind.LINK_UP,
+            EventKind.NIC_FAULT,
+            EventKind.NIC_COMMAND,
+            EventKind.TRANSCEIVER,
+        ),
+        Component.NIC,
+    ),
+    **dict.fromkeys(
+        (EventKind.MEMORY_CORRECTED, EventKind.MEMORY_UNCORRECTED, EventKind.OOM_KILL),
+        Component.MEMORY,
+    ),
+    **dict.fromkeys(
+        (
+            EventKind.FS_ERROR,
+            EventKind.FS_READ_ONLY,
+            EventKind.NVME_TIMEOUT,
+            EventKind.NVME_RESET,
+            EventKind.NVME_DOWN,
+            EventKind.IO_ERROR,
+        ),
+        Component.DISK,
+    ),
+    **dict.fromkeys((EventKind.THROTTLED, EventKind.OVERHEATED), Component.CPU),
+}
+
+
+def kernel_observations(
+    findings: Iterable[KernelFinding], state: NodeState, snapshot: Snapshot, now_s: float
+) -> Iterator[Observation]:
+    """Return one look at each of the kernel log's findings, new or held."""
+    gpus = _gpus_by_address(snapshot)
+    for finding in findings:
+        labels = _labels(finding, gpus)
+        check = check_name(finding)
+        mark = _mark(finding)
+        persistence = _persistence(finding)
+        held = state.held.get(finding_id(check, labels))
+        is_nothing = finding.action is Action.NONE or finding.severity is Severity.INFO
+        is_new = held is None or held.seen.mark != mark
+        is_bad = is_new and not is_nothing
+        if held is None and (is_nothing or _is_over(finding, persistence, now_s)):
+            continue
+        yield Observation(
+            check=check,
+            component=_component(finding),
+            labels=labels,
+            collector=COLLECTOR,
+            at_s=now_s,
+            is_bad=is_bad,
+            persistence=persistence,
+            severity=finding.severity,
+            action=finding.action,
+            summary=_summary(finding),
+            evidence=_evidence(finding),
+            source=finding.reason,
+            reboots_max=REBOOTS_MAX if finding.blames_hardware else None,
+            overrules=finding.kind is EventKind.XID and finding.code == VERDICT_XID,
+            mark=mark,
+            is_withdrawn=is_nothing,
+        )
+
+
+def check_name(finding: KernelFinding) -> str:
+    """Return ``xid_79``, ``nic_link_down`` and the like."""
+    if finding.kind in (EventKind.XID, EventKind.SXID) and finding.code is not None:
+        return f"{finding.kind.value}_{finding.code}"
+    return f"kernel_{finding.kind.value}"
+
+
+def _mark(finding: KernelFinding) -> str:
+    last = finding.last
+    return f"{last.seq}:{last.at_s}:{finding.severity.value}:{finding.action.value}"
+
+
+def _persistence(finding: KernelFinding) -> Persistence:
+    if finding.severity is Severity.CRITICAL and finding.action.ends_use:
+        if finding.action is Action.RESET_GPU:
+            return Persistence(sticky_s=STICKY_RESET_S)
+        return Persistence(sticky_s=STICKY_S, latch=Latch.BOOT)
+    return Persistence(sticky_s=STICKY_S)
+
+
+def _is_over(finding: KernelFinding, persistence: Persistence, now_s: float) -> bool:
+    """Tell whether it was over before anybody looked: the log goes back to the boot."""
+    at_s = finding.last.at_s
+    return (
+        persistence.latch is Latch.NONE and at_s is not None and now_s - at_s > persistence.sticky_s
+    )
+
+
+def _component(finding: KernelFinding) -> Component:
+    return _COMPONENTS.get(finding.kind, Component.HOST)
+
+
+def _gpus_by_address(snapshot: Snapshot) -> Mapping[str, Labels]:
+    reading = snapshot.readings.get(GPU_INFO)
+    found = {}
+    for series in reading.series if reading else ():
+        own = dict(series.labels)
+        kept = tuple((name, own[name]) for name in ("gpu", "uuid", "pci_bus_id") if own.get(name))
+        found[_address(own.get("pci_bus_id", ""))] = kept
+    return found
+
+
+def _address(text: str) -> str:
+    """Return a PCI address as all writers agree on it: NVML has 8 digits of domain, an XID line 4.
+
+    The function is left out: an XID line has none, and a GPU's is 0.
+    """
+    domain, _colon, rest = text.lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest.partition('.')[0]}"
+
+
+def _labels(finding: KernelFinding, gpus: Mapping[str, Labels]) -> Labels:
+    if not finding.device:
+        return ()
+    if finding.kind in _GPU_KINDS and (gpu := gpus.get(_address(finding.device))):
+        return gpu
+    return (("device", finding.device),)
+
+
+def _summary(finding: KernelFinding) -> str:
+    code = f" {finding.code}" if finding.code is not None else ""
+    where = f" on {finding.device}" if finding.device else ""
+    often = f", {finding.count} times" if finding.count > 1 else ""
+    name = finding.kind.value.upper() if code else finding.kind.value.replace("_", " ")
+    return f"{name}{code}{where}: {finding.meaning}{often}"
+
+
+def _evidence(finding: KernelFinding) -> tuple[str, ...]:
+    lines = dict.fromkeys((finding.first, finding.last))
+    return tuple(f"kernel log {event.when}: {event.text}" for event in lines)
