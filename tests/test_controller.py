@@ -403,7 +403,7 @@ def test_ranks_that_are_attached_and_tell_no_steps_are_verified_by_living_longer
 
     bench.tell(after_s=POLICY.verify_attached_s - 0.1)
     assert bench.records(AttemptVerified) == []
-    bench.tell(after_s=0.1)
+    bench.tell(after_s=0.2)
 
     (verified,) = bench.records(AttemptVerified)
     assert not verified.is_comparable
@@ -416,7 +416,7 @@ def test_programs_that_know_nothing_of_rankmend_are_verified_by_living() -> None
 
     bench.tell(after_s=POLICY.verify_alive_s - 0.1)
     assert bench.records(AttemptVerified) == []
-    bench.tell(after_s=0.1)
+    bench.tell(after_s=0.2)
 
     (verified,) = bench.records(AttemptVerified)
     assert verified.telling_ranks == ()
