@@ -1,0 +1,203 @@
+"""The collector child: reads the GPUs in a loop and sends what it reads to the agent.
+
+A process of its own, since a driver call can block for ever and then can't be killed. It holds
+no state that matters: SIGKILL at any moment loses the values of one interval. It ends when the
+agent does (the connection is gone), on SIGTERM, and when NVML as a whole fails.
+
+Started as ``python -m agent.nvml.child CHANNEL PAGE INTERVAL_S [SKIPPED_GPU...]`` with two
+descriptors; its imports are kept few, for its memory.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from types import FrameType
+from typing import Any, Final
+
+from agent.nvml.protocol import MESSAGE_BYTES_MAX, CallPage
+from agent.nvml.sampler import (
+    PERIOD_S_BY_GROUP,
+    Gpu,
+    GpuLostError,
+    GpuSampler,
+    NvmlGoneError,
+    Process,
+    Value,
+)
+
+SEND_S_MAX: Final = 1.0  # an agent that is stopped: its values are dropped, not queued
+WAIT_S_MAX: Final = 0.5  # in the driver, so that a signal is heeded in time
+LOST_RETRY_S: Final = 60.0  # a GPU that was lost is asked again: a reset may have brought it back
+_ERROR_CHARS_MAX: Final = 2000
+
+
+class AgentGoneError(Exception):
+    """Nobody reads what we send."""
+
+
+class Child:
+    def __init__(
+        self,
+        sampler: GpuSampler,
+        channel: socket.socket,
+        interval_s: float,
+        skipped: frozenset[int],
+    ) -> None:
+        self._sampler = sampler
+        self._channel = channel
+        self._interval_s = interval_s
+        self._skipped = skipped
+        self._due_at_s = dict.fromkeys(("fast", *PERIOD_S_BY_GROUP), 0.0)
+        self._ask_lost_at_s: dict[int, float] = {}
+        self.is_stopping = False
+        channel.settimeout(SEND_S_MAX)
+
+    def run(self) -> None:
+        """Sample until told to stop, or until the agent has gone."""
+        sampler = self._sampler
+        sampler.open(self._skipped)
+        self.send(
+            {
+                "kind": "node",
+                "driver": sampler.driver,
+                "cuda": sampler.cuda,
+                "nvml": sampler.nvml_version,
+                "count": len(sampler.gpus) + len(self._skipped),
+                "skipped": sorted(self._skipped),
+                "event_mask": sampler.event_mask,
+            }
+        )
+        while not self.is_stopping:
+            began_at_s = time.monotonic()
+            self._sweep(began_at_s)
+            self._wait_until(began_at_s + self._interval_s)
+        sampler.close()
+
+    def _sweep(self, now_s: float) -> None:
+        due = [group for group, due_at_s in self._due_at_s.items() if now_s >= due_at_s]
+        for gpu in self._sampler.gpus:
+            if self.is_stopping:
+                return
+            self._sample(gpu, due)
+        for group in due:
+            self._due_at_s[group] = now_s + PERIOD_S_BY_GROUP.get(group, 0.0)
+        self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s})
+
+    def _sample(self, gpu: Gpu, due: list[str]) -> None:
+        now_s = time.monotonic()
+        if gpu.is_lost and now_s >= self._ask_lost_at_s.setdefault(gpu.index, now_s + LOST_RETRY_S):
+            del self._ask_lost_at_s[gpu.index]
+            self._sampler.reopen(gpu)
+        if gpu.is_lost:
+            self._report(gpu, "fast", [], None)
+            return
+        gpu.needs_reset = False
+        try:
+            for group in due:
+                values = self._sampler.sample(gpu, group)
+                processes = self._sampler.processes(gpu) if group == "processes" else None
+                gpu.is_lost = False
+                self._report(gpu, group, values, processes)
+        except GpuLostError as error:
+            gpu.is_lost, gpu.last_error = True, str(error)
+            self._report(gpu, "fast", [], None)
+
+    def _report(
+        self, gpu: Gpu, group: str, values: list[Value], processes: list[Process] | None
+    ) -> None:
+        message: dict[str, Any] = {
+            "kind": "gpu",
+            "gpu": gpu.index,
+            "uuid": gpu.identity.uuid,
+            "pci_bus_id": gpu.identity.pci_bus_id,
+            "group": group,
+            "values": values,
+            "seconds": gpu.seconds,
+            "errors": gpu.error_count,
+            "error": gpu.last_error,
+            "is_lost": gpu.is_lost,
+            "needs_reset": gpu.needs_reset,
+        }
+        if processes is not None:
+            message["processes"] = processes
+        if self.send(message):
+            gpu.seconds, gpu.error_count = {}, 0
+
+    def _wait_until(self, deadline_s: float) -> None:
+        """Wait for events until the next sweep, and notice that the agent has gone."""
+        while not self.is_stopping:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                break
+            if event := self._sampler.wait_event(min(left_s, WAIT_S_MAX)):
+                index, kind, code = event
+                self.send({"kind": "event", "gpu": index, "event": kind, "code": code})
+            self._check_agent()
+        self._check_agent()
+
+    def _check_agent(self) -> None:
+        try:
+            if self._channel.recv(1, socket.MSG_DONTWAIT) == b"":
+                raise AgentGoneError
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise AgentGoneError from error
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Send a message; return whether the agent has it."""
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise ValueError(f"a message of {len(data)} bytes about {message.get('gpu')}")
+        try:
+            self._channel.send(data)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise AgentGoneError from error
+        return True
+
+
+def main(arguments: list[str]) -> int:
+    """Run the child on the descriptors that the agent has handed over."""
+    channel_text, page_text, interval_text, *skipped = arguments
+    channel = socket.socket(fileno=int(channel_text))
+    page = CallPage(int(page_text))
+    os.close(int(page_text))
+    import pynvml  # noqa: PLC0415 - after the page: a preloaded library can hang while it loads
+
+    sampler = GpuSampler(pynvml, page)
+    child = Child(sampler, channel, float(interval_text), frozenset(map(int, skipped)))
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        child.is_stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    # the agent blocks its signals in all threads, and a child inherits that
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    try:
+        child.run()
+        return 0
+    except AgentGoneError:
+        sampler.close()
+        return 0
+    except pynvml.NVMLError as error:
+        code, text = int(error.value), str(error)
+    except NvmlGoneError as error:
+        code, text = 0, str(error)
+    except Exception:  # noqa: BLE001 - the agent logs it and starts another child
+        import traceback  # noqa: PLC0415 - 0.6 MB that are needed only now
+
+        code, text = 0, traceback.format_exc()[-_ERROR_CHARS_MAX:]
+    try:
+        child.send({"kind": "failed", "code": code, "error": text[:_ERROR_CHARS_MAX]})
+    except AgentGoneError:
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,540 @@
+"""The agent's side of the collector child: starts it, believes it for a while, replaces it.
+
+A driver call that does not come back is normal life on a bad GPU, and a process inside one can't
+be killed. So: a call over its deadline has its child abandoned, not waited for. At most one
+abandoned child and one other live at a time; the other leaves out the GPU that the abandoned one
+hangs on, so that the rest are still seen. Starts are spaced by a back-off. An abandoned child is
+left to end by itself (its connection is closed) before it is killed, since killing a process in a
+driver call has frozen GPUs (NVIDIA/dcgm-exporter issue 84).
+
+Nobody who asks for values waits for the child: they get the newest ones with their ages.
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from threading import Condition, Thread
+from typing import Final
+
+from agent.nvml.fields import EVENT_TYPES
+from agent.nvml.messages import (
+    EventMessage,
+    FailedMessage,
+    GpuMessage,
+    NodeMessage,
+    SweepMessage,
+    decode,
+)
+from agent.nvml.protocol import MESSAGE_BYTES_MAX, NO_GPU, Call, make_page, read_call
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+
+CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms, a bad GPU 45 s a call (NVIDIA/DCGM issue 313)
+OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
+SILENT_S_MAX: Final = 30.0  # of a child that is in no call: stopped, or starved
+ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
+SKIP_S: Final = 600.0  # until a GPU that was left out is tried again
+RELEASE_S_MAX: Final = 10.0  # for the child to let go of the GPUs before it is killed
+IDLE_S_MAX: Final = 60.0  # without anybody asking: the collector has been switched off
+BACK_OFF_S_MIN: Final = 1.0
+BACK_OFF_S_MAX: Final = 300.0
+HEALTHY_S: Final = 60.0  # of a child, for the back-off to begin anew
+GPUS_MAX: Final = 64
+XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
+_OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
+_TICK_S: Final = 0.25
+_NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
+
+log = logging.getLogger(__name__)
+
+
+class MonitorState(Enum):
+    STARTING = "starting"  # nothing has been heard yet
+    RUNNING = "running"
+    ABSENT = "absent"  # no driver on this node
+    BROKEN = "broken"  # the child failed, or is stuck; another will be started
+    RELEASED = "released"  # by an operator
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """Values of one group: metric without rankmend_gpu_, labels behind the GPU's, value."""
+
+    age_s: float
+    values: tuple[tuple[str, tuple[str, ...], float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    index: int
+    uuid: str
+    pci_bus_id: str
+    age_s: float  # of the newest answer about this GPU, "lost" among them
+    is_lost: bool
+    is_skipped: bool  # left out, because a call about it hangs
+    needs_reset: bool
+    error: str  # the newest one
+    errors: int
+    groups: dict[str, GroupView]
+    seconds: dict[str, float]  # by clocks-event reason, since the agent began
+    events: dict[str, int]  # by type, since the agent began
+    xids: dict[int, int]
+    processes: tuple[tuple[int, int | None], ...] | None  # pid, memory in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StuckCall:
+    name: str
+    gpu: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorView:
+    state: MonitorState
+    problem: str
+    gpus: tuple[GpuView, ...]
+    count: int | None  # GPUs that the driver lists; None while not known
+    stuck: tuple[StuckCall, ...]
+    restarts: int
+    released_s: float | None
+    sweep_s: float | None
+    pid: int | None
+
+
+@dataclass(slots=True)
+class _Gpu:
+    uuid: str = ""
+    pci_bus_id: str = ""
+    heard_at_s: float = 0.0
+    is_lost: bool = False
+    needs_reset: bool = False
+    error: str = ""
+    errors: int = 0
+    groups: dict[str, tuple[float, tuple[tuple[str, tuple[str, ...], float], ...]]] = field(
+        default_factory=dict
+    )
+    seconds: dict[str, float] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=dict)
+    xids: dict[int, int] = field(default_factory=dict)
+    processes: tuple[tuple[int, int | None], ...] | None = None
+
+
+class ChildProcess:
+    """One collector child with its end of the connection and its page."""
+
+    def __init__(self, interval_s: float, skipped: Sequence[int], now_s: float) -> None:
+        self.started_at_s = self.heard_at_s = now_s
+        self.page = make_page()
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setblocking(False)
+        command = [sys.executable, "-m", "agent.nvml.child", str(theirs.fileno()), str(self.page)]
+        command += [str(interval_s), *map(str, skipped)]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), self.page),
+                start_new_session=True,  # Ctrl-C ends the agent, and the agent ends the child
+            )
+        except OSError:
+            self.disconnect()
+            os.close(self.page)
+            raise
+        finally:
+            theirs.close()
+        self.is_connected = True
+        self.stuck_call: Call | None = None
+        self.killed_at_s: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def call(self) -> Call | None:
+        return read_call(self.page)
+
+    def disconnect(self) -> None:
+        """Close the connection: the child ends as soon as it is out of its call."""
+        self.is_connected = False
+        self.channel.close()
+
+    def is_gone(self) -> bool:
+        return self.process.poll() is not None
+
+    def close(self) -> None:
+        if self.is_connected:
+            self.disconnect()
+        os.close(self.page)
+
+
+Spawn = Callable[[float, Sequence[int], float], ChildProcess]
+
+
+class GpuMonitor:
+    """Keeps a collector child running and its newest values. All methods may be called from any
+    thread; the child is handled by a thread of its own, which the first question starts."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        interval_s: float,
+        call_s_max: float = CALL_S_MAX,
+        spawn: Spawn = ChildProcess,
+    ) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._call_s_max = call_s_max
+        self._spawn = spawn
+        self._changed = Condition()  # guards everything below
+        self._thread: Thread | None = None
+        self._waker, self._wakened = socket.socketpair()
+        self._child: ChildProcess | None = None
+        self._abandoned: list[ChildProcess] = []
+        self._gpus: dict[int, _Gpu] = {}
+        self._skipped_since_s: dict[int, float] = {}
+        self._state = MonitorState.STARTING
+        self._problem = "no answer yet"
+        self._count: int | None = None
+        self._event_types: tuple[str, ...] = ()
+        self._has_swept = False
+        self._sweep_s: float | None = None
+        self._spawns = 0
+        self._back_off_s = BACK_OFF_S_MIN
+        self._spawn_at_s = 0.0
+        self._asked_at_s = 0.0
+        self._released_at_s: float | None = None
+        self._released_until_s = 0.0
+        self._is_stopping = False
+
+    # ---- for the collectors
+
+    def view(self, wait_s: float = 0.0) -> MonitorView:
+        """Return what is known; wait at most ``wait_s`` for a first answer."""
+        with self._changed:
+            self._asked_at_s = self._clock.now_s()
+            if self._thread is None and not self._is_stopping:
+                self._thread = Thread(target=self._run, name="gpu-monitor", daemon=True)
+                self._thread.start()
+            if wait_s > 0:
+                self._changed.wait_for(self._has_answered, timeout=wait_s)
+            return self._view(self._clock.now_s())
+
+    def _has_answered(self) -> bool:
+        return self._has_swept or self._state is not MonitorState.STARTING
+
+    # ---- for the operator
+
+    def release(self, for_s: float) -> str:
+        """Let go of the GPUs for a time; return what came of it."""
+        with self._changed:
+            now_s = self._clock.now_s()
+            self._released_at_s, self._released_until_s = now_s, now_s + for_s
+            self._wake()
+            self._changed.wait_for(self._holds_nothing, timeout=RELEASE_S_MAX + 2)
+            if self._holds_nothing():
+                return f"the GPUs are free for {for_s:g} s, or until 'rankmend agent resume'"
+            pids = ", ".join(str(child.pid) for child in self._children())
+            raise SourceError(f"process {pids} is stuck in a driver call and still holds a GPU")
+
+    def resume(self) -> str:
+        """Take the GPUs up again."""
+        with self._changed:
+            was_released = self._released_at_s is not None
+            self._released_at_s = None
+            self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
+            self._skipped_since_s.clear()
+            self._wake()
+        return "the GPUs are watched again" if was_released else "the GPUs were not released"
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the child, as far as it can be ended in this time; it ends by itself later."""
+        with self._changed:
+            self._is_stopping = True
+            thread = self._thread
+            self._wake()
+        if thread is not None:
+            thread.join(timeout_s + 1.0)
+
+    def _holds_nothing(self) -> bool:
+        return not self._children()
+
+    def _children(self) -> list[ChildProcess]:
+        return [*([self._child] if self._child else []), *self._abandoned]
+
+    def _wake(self) -> None:
+        self._waker.send(b"1")
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._is_stopping:
+                    self._end_all()
+                    return
+                self._tick(self._clock.now_s())
+                self._changed.notify_all()
+                descriptors = [self._wakened]
+                if self._child and self._child.is_connected:
+                    descriptors.append(self._child.channel)
+            poll = select.poll()  # select() can't do descriptors above 1,023
+            for connection in descriptors:
+                poll.register(connection, select.POLLIN)
+            if any(found == self._wakened.fileno() for found, _ in poll.poll(_TICK_S * 1000)):
+                self._wakened.recv(64)
+
+    def _tick(self, now_s: float) -> None:
+        self._bury(now_s)
+        if self._released_at_s is not None and now_s >= self._released_until_s:
+            self._released_at_s = None
+            log.warning("the time of the release is over, the GPUs are taken up again")
+        is_idle = now_s - self._asked_at_s > max(IDLE_S_MAX, 10 * self._interval_s)
+        if self._released_at_s is not None or is_idle:
+            self._let_go(now_s)
+            return
+        if self._state is MonitorState.RELEASED:
+            self._state, self._problem = MonitorState.STARTING, "no answer yet"
+            self._has_swept = False
+        if self._child is not None:
+            self._receive(self._child, now_s)
+        if self._child is not None:
+            self._check(self._child, now_s)
+        if self._child is None and now_s >= self._spawn_at_s and len(self._abandoned) <= 1:
+            self._start(now_s)
+
+    def _start(self, now_s: float) -> None:
+        self._spawns += 1
+        self._spawn_at_s = now_s + self._back_off_s
+        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S_MAX)
+        try:
+            self._child = self._spawn(self._interval_s, sorted(self._skipped_since_s), now_s)
+        except OSError as error:
+            self._fail(f"cannot start the collector of the GPUs: {error}")
+
+    def _receive(self, child: ChildProcess, now_s: float) -> None:
+        for _ in range(8 * GPUS_MAX):  # then the clock is looked at again
+            try:
+                data, _ancillary, flags, _address = child.channel.recvmsg(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, flags = b"", 0
+            if not data:
+                self._lose(child, now_s)
+                return
+            child.heard_at_s = now_s
+            try:
+                if flags & socket.MSG_TRUNC:
+                    raise SourceError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+                self._take(child, data, now_s)
+            except SourceError as error:
+                self._fail(str(error))
+                self._abandon(child, None)
+                return
+
+    def _take(self, child: ChildProcess, data: bytes, now_s: float) -> None:
+        match decode(data):
+            case NodeMessage() as node:
+                if not 0 <= node.count <= GPUS_MAX:
+                    raise SourceError(f"the driver lists {node.count} GPUs")
+                self._count = node.count
+                self._event_types = _event_types(node.event_mask)
+            case GpuMessage() as message:
+                self._take_gpu(message, now_s)
+            case EventMessage() as event:
+                self._take_event(event)
+            case SweepMessage() as sweep:
+                self._sweep_s, self._has_swept = sweep.duration_s, True
+                self._set_state(MonitorState.RUNNING, self._skipped_text())
+                if now_s - child.started_at_s >= HEALTHY_S:
+                    self._back_off_s = BACK_OFF_S_MIN
+            case FailedMessage() as failed:
+                is_absent = failed.code in _NO_DRIVER_CODES
+                state = MonitorState.ABSENT if is_absent else MonitorState.BROKEN
+                self._count = None
+                self._set_state(state, f"NVML: {failed.error}")
+
+    def _take_gpu(self, message: GpuMessage, now_s: float) -> None:
+        gpu = self._gpu(message.gpu)
+        if message.uuid and gpu.uuid and message.uuid != gpu.uuid:  # another card in its place
+            self._gpus[message.gpu] = gpu = _Gpu()
+        gpu.uuid = message.uuid or gpu.uuid
+        gpu.pci_bus_id = message.pci_bus_id or gpu.pci_bus_id
+        gpu.heard_at_s = now_s
+        if message.is_lost != gpu.is_lost:
+            fields = {"gpu": message.gpu, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id}
+            log.error("GPU lost" if message.is_lost else "GPU is back", extra=fields)
+        gpu.is_lost, gpu.needs_reset = message.is_lost, message.needs_reset
+        gpu.error = message.error
+        gpu.errors += message.errors
+        for reason, seconds in message.seconds.items():
+            gpu.seconds[reason] = gpu.seconds.get(reason, 0.0) + seconds
+        if message.is_lost:
+            gpu.groups.clear()
+            gpu.processes = None
+            return
+        values = tuple((name, tuple(labels), value) for name, labels, value in message.values)
+        gpu.groups[message.group] = (now_s, values)
+        if message.group == "processes":
+            gpu.processes = None if message.processes is None else tuple(message.processes)
+
+    def _take_event(self, message: EventMessage) -> None:
+        gpu = self._gpu(message.gpu)
+        gpu.events[message.event] = gpu.events.get(message.event, 0) + 1
+        fields: dict[str, object] = {"gpu": message.gpu, "uuid": gpu.uuid, "event": message.event}
+        if message.event == "xid" and (message.code in gpu.xids or len(gpu.xids) < XID_CODES_MAX):
+            gpu.xids[message.code] = gpu.xids.get(message.code, 0) + 1
+            fields["xid"] = message.code
+        log.warning("GPU event", extra=fields)
+
+    def _gpu(self, index: int) -> _Gpu:
+        if not 0 <= index < GPUS_MAX:
+            raise SourceError(f"there is no GPU {index}")
+        return self._gpus.setdefault(index, _Gpu(heard_at_s=self._clock.now_s()))
+
+    # ---- what goes wrong
+
+    def _check(self, child: ChildProcess, now_s: float) -> None:
+        """Abandon a child that is over its deadline; try a GPU again that was left out."""
+        call = child.call()
+        if call is not None:
+            limit_s = OPEN_S_MAX if call.name in _OPENING else self._call_s_max
+            if now_s - call.began_at_s > limit_s:
+                where = f" of GPU {call.gpu}" if call.gpu != NO_GPU else ""
+                self._fail(f"{call.name}{where} has not come back for {limit_s:g} s")
+                if call.gpu != NO_GPU:
+                    self._skipped_since_s[call.gpu] = now_s
+                self._abandon(child, call)
+        elif now_s - child.heard_at_s > SILENT_S_MAX + self._interval_s:
+            self._fail(f"the collector of the GPUs has been silent for {SILENT_S_MAX:g} s")
+            self._abandon(child, Call(0, child.heard_at_s, NO_GPU, "none"))
+        elif not self._abandoned and any(
+            now_s - since_s > SKIP_S for since_s in self._skipped_since_s.values()
+        ):
+            log.info("trying the GPUs again that were left out")
+            self._skipped_since_s.clear()
+            self._abandon(child, None)  # it ends at once: it is in no call
+
+    def _lose(self, child: ChildProcess, now_s: float) -> None:
+        """Take note of a child that has closed its connection, or is about to end."""
+        if self._state not in (MonitorState.ABSENT, MonitorState.BROKEN):
+            self._fail("the collector of the GPUs has died")
+        if now_s - child.started_at_s >= HEALTHY_S:
+            self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s + BACK_OFF_S_MIN
+        self._abandon(child, None)
+
+    def _abandon(self, child: ChildProcess, call: Call | None) -> None:
+        """Leave a child to itself: it ends when it finds the connection closed."""
+        child.stuck_call = call
+        child.disconnect()
+        if child.call() is None:  # so that this can't harm a driver
+            child.process.send_signal(signal.SIGTERM)
+        child.killed_at_s = None
+        self._abandoned.append(child)
+        self._child = None
+        self._back_off_s = max(self._back_off_s, BACK_OFF_S_MIN)
+
+    def _bury(self, now_s: float) -> None:
+        """Reap what has ended, and kill what was abandoned long ago."""
+        for child in list(self._abandoned):
+            if child.is_gone():
+                child.close()
+                self._abandoned.remove(child)
+                if child.stuck_call is not None:
+                    log.info("stuck collector of the GPUs is gone", extra={"pid": child.pid})
+            elif child.killed_at_s is None and now_s - child.heard_at_s > ABANDONED_S_MAX:
+                log.warning("killing a collector of the GPUs", extra={"pid": child.pid})
+                child.process.kill()
+                child.killed_at_s = now_s
+
+    def _let_go(self, now_s: float) -> None:
+        """End the child because the GPUs are released, or because nobody asks for them."""
+        if self._child is not None:
+            self._child.heard_at_s = now_s + RELEASE_S_MAX - ABANDONED_S_MAX  # then it is killed
+            self._abandon(self._child, None)
+        self._state, self._problem = MonitorState.RELEASED, "released"
+        self._count = None
+        self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
+        for gpu in self._gpus.values():
+            gpu.groups.clear()
+            gpu.processes = None
+
+    def _end_all(self) -> None:
+        """End every child at the end of the agent. One in a driver call ends by itself later."""
+        if self._child is not None:
+            self._abandon(self._child, None)
+        deadline_s = self._clock.now_s() + 1.0
+        for child in self._abandoned:
+            try:
+                child.process.wait(max(0.0, deadline_s - self._clock.now_s()))
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _fail(self, problem: str) -> None:
+        self._set_state(MonitorState.BROKEN, problem)
+
+    def _set_state(self, state: MonitorState, problem: str) -> None:
+        if state is not self._state or (problem and problem != self._problem):
+            level = logging.ERROR if state is MonitorState.BROKEN else logging.INFO
+            log.log(level, "GPUs", extra={"state": state.value, "problem": problem or "none"})
+        self._state, self._problem = state, problem
+
+    def _skipped_text(self) -> str:
+        skipped = ", ".join(str(index) for index in sorted(self._skipped_since_s))
+        return f"GPU {skipped} left out: a call about it hangs" if skipped else ""
+
+    # ---- the view
+
+    def _view(self, now_s: float) -> MonitorView:
+        stuck = tuple(
+            StuckCall(call.name, call.gpu, max(0.0, now_s - call.began_at_s))
+            for call in (child.stuck_call for child in self._abandoned)
+            if call is not None
+        )
+        released_at_s = self._released_at_s
+        return MonitorView(
+            state=self._state,
+            problem=self._problem,
+            gpus=tuple(self._view_gpu(index, now_s) for index in sorted(self._gpus)),
+            count=self._count,
+            stuck=stuck,
+            restarts=max(0, self._spawns - 1),
+            released_s=None if released_at_s is None else now_s - released_at_s,
+            sweep_s=self._sweep_s,
+            pid=self._child.pid if self._child else None,
+        )
+
+    def _view_gpu(self, index: int, now_s: float) -> GpuView:
+        gpu = self._gpus[index]
+        return GpuView(
+            index=index,
+            uuid=gpu.uuid,
+            pci_bus_id=gpu.pci_bus_id,
+            age_s=max(0.0, now_s - gpu.heard_at_s),
+            is_lost=gpu.is_lost,
+            is_skipped=index in self._skipped_since_s,
+            needs_reset=gpu.needs_reset,
+            error=gpu.error,
+            errors=gpu.errors,
+            groups={
+                name: GroupView(max(0.0, now_s - read_at_s), values)
+                for name, (read_at_s, values) in gpu.groups.items()
+            },
+            seconds=dict(gpu.seconds),
+            events=dict.fromkeys(self._event_types, 0) | gpu.events,
+            xids=dict(gpu.xids),
+            processes=gpu.processes,
+        )
+
+
+def _event_types(mask: int) -> tuple[str, ...]:
+    return tuple(name for bit, name in EVENT_TYPES.items() if mask & bit)
