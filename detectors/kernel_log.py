@@ -63,10 +63,14 @@ _CLOCK: Final = r"(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
 _PRIORITY: Final = re.compile(r"<(\d{1,3})>")
 _DECODED: Final = re.compile(r"(\w[\w-]{2,12}) {0,9}:(\w{3,7}) {0,9}: ")  # dmesg -x
 # [ 12.345678], [ 12.345678][ T123], [12.345678] [ C3]: dmesg, the console, short-monotonic
-_SINCE_BOOT: Final = re.compile(r"\[ {0,9}(\d{1,12}\.\d{1,9})\]")
+_SINCE_BOOT: Final = re.compile(  # with dmesg -d also the time since the line before
+    r"\[ {0,9}(\d{1,12}\.\d{1,9})(?: < {0,12}\d{1,9}\.\d{1,9}>)?\]"
+)
 _INNER: Final = re.compile(r" ?\[ {0,9}\d{1,12}\.\d{1,9}\]")
 _CALLER: Final = re.compile(r" ?\[ {0,9}[TC]\d{1,10}\]")
-_DELTA: Final = re.compile(r"\[(?:<? {0,9}[+ ] {0,9}\d{1,9}\.\d{1,9}>?)\]")  # dmesg -d, -e
+_DELTA: Final = re.compile(  # dmesg -e and -H: since the line before, or the minute
+    r"\[(?: {0,9}\+ {0,9}\d{1,9}\.\d{1,9}|[A-Z][a-z]{2} ?\d{1,2} \d{2}:\d{2})\]"
+)
 _CTIME: Final = re.compile(  # dmesg -T
     r"\[\w{3} " + _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r" (\d{4})\]"
 )

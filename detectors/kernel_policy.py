@@ -4,6 +4,7 @@ The table is text (CSV) that a shell reads: data/kernel_log.csv, then the site's
 """
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -104,6 +105,7 @@ def policy_of(rows: PolicyTable, kind: EventKind, code: int | None) -> Policy:
 _Member = TypeVar("_Member", bound=Enum)
 _TABLES: Final = {EventKind.XID: Table.XID, EventKind.SXID: Table.SXID}
 _CODED: Final = (Table.XID, Table.SXID)
+_CODE: Final = re.compile(r"[0-9]{1,5}")
 _HARDWARE: Final = {"yes": True, "no": False}
 _KINDS: Final = frozenset(kind.value for kind in EventKind if kind not in _TABLES)
 
@@ -120,7 +122,7 @@ def _parse_row(cells: list[str], where: str) -> tuple[tuple[Table, str], Policy]
     if table is Table.LOG:
         if code not in _KINDS:
             raise ConfigError(f"{where}: no kind of event {code!r}; there are {sorted(_KINDS)}")
-    elif code != ANY and not (code.isascii() and code.isdigit() and 0 < int(code) <= CODE_MAX):
+    elif code != ANY and not (_CODE.fullmatch(code) and 0 < int(code) <= CODE_MAX):
         raise ConfigError(f"{where}: code {code!r} is neither {ANY} nor from 1 to {CODE_MAX}")
     if row["hardware"] not in _HARDWARE:
         raise ConfigError(f"{where}: hardware is {row['hardware']!r}, not yes or no")

@@ -1,0 +1,606 @@
+"""Kernel messages: the forms of logs, the rules, and the groups that a flood becomes."""
+
+import os
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from detectors.kernel_log import Record, parse_kmsg, parse_line, parse_log
+from detectors.kernel_rules import RULES, EventKind, KernelEvent, Matcher, pci_bus_id
+from detectors.kernel_state import GROUPS_MAX, KernelLogState
+
+DATASETS = os.environ.get("RANKMEND_DATASETS")
+XID_95 = "NVRM: Xid (PCI:0000:3b:00): 95, pid=7, name=python3, Uncontained ECC error"
+
+
+def event_of(text: str) -> KernelEvent | None:
+    return Matcher().match(Record(text))
+
+
+def events_of(*texts: str) -> list[KernelEvent]:
+    matcher = Matcher()
+    records = [Record(text, at_s=float(number)) for number, text in enumerate(texts)]
+    return [event for record in records if (event := matcher.match(record)) is not None]
+
+
+# --- records
+
+
+def test_kmsg_record_gives_number_level_facility_and_dictionary() -> None:
+    raw = "11,339,5140900,-,caller=T1;NET: a\\x5cb \\xc3\\xa9\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n"
+
+    record = parse_kmsg(raw)
+
+    assert record == Record(
+        text="NET: a\\b é",
+        at_s=5.1409,
+        level=3,
+        facility=1,
+        seq=339,
+        fields=(("SUBSYSTEM", "pci"), ("DEVICE", "+pci:0000:3b:00.0")),
+    )
+    assert record is not None
+    assert record.is_from_user
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "at_s", "facility"),
+    [
+        ("3,12,5000001,-;foo: x", "foo: x", 5.000001, 0),
+        ("[  123.456789] foo: x", "foo: x", 123.456789, None),
+        ("[  123.456789][ T123] foo: x", "foo: x", 123.456789, None),
+        ("[  123.456789] [ C3] foo: x", "foo: x", 123.456789, None),
+        ("[Sun Feb 23 16:24:18 2025] foo: x", "foo: x", 1740327858.0, None),
+        ("<3>[   12.5] foo: x", "foo: x", 12.5, 0),
+        ("<11>[   12.5] foo: x", "foo: x", 12.5, 1),
+        ("kern  :err   : [   12.5] foo: x", "foo: x", 12.5, 0),
+        ("user  :err   : [   12.5] foo: x", "foo: x", 12.5, 1),
+        ("[  +0.000012] foo: x", "foo: x", None, None),
+        ("[Feb23 16:24] foo: x", "foo: x", None, None),
+        ("[    2.5 <    0.000012>] foo: x", "foo: x", 2.5, None),
+        ("2025-02-23T16:24:18,500000+01:00 foo: x", "foo: x", 1740324258.5, None),
+        ("Feb 23 16:24:18 node1 kernel: foo: x", "foo: x", 951323058.0, 0),
+        ("Feb 23 16:24:18 node1 kernel: [   12.5] foo: x", "foo: x", 951323058.0, 0),
+        ("Feb  3 16:24:18 kernel: foo: x", "foo: x", 949595058.0, 0),
+        ("Feb 23 16:24:18 node1 root[12]: foo: x", "foo: x", 951323058.0, 1),
+        ("2025-02-23T16:24:18+0000 node1 kernel: foo: x", "foo: x", 1740327858.0, 0),
+        ("2025-02-23T16:24:18.25+00:00 n kernel: [  1.0] foo: x", "foo: x", 1740327858.25, 0),
+        ("[12.5] node1 kernel: foo: x", "foo: x", 12.5, 0),
+        ("1740327858.5 node1 kernel: foo: x", "foo: x", 1740327858.5, 0),
+        ("Sun 2025-02-23 16:24:18 UTC node1 kernel: foo: x", "foo: x", 1740327858.0, 0),
+        ("Feb 31 16:24:18 node1 kernel: foo: x", "foo: x", None, 0),
+        ("foo: x", "foo: x", None, None),
+    ],
+)
+def test_each_form_of_log_line_is_understood(
+    line: str, text: str, at_s: float | None, facility: int | None
+) -> None:
+    record = parse_line(line + "\n")
+
+    assert (record.text, record.at_s, record.facility) == (text, at_s, facility)
+
+
+def test_dictionary_lines_belong_to_the_record_before_them() -> None:
+    lines = ["6,1,10,-;a\n", " SUBSYSTEM=pci\n", " DEVICE=+pci:0000:3b:00.0\n", "6,2,11,-;b\n"]
+
+    first, second = parse_log(lines)
+
+    assert first.fields == (("SUBSYSTEM", "pci"), ("DEVICE", "+pci:0000:3b:00.0"))
+    assert (second.text, second.fields) == ("b", ())
+
+
+@given(st.text())
+@example("<999>[ 1.1] x")
+@example("9999999999999,1,1,-;x")
+@example("2025-13-45T99:99:99+99:99 h kernel: x")
+@example("Feb 29 24:61:61 h kernel: x")
+def test_no_line_raises(line: str) -> None:
+    record = parse_line(line)
+    parse_kmsg(line)
+
+    assert len(record.text) <= 2_048
+
+
+# --- rules
+
+FORMS = [
+    # text, kind, code, sub-code, device, pid, process
+    (
+        "NVRM: Xid (PCI:0000:9b:00): 119, pid=2024380, name=nvidia-smi, Timeout after 6s of waiting "
+        "for RPC response from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC) (0x2081 0x4).",
+        (EventKind.XID, 119, "", "0000:9b:00.0", 2024380, "nvidia-smi"),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:cb:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception "
+        "on (GPC 7, TPC 3, SM 0): Illegal Instruction Parameter",
+        (EventKind.XID, 13, "GPC 7 TPC 3", "0000:cb:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000000 intr 00004000",
+        (EventKind.XID, 32, "", "0000:01:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (0000:03:00): 31, Ch 00000003, engmask 00000101, intr 10000000",
+        (EventKind.XID, 31, "", "0000:03:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:0b:00 GPU-I:05): 94, pid=7194, name=python3, Contained: SM",
+        (EventKind.XID, 94, "", "0000:0b:00.0", 7194, "python3"),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
+        (EventKind.XID, 45, "caused by 149", "0000:dc:00.0", 1818990, "python3"),
+    ),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 "
+        "(0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)",
+        (EventKind.XID, 145, "0 RLW_RXPIPE Nonfatal link 13", "0018:01:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 "
+        "(0x026001c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+        (EventKind.XID, 149, "38 NETIR_LINK_EVT Fatal link 00", "0000:00:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000)",
+        (EventKind.XID, 149, "0 NETIR Fatal link -1", "0019:01:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 74, pid=1, name=x, NVLink: fatal error detected on link 6"
+        "(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+        (EventKind.XID, 74, "link 6", "0000:3b:00.0", 1, "x"),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 74, NVLink: fatal error detected on link 6(0x800001, 0x0, 0x0)",
+        (EventKind.XID, 74, "link 6 ignorable", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 154, pid=1, name=x, GPU recovery action changed from 0x0 (None) "
+        "to 0x2 (Node Reboot Required)",
+        (EventKind.XID, 154, "2 Node Reboot Required", "0000:3b:00.0", 1, "x"),
+    ),
+    (
+        "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up (First)",
+        (EventKind.SXID, 20034, "fatal link 48", "0000:06:00.0", None, ""),
+    ),
+    (
+        "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12021, Non-fatal, Link 32 egress ECC",
+        (EventKind.SXID, 12021, "nonfatal link 32", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.",
+        (EventKind.GPU_LOST, None, "", "0000:91:00.0", None, ""),
+    ),
+    (
+        "NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:9b:00 (printing 1 of every 30).",
+        (EventKind.GSP, None, "", "0000:9b:00.0", None, ""),
+    ),
+    (
+        "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0xffff:2477)",
+        (EventKind.GPU_INIT, None, "", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "NVRM: API mismatch: the client has the version 535.1, but",
+        (EventKind.DRIVER_MISMATCH, None, "", "", None, ""),
+    ),
+    (
+        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+        (EventKind.PCIE_CORRECTED, None, "Physical Layer", "0000:01:00.0", None, ""),
+    ),
+    (
+        "nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer, (Requester ID)",
+        (EventKind.PCIE_UNCORRECTED, None, "Transaction Layer", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Inaccessible, (Unregistered Agent ID)",
+        (EventKind.PCIE_FATAL, None, "Inaccessible", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:02:00.0",
+        (EventKind.PCIE_FATAL, None, "", "0000:02:00.0", None, ""),
+    ),
+    (
+        "pcieport 0000:00:01.0: AER: Corrected error received: id=00e0",
+        (EventKind.PCIE_CORRECTED, None, "", "0000:00:01.0", None, ""),
+    ),
+    (
+        "pcieport 0000:16:02.0: pciehp: Slot(2): Link Down",
+        (EventKind.PCIE_LINK_DOWN, None, "", "0000:16:02.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link "
+        "at 0000:5d:00.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)",
+        (EventKind.PCIE_LIMITED, None, "8.0 GT/s PCIe x8 link", "0000:5e:00.0", None, ""),
+    ),
+    (
+        "EDAC MC1: 1 CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x1)",
+        (EventKind.MEMORY_CORRECTED, 1, "CPU_SrcID#0_Ha#0_Chan#1_DIMM#0", "MC1", None, ""),
+    ),
+    (
+        "EDAC MC0: 1 UE multi-bit ECC on mc#0csrow#2channel#1 (csrow:2 channel:1 page:0x4)",
+        (EventKind.MEMORY_UNCORRECTED, 1, "mc#0csrow#2channel#1", "MC0", None, ""),
+    ),
+    (
+        "Memory failure: 0x5fcd: Sending SIGBUS to python:1234 due to hardware memory corruption",
+        (EventKind.MEMORY_UNCORRECTED, None, "", "", 1234, "python"),
+    ),
+    (
+        "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 4: b200000000070f0f",
+        (EventKind.MACHINE_CHECK, None, "4", "", None, ""),
+    ),
+    (
+        "{1}[Hardware Error]: event severity: fatal",
+        (EventKind.MACHINE_CHECK, None, "fatal", "", None, ""),
+    ),
+    (
+        "{1}[Hardware Error]: event severity: corrected",
+        (EventKind.MACHINE_CHECK_CORRECTED, None, "corrected", "", None, ""),
+    ),
+    (
+        "mce: [Hardware Error]: Machine check events logged",
+        (EventKind.MACHINE_CHECK_CORRECTED, None, "logged", "", None, ""),
+    ),
+    (
+        "mce: CPU3: Core temperature above threshold, cpu clock throttled (total events = 8)",
+        (EventKind.THROTTLED, None, "Core", "", None, ""),
+    ),
+    (
+        "thermal thermal_zone0: critical temperature reached (105 C), shutting down",
+        (EventKind.OVERHEATED, None, "", "thermal_zone0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0 ens1f0np0: Link down",
+        (EventKind.LINK_DOWN, None, "", "ens1f0np0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0 ens1f0np0: Link up",
+        (EventKind.LINK_UP, None, "", "ens1f0np0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:01:00.0 enp1s0f0np0: NIC Link is Down",
+        (EventKind.LINK_DOWN, None, "", "enp1s0f0np0", None, ""),
+    ),
+    (
+        "ixgbe 0000:01:00.1: NIC Link is Down",
+        (EventKind.LINK_DOWN, None, "", "0000:01:00.1", None, ""),
+    ),
+    ("e1000e: eth7 NIC Link is Down", (EventKind.LINK_DOWN, None, "", "eth7", None, "")),
+    ("tg3 0000:02:00.0 eth0: Link is down", (EventKind.LINK_DOWN, None, "", "eth0", None, "")),
+    (
+        "bond0: (slave eth1): link status definitely down, disabling slave",
+        (EventKind.LINK_DOWN, None, "bond", "eth1", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable unplugged",
+        (EventKind.TRANSCEIVER, None, "Cable unplugged", "0000:5e:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count",
+        (EventKind.NIC_FAULT, None, "device's health compromised", "0000:5e:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:808:(pid 1042): ACCESS_REG(0x805) op_mod(0x1) failed, "
+        "status bad operation(0x2), syndrome (0x6c3a54), err(-22)",
+        (EventKind.NIC_COMMAND, None, "ACCESS_REG", "0000:5e:00.0", 1042, ""),
+    ),
+    (
+        "NETDEV WATCHDOG: eth0 (bnxt_en): transmit queue 3 timed out",
+        (EventKind.NIC_FAULT, None, "transmit timed out", "eth0", None, ""),
+    ),
+    (
+        "Out of memory: Killed process 812 (pt_main (x)) total-vm:1kB, anon-rss:1kB",
+        (EventKind.OOM_KILL, None, "node", "", 812, "pt_main (x"),
+    ),
+    (
+        "Killed process 812, UID 48, (httpd) total-vm:1kB",
+        (EventKind.OOM_KILL, None, "node", "", 812, "httpd"),
+    ),
+    (
+        "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]",
+        (EventKind.SOFT_LOCKUP, None, "", "", 1234, "python"),
+    ),
+    (
+        "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3",
+        (EventKind.HARD_LOCKUP, None, "", "", None, ""),
+    ),
+    (
+        "INFO: task kworker/u8:2:1234 blocked for more than 120 seconds.",
+        (EventKind.HUNG_TASK, None, "", "", 1234, "kworker/u8:2"),
+    ),
+    (
+        "rcu: INFO: rcu_sched self-detected stall on CPU",
+        (EventKind.RCU_STALL, None, "rcu_sched", "", None, ""),
+    ),
+    (
+        "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+        (EventKind.FS_ERROR, None, "ext4_find_entry", "sda1", None, ""),
+    ),
+    (
+        "EXT4-fs (sda1): Remounting filesystem read-only",
+        (EventKind.FS_READ_ONLY, None, "", "sda1", None, ""),
+    ),
+    (
+        "XFS (nvme0n1p1): Corruption detected. Unmount and run xfs_repair",
+        (EventKind.FS_ERROR, None, "Corruption", "nvme0n1p1", None, ""),
+    ),
+    (
+        "nfs: server nas1.example not responding, still trying",
+        (EventKind.FS_REMOTE, None, "not responding", "nas1.example", None, ""),
+    ),
+    (
+        "nvme nvme0: I/O tag 123 (307b) opcode 0x2 (I/O Cmd) QID 4 timeout, reset controller",
+        (EventKind.NVME_TIMEOUT, None, "reset controller", "nvme0", None, ""),
+    ),
+    (
+        "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+        (EventKind.NVME_DOWN, None, "", "nvme0", None, ""),
+    ),
+    (
+        "nvme nvme1: resetting controller",
+        (EventKind.NVME_RESET, None, "", "nvme1", None, ""),
+    ),
+    (
+        "blk_update_request: I/O error, dev nvme0n1, sector 123 op 0x0:(READ) flags 0x0",
+        (EventKind.IO_ERROR, None, "", "nvme0n1", None, ""),
+    ),
+    (
+        "Buffer I/O error on dev sda1, logical block 0, lost async page write",
+        (EventKind.IO_ERROR, None, "", "sda1", None, ""),
+    ),
+    (
+        "critical medium error, dev sda, sector 12 op 0x0:(READ)",
+        (EventKind.IO_ERROR, None, "medium", "sda", None, ""),
+    ),
+    (
+        "python3[1234]: segfault at 0 ip 00007f1 sp 00007ff error 4 in libnccl.so.2.18[7f00+1000]",
+        (EventKind.SEGFAULT, None, "libnccl.so.2.18", "", 1234, "python3"),
+    ),
+    (
+        "traps: pt_main_thread[9] general protection fault ip:7f0 sp:7ff error:0 in libcuda.so.1[7f+1]",
+        (EventKind.SEGFAULT, None, "libcuda.so.1", "", 9, "pt_main_thread"),
+    ),
+    ("Oops: 0002 [#1] SMP NOPTI", (EventKind.OOPS, None, "Oops", "", None, "")),
+    (
+        "Kernel panic - not syncing: Fatal exception",
+        (EventKind.PANIC, None, "Fatal exception", "", None, ""),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMS)
+def test_each_documented_form_becomes_its_event(
+    text: str, expected: tuple[EventKind, int | None, str, str, int | None, str]
+) -> None:
+    event = event_of(text)
+
+    assert event is not None
+    found = (event.kind, event.code, event.sub_code, event.device, event.pid, event.process)
+    assert found == expected
+
+
+def test_every_kind_has_a_form_in_this_table() -> None:
+    assert {expected[0] for _text, expected in FORMS} == set(EventKind)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ata1: SATA link down (SStatus 0 SControl 300)",
+        "IPv6: ADDRCONF(NETDEV_CHANGE): cali21960952cd0: link becomes ready",
+        "NVRM: GPU4 GSP RPC buffer contains function 103 (GSP_RM_ALLOC) and data 0x0",
+        "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Severity 1 Engine instance 48",
+        "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Data {0x00000000, 0x00000001}",
+        "{1}[Hardware Error]: event severity: info",
+        "mce: CPU3: Core temperature/speed normal",
+        "oom_reaper: reaped process 812 (python3), now anon-rss:0kB",
+        "nfs: server nas1 OK",
+        "EDAC MC0: Giving out device to module skx_edac",
+        "nvme nvme0: 64/0/0 default/read/poll queues",
+        "",
+    ],
+)
+def test_lines_that_tell_of_no_fault_are_no_event(text: str) -> None:
+    assert event_of(text) is None
+
+
+def test_aer_announcement_and_its_detail_are_one_event() -> None:
+    announced = "pcieport 0000:00:01.0: AER: Corrected error message received from 0000:01:00.0"
+    detail = (
+        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)"
+    )
+
+    assert len(events_of(announced, detail, announced, detail)) == 2
+    assert len(events_of(announced, announced)) == 2
+    assert len(events_of(detail, detail)) == 2
+
+
+def test_an_oops_of_several_lines_is_one_event() -> None:
+    events = events_of(
+        "BUG: unable to handle page fault for address: 0000000000001234",
+        "#PF: supervisor read access in kernel mode",
+        "Oops: 0000 [#1] PREEMPT SMP NOPTI",
+        "---[ end trace 0000000000000000 ]---",
+    )
+
+    assert [event.kind for event in events] == [EventKind.OOPS]
+
+
+def test_oom_kill_names_the_cgroup_of_the_line_before() -> None:
+    events = events_of(
+        "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+        "oom_memcg=/slurm/job_7,task_memcg=/slurm/job_7/step_0,task=python3,pid=4242,uid=1000",
+        "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB",
+        "Out of memory: Killed process 5 (other) total-vm:1kB",
+    )
+
+    assert [(e.pid, e.process, e.sub_code, e.cgroup) for e in events] == [
+        (4242, "python3", "cgroup", "/slurm/job_7/step_0"),
+        (5, "other", "node", ""),
+    ]
+
+
+def test_registers_of_nvlink_events_are_kept() -> None:
+    event = event_of(
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x8 0x1)"
+    )
+
+    assert event is not None
+    assert event.registers == (0x0409A0C2, 0x8, 0x1)
+
+
+def test_device_of_the_dictionary_stands_in_where_the_text_names_none() -> None:
+    record = Record("NVRM: API mismatch", fields=(("DEVICE", "+pci:0000:3b:00.0"),))
+
+    event = Matcher().match(record)
+
+    assert event is not None
+    assert event.device == "0000:3b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0000:9B:00", "0000:9b:00.0"),
+        ("00000000:91:00.0", "0000:91:00.0"),
+        ("3b:00", "0000:3b:00.0"),
+        ("10000:e1:00.1", "10000:e1:00.1"),
+        ("whatever", "whatever"),
+    ],
+)
+def test_pci_address_has_one_form_whoever_wrote_it(text: str, expected: str) -> None:
+    assert pci_bus_id(text) == expected
+
+
+@given(st.text(max_size=300))
+def test_no_text_raises_in_any_rule(text: str) -> None:
+    for rule in RULES:
+        Matcher().match(Record(f"{rule.literal}{text}"))
+        Matcher().match(Record(f"{text}{rule.literal}"))
+
+
+@given(st.data())
+def test_a_form_with_characters_changed_never_raises(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from([text for text, _expected in FORMS]))
+    place = data.draw(st.integers(0, len(text)))
+    inserted = data.draw(st.text(max_size=8))
+
+    Matcher().match(Record(text[:place] + inserted + text[place + len(inserted) :]))
+
+
+# --- groups
+
+
+def flood(count: int) -> Iterator[str]:
+    for number in range(count):
+        yield f"3,{number},{number * 10},-;{XID_95}\n"
+
+
+def test_800_000_equal_lines_are_one_group_and_a_count_in_bounded_memory() -> None:
+    state = KernelLogState()
+    state.feed_all(parse_log(flood(1_000)))
+    tracemalloc.start()
+    try:
+        state.feed_all(parse_log(flood(20_000)))
+        _now, traced_peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    state.feed_all(parse_log(flood(779_000)))
+
+    (group,) = state.groups()
+
+    assert (group.kind, group.code, group.device) == (EventKind.XID, 95, "0000:3b:00.0")
+    assert group.count == state.records == 800_000
+    assert len(group.bursts) == 1
+    assert traced_peak < 100_000
+
+
+def test_groups_have_a_limit_and_no_event_goes_uncounted() -> None:
+    state = KernelLogState()
+
+    for number in range(5_000):
+        bus = f"{number >> 8:04x}:{number & 0xFF:02x}:00"
+        state.feed(Record(f"NVRM: Xid (PCI:{bus}): {number % 90 + 1}, x"))
+        state.feed(Record(f"eth{number}: Link is Down"))
+
+    groups = state.groups()
+    assert len(groups) <= GROUPS_MAX + len(EventKind)
+    assert sum(group.count for group in groups) == state.events == 10_000
+    assert state.overflowed == 10_000 - GROUPS_MAX
+
+
+def test_a_message_of_many_memory_errors_counts_them_all() -> None:
+    state = KernelLogState()
+
+    state.feed(Record("EDAC MC0: 7 CE memory read error on DIMM_A1 (channel:1)"))
+
+    assert [group.count for group in state.groups()] == [7]
+
+
+def test_what_a_process_wrote_is_counted_and_not_believed() -> None:
+    state, trusting = KernelLogState(), KernelLogState(trusts_user=True)
+    spoof = Record(XID_95, facility=1)
+
+    for one in (state, trusting):
+        one.feed(spoof)
+        one.feed(Record("hello", facility=1))
+
+    assert (state.events, state.untrusted, state.records) == (0, 1, 2)
+    assert (trusting.events, trusting.untrusted) == (1, 0)
+
+
+def test_bursts_are_apart_by_three_minutes() -> None:
+    state = KernelLogState()
+
+    for at_s in (10.0, 11.0, 189.0, 380.0, 381.0):
+        state.feed(Record(XID_95, at_s=at_s))
+
+    (group,) = state.groups()
+    assert group.bursts == ((10.0, 189.0), (380.0, 381.0))
+
+
+def test_state_goes_on_from_its_snapshot() -> None:
+    whole, first = KernelLogState(), KernelLogState()
+    records = [Record(XID_95, at_s=float(at)) for at in range(0, 1_000, 100)]
+    whole.feed_all(records)
+
+    first.feed_all(records[:4])
+    second = KernelLogState(old=first.snapshot())
+    second.feed_all(records[4:])
+
+    assert second.snapshot() == whole.snapshot()
+
+
+# --- recorded logs
+
+
+@pytest.mark.skipif(DATASETS is None, reason="RANKMEND_DATASETS is unset")
+def test_recorded_gsp_timeout_is_five_xids_119_of_one_gpu() -> None:
+    assert DATASETS is not None
+    path = Path(DATASETS) / "kernel-logs" / "dmesg-with-xid-119.log"
+    state = KernelLogState()
+
+    state.feed_all(parse_log(path.read_text().splitlines()))
+
+    found = {(group.kind, group.code, group.device): group.count for group in state.groups()}
+    assert found == {
+        (EventKind.XID, 119, "0000:9b:00.0"): 5,
+        (EventKind.GSP, None, "0000:9b:00.0"): 1,
+    }
+
+
+@pytest.mark.skipif(DATASETS is None, reason="RANKMEND_DATASETS is unset")
+def test_recorded_kmsg_of_a_healthy_node_tells_of_no_fault() -> None:
+    assert DATASETS is not None
+    text = (Path(DATASETS) / "kernel-logs" / "kmsg.1.log").read_text()
+    records = list(parse_log(text.splitlines()))
+    state = KernelLogState()
+
+    state.feed_all(records)
+
+    assert all(record.seq is not None for record in records)
+    assert (state.records, state.groups()) == (len(text.splitlines()), ())
