@@ -32,8 +32,9 @@ class KeptFiles:
     functions flooded it: prometheus/node_exporter issue 3434).
     """
 
-    def __init__(self, holds_back: bool = False) -> None:
+    def __init__(self, holds_back: bool = False, bytes_max: int = BYTES_MAX) -> None:
         self._holds_back = holds_back
+        self._bytes_max = bytes_max
         self._kept_max = kept_max()
         self._descriptors: dict[str, int] = {}
         self._held: dict[str, tuple[int, int]] = {}  # path to (next run, runs to wait after that)
@@ -79,14 +80,14 @@ class KeptFiles:
         descriptor = self._descriptors.get(path)
         if descriptor is not None:
             try:
-                return os.pread(descriptor, BYTES_MAX, 0)
+                return _read_whole(descriptor, self._bytes_max)
             except OSError as error:
                 os.close(self._descriptors.pop(path))
                 if error.errno not in _GONE:
                     raise
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = os.pread(descriptor, BYTES_MAX, 0)
+            data = _read_whole(descriptor, self._bytes_max)
         except OSError:
             os.close(descriptor)
             raise
@@ -95,3 +96,15 @@ class KeptFiles:
         else:
             os.close(descriptor)
         return data
+
+
+def _read_whole(descriptor: int, bytes_max: int) -> bytes:
+    """Return a file of at most ``bytes_max``. Long files of procfs come a page at a time."""
+    data = os.pread(descriptor, bytes_max, 0)
+    if bytes_max > BYTES_MAX:
+        while 0 < len(data) < bytes_max:
+            more = os.pread(descriptor, bytes_max - len(data), len(data))
+            if not more:
+                break
+            data += more
+    return data
