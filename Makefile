@@ -41,5 +41,11 @@ test: $(VENV)/.dev $(VENV)/.torch lint ## everything: lint, types, unit, simulat
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage report --skip-covered --sort=cover | tail -n 40
 
+bench: $(VENV)/.dev ## the quick benchmarks; bench/README.md has them all
+	$(BIN)/python bench/hook_cost.py
+	$(BIN)/python bench/death.py
+	$(BIN)/python bench/agent_cost.py
+	$(BIN)/python bench/checkpoints.py
+
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .coverage
