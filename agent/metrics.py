@@ -41,6 +41,7 @@ def _gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Family:
 
 
 _DISK = ("device", "mount")
+_GPU = ("gpu", "uuid", "pci_bus_id")
 _FINDING = ("check", "component", "uuid", "device", "severity", "action")
 _SENSOR = ("device", "sensor")
 _RANK = ("job_id", "rank")
@@ -324,6 +325,185 @@ _ALL: Final = (
     ),
     _counter("rank_collectives_entered", "", _RANK, "Collectives entered in this attempt."),
     _counter("rank_collectives_completed", "", _RANK, "Collectives completed in this attempt."),
+    # agent/collectors/gpu.py: about the collector itself
+    _gauge("gpu_count", "", (), "GPUs that the driver lists and that answer."),
+    _gauge("gpu_expected_count", "", (), "GPUs that this node is configured to have."),
+    _gauge(
+        "gpu_collector_stuck",
+        "",
+        (),
+        "1 while a driver call does not come back or a GPU is left out for it, else 0.",
+    ),
+    _gauge(
+        "gpu_call_stuck_seconds",
+        "seconds",
+        ("call", "gpu"),
+        "How long a driver call has not come back; gpu is empty where the call is about none.",
+    ),
+    _gauge("gpu_collector_released", "", (), "1 while an operator has released the GPUs, else 0."),
+    _counter("gpu_collector_restarts", "", (), "Collector processes started after the first."),
+    _gauge("gpu_sweep_seconds", "seconds", (), "How long reading all GPUs took the last time."),
+    # agent/collectors/gpu.py: one GPU
+    _gauge("gpu_success", "", _GPU, "1 when the GPU answers, 0 when it is lost or left out."),
+    _gauge("gpu_lost", "", _GPU, "1 when the driver says that the GPU is lost, else 0."),
+    _gauge("gpu_reset_required", "", _GPU, "1 when the driver asks for a reset, else 0."),
+    _gauge("gpu_sample_age_seconds", "seconds", _GPU, "Age of the newest answer of the GPU."),
+    _counter("gpu_read_errors", "", _GPU, "Driver calls that failed, the unsupported aside."),
+    _gauge(
+        "gpu_info",
+        "",
+        (*_GPU, "model", "serial", "vbios", "inforom", "part", "device", "driver", "cuda"),
+        "What the GPU is and which software drives it; always 1.",
+    ),
+    _gauge("gpu_persistence_enabled", "", _GPU, "1 when persistence mode is on."),
+    _gauge("gpu_mig_enabled", "", _GPU, "1 when MIG is on."),
+    _gauge("gpu_mig_pending_enabled", "", _GPU, "1 when MIG will be on after the next reset."),
+    _gauge(
+        "gpu_recovery_action_id",
+        "",
+        _GPU,
+        "The driver's own verdict: 0 none, 1 reset GPU, 2 reboot node, 3 drain P2P, 4 drain and reset, 5 recover IMEX domain, 6 reset bus, 7 reboot system.",
+    ),
+    _gauge("gpu_temperature_celsius", "celsius", _GPU, "Temperature of the core."),
+    _gauge("gpu_memory_temperature_celsius", "celsius", _GPU, "Temperature of the memory."),
+    _gauge(
+        "gpu_temperature_margin_celsius",
+        "celsius",
+        _GPU,
+        "Degrees left to the operating limit, as the driver counts them (T.Limit).",
+    ),
+    _gauge(
+        "gpu_slowdown_margin_celsius", "celsius", _GPU, "Degrees left to the hardware slowdown."
+    ),
+    _gauge("gpu_temperature_slowdown_celsius", "celsius", _GPU, "Where hardware slows down."),
+    _gauge("gpu_temperature_shutdown_celsius", "celsius", _GPU, "Where the GPU shuts down."),
+    _gauge("gpu_temperature_max_celsius", "celsius", _GPU, "Where software slows down."),
+    _gauge(
+        "gpu_memory_temperature_max_celsius",
+        "celsius",
+        _GPU,
+        "Memory temperature where software slows down.",
+    ),
+    _gauge(
+        "gpu_power_watts",
+        "watts",
+        _GPU,
+        "Power at this moment; an average where there is no other.",
+    ),
+    _gauge("gpu_power_limit_watts", "watts", _GPU, "Power limit in force."),
+    _gauge("gpu_power_limit_default_watts", "watts", _GPU, "Power limit from the factory."),
+    _gauge("gpu_power_limit_min_watts", "watts", _GPU, "Lowest power limit that can be set."),
+    _gauge("gpu_power_limit_max_watts", "watts", _GPU, "Highest power limit that can be set."),
+    _counter("gpu_energy_joules", "joules", _GPU, "Energy used since the driver was loaded."),
+    _gauge("gpu_clock_hertz", "hertz", (*_GPU, "clock"), "Clock rate now."),
+    _gauge("gpu_clock_max_hertz", "hertz", (*_GPU, "clock"), "Highest clock rate."),
+    _gauge("gpu_clock_application_hertz", "hertz", (*_GPU, "clock"), "Clock rate asked for."),
+    _gauge("gpu_performance_state_id", "", _GPU, "Performance state: 0 highest, 15 lowest."),
+    _counter(
+        "gpu_clocks_event_seconds",
+        "seconds",
+        (*_GPU, "reason"),
+        "Time during which the reason held the clocks, summed over samples since the agent began.",
+    ),
+    _counter(
+        "gpu_clocks_limited_seconds",
+        "seconds",
+        (*_GPU, "reason"),
+        "Time during which the reason limited the clocks, by the driver's own counters.",
+    ),
+    _gauge("gpu_utilization_ratio", "ratio", _GPU, "Share of time with a kernel on the GPU."),
+    _gauge("gpu_memory_utilization_ratio", "ratio", _GPU, "Share of time with the memory in use."),
+    _gauge("gpu_memory_size_bytes", "bytes", _GPU, "Memory of the GPU."),
+    _gauge("gpu_memory_used_bytes", "bytes", _GPU, "Memory in use."),
+    _gauge("gpu_memory_reserved_bytes", "bytes", _GPU, "Memory that the driver keeps."),
+    _gauge("gpu_fan_ratio", "ratio", _GPU, "Speed that the fan is to have."),
+    _gauge("gpu_ecc_enabled", "", _GPU, "1 when ECC is on."),
+    _gauge("gpu_ecc_pending_enabled", "", _GPU, "1 when ECC will be on after the next reset."),
+    _counter(
+        "gpu_ecc_errors",
+        "",
+        (*_GPU, "kind", "counter"),
+        "Memory errors, corrected or uncorrected; volatile since the driver was loaded, aggregate ever.",
+    ),
+    _counter(
+        "gpu_ecc_place_errors", "", (*_GPU, "kind", "counter", "place"), "Memory errors by place."
+    ),
+    _counter("gpu_remapped_rows", "", (*_GPU, "cause"), "Memory rows remapped, ever."),
+    _gauge("gpu_remapped_rows_pending", "", _GPU, "1 when a row waits for a reset to be remapped."),
+    _gauge("gpu_remapped_rows_failed", "", _GPU, "1 when a row could not be remapped."),
+    _gauge(
+        "gpu_remap_banks", "", (*_GPU, "spare"), "Memory banks by how many spare rows are left."
+    ),
+    _counter("gpu_retired_pages", "", (*_GPU, "cause"), "Memory pages retired, ever."),
+    _gauge(
+        "gpu_retired_pages_pending", "", _GPU, "1 when a page waits for a reboot to be retired."
+    ),
+    _gauge("gpu_repair_pending", "", (*_GPU, "kind"), "1 when a repair waits for a reset."),
+    _gauge("gpu_pcie_generation", "", _GPU, "PCIe generation now; falls when idle."),
+    _gauge("gpu_pcie_generation_max", "", _GPU, "Highest PCIe generation of GPU and slot."),
+    _gauge("gpu_pcie_width_lanes", "lanes", _GPU, "PCIe lanes now."),
+    _gauge("gpu_pcie_width_max_lanes", "lanes", _GPU, "Most PCIe lanes of GPU and slot."),
+    _counter("gpu_pcie_errors", "", (*_GPU, "kind"), "PCIe errors, replays among them."),
+    _counter("gpu_pcie_transmit_bytes", "bytes", _GPU, "Sent over PCIe."),
+    _counter("gpu_pcie_receive_bytes", "bytes", _GPU, "Received over PCIe."),
+    _gauge(
+        "gpu_pcie_transmit_bytes_per_second",
+        "bytes per second",
+        _GPU,
+        "Sent over PCIe in a sample of 20 ms, where the GPU does not count bytes.",
+    ),
+    _gauge(
+        "gpu_pcie_receive_bytes_per_second",
+        "bytes per second",
+        _GPU,
+        "Received over PCIe in a sample of 20 ms, where the GPU does not count bytes.",
+    ),
+    _gauge("gpu_nvlink_up", "", (*_GPU, "link"), "1 when the NVLink is active."),
+    _gauge(
+        "gpu_nvlink_speed_bytes_per_second",
+        "bytes per second",
+        (*_GPU, "link"),
+        "Rate of the NVLink.",
+    ),
+    _counter("gpu_nvlink_transmit_bytes", "bytes", (*_GPU, "link"), "Data sent over the NVLink."),
+    _counter(
+        "gpu_nvlink_receive_bytes", "bytes", (*_GPU, "link"), "Data received over the NVLink."
+    ),
+    _counter("gpu_nvlink_errors", "", (*_GPU, "link", "kind"), "Errors of the NVLink by kind."),
+    _gauge("gpu_nvswitch_links", "", _GPU, "NVLinks that lead to a switch."),
+    _gauge(
+        "gpu_fabric_state_id",
+        "",
+        _GPU,
+        "Registration with the fabric: 1 not begun, 2 under way, 3 done.",
+    ),
+    _gauge("gpu_fabric_status_id", "", _GPU, "Result of the registration: an NVML error, 0 none."),
+    _gauge("gpu_fabric_unhealthy", "", (*_GPU, "kind"), "1 when the fabric has this trouble."),
+    _gauge("gpu_fabric_info", "", (*_GPU, "cluster", "clique"), "Place in the fabric; always 1."),
+    _counter(
+        "gpu_events",
+        "",
+        (*_GPU, "event"),
+        "Events that the driver has reported since the agent began.",
+    ),
+    _counter("gpu_xid_events", "", (*_GPU, "xid"), "XID events by code since the agent began."),
+    _gauge("gpu_processes", "", _GPU, "Processes with a compute context on the GPU."),
+    _gauge(
+        "gpu_foreign_processes", "", _GPU, "Processes on the GPU that belong to no rank known here."
+    ),
+    _gauge(
+        "gpu_process_memory_bytes",
+        "bytes",
+        (*_GPU, "pid", "process"),
+        "Memory that a process has on the GPU; the first 32 of a GPU.",
+    ),
+    _gauge(
+        "rank_gpu_info",
+        "",
+        (*_RANK, *_GPU, "pid"),
+        "Which rank stands on which GPU, by the driver's list of processes; always 1.",
+    ),
+    _gauge("rank_gpu_memory_bytes", "bytes", (*_RANK, *_GPU), "Memory that a rank has on a GPU."),
 )
 
 FAMILIES: Final = {family.name: family for family in _ALL}

@@ -1,0 +1,200 @@
+"""GPUs: what NVML says of each, who is on them, and how the collector itself fares.
+
+Source: NVML, in a child of its own (`agent/nvml/monitor.py`): nothing here can block.
+Cost:   see docs/gpu.md.
+
+Two collectors: `gpu` is broken when NVML does not answer, and its values then leave the page;
+`gpu_state` says so all the while.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.metrics import FAMILIES, Metric
+from agent.nvml.monitor import GpuMonitor, GpuView, MonitorState, MonitorView
+from agent.nvml.protocol import NO_GPU
+from agent.nvml.sampler import PERIOD_S_BY_GROUP
+from agent.rank_table import RankSample
+from agent.runner import STALE_INTERVALS, STALE_S_MIN
+from rankmend.errors import NoSourceError, SourceError
+
+FIRST_ANSWER_S_MAX: Final = 8.0  # of the first run: less than `--once` waits
+LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
+ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class GpuCollector:
+    name = "gpu"
+    interval_s = 1.0
+
+    def __init__(
+        self,
+        monitor: GpuMonitor,
+        interval_s: float,
+        expected_count: int | None,
+        ranks: Callable[[], Sequence[RankSample]],
+        procfs_root: Path,
+    ) -> None:
+        self._monitor = monitor
+        self._sampled_every_s = interval_s
+        self._expected_count = expected_count
+        self._ranks = ranks
+        self._procfs = procfs_root
+        self._is_first = True
+
+    def collect(self) -> Iterator[Metric]:
+        wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
+        view = self._monitor.view(wait_s)
+        if view.state is MonitorState.ABSENT and self._expected_count is None:
+            raise NoSourceError(view.problem)
+        if view.count == 0 and not self._expected_count:
+            raise NoSourceError("the driver lists no GPU")
+        fresh_s_max = max(STALE_INTERVALS * self._sampled_every_s, STALE_S_MIN)
+        fresh = [gpu for gpu in view.gpus if gpu.age_s <= fresh_s_max]
+        if not fresh:
+            raise SourceError(_why_none(view))
+        rank_by_pid = self._rank_by_pid()
+        for gpu in view.gpus:
+            is_fresh = gpu.age_s <= fresh_s_max
+            yield from _standing(gpu, is_fresh)
+            if is_fresh:
+                yield from _readings(gpu, self._sampled_every_s)
+                yield from self._processes(gpu, rank_by_pid)
+
+    def _rank_by_pid(self) -> dict[int, RankSample]:
+        return {rank.pid: rank for rank in self._ranks() if rank.pid}
+
+    def _processes(self, gpu: GpuView, rank_by_pid: dict[int, RankSample]) -> Iterator[Metric]:
+        if gpu.processes is None:
+            return
+        labels = _labels(gpu)
+        yield Metric("rankmend_gpu_processes", len(gpu.processes), labels)
+        foreign = 0
+        memory_by_rank: dict[Labels, int] = {}
+        for place, (pid, memory_bytes) in enumerate(gpu.processes):
+            if memory_bytes is not None and place < LISTED_PROCESSES_MAX:
+                about = (*labels, ("pid", str(pid)), ("process", self._process_name(pid)))
+                yield Metric("rankmend_gpu_process_memory_bytes", memory_bytes, about)
+            rank = self._find_rank(pid, rank_by_pid)
+            if rank is None:
+                foreign += 1
+                continue
+            identity = rank.identity
+            place_of_rank = (("job_id", str(identity.job_id)), ("rank", str(identity.rank)))
+            about = (*place_of_rank, *labels, ("pid", str(pid)))
+            yield Metric("rankmend_rank_gpu_info", 1, about)
+            if memory_bytes is not None:
+                key = (*place_of_rank, *labels)
+                memory_by_rank[key] = memory_by_rank.get(key, 0) + memory_bytes
+        yield Metric("rankmend_gpu_foreign_processes", foreign, labels)
+        for key, memory_bytes in memory_by_rank.items():
+            yield Metric("rankmend_rank_gpu_memory_bytes", memory_bytes, key)
+
+    def _find_rank(self, pid: int, rank_by_pid: dict[int, RankSample]) -> RankSample | None:
+        """Return the rank that a process is, or descends from."""
+        if not rank_by_pid:
+            return None
+        for _ in range(ANCESTORS_MAX):
+            if pid in rank_by_pid:
+                return rank_by_pid[pid]
+            pid = self._parent(pid)
+            if pid <= 1:
+                break
+        return None
+
+    def _parent(self, pid: int) -> int:
+        """Return the parent of a process, 0 when it is gone. Source: proc_pid_stat(5)."""
+        try:
+            text = (self._procfs / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+            return int(text.rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def _process_name(self, pid: int) -> str:
+        try:
+            text = (self._procfs / str(pid) / "comm").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "".join(c if c.isprintable() else "?" for c in text.strip())
+
+
+class GpuStateCollector:
+    name = "gpu_state"
+    interval_s = 1.0
+
+    def __init__(self, monitor: GpuMonitor, expected_count: int | None) -> None:
+        self._monitor = monitor
+        self._expected_count = expected_count
+        self._is_first = True
+
+    def collect(self) -> Iterator[Metric]:
+        wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
+        view = self._monitor.view(wait_s)
+        is_absent = view.state is MonitorState.ABSENT or view.count == 0
+        if is_absent and self._expected_count is None:
+            raise NoSourceError(view.problem or "the driver lists no GPU")
+        answering = sum(not gpu.is_lost and not gpu.is_skipped for gpu in view.gpus)
+        if is_absent:
+            yield Metric("rankmend_gpu_count", 0)
+        elif view.count is not None:
+            yield Metric("rankmend_gpu_count", min(answering, view.count))
+        if self._expected_count is not None:
+            yield Metric("rankmend_gpu_expected_count", self._expected_count)
+        is_stuck = bool(view.stuck) or any(gpu.is_skipped for gpu in view.gpus)
+        yield Metric("rankmend_gpu_collector_stuck", int(is_stuck))
+        for call in view.stuck:
+            gpu = "" if call.gpu == NO_GPU else str(call.gpu)
+            labels = (("call", call.name), ("gpu", gpu))
+            yield Metric("rankmend_gpu_call_stuck_seconds", call.age_s, labels)
+        yield Metric("rankmend_gpu_collector_released", int(view.released_s is not None))
+        yield Metric("rankmend_gpu_collector_restarts_total", view.restarts)
+        if view.sweep_s is not None:
+            yield Metric("rankmend_gpu_sweep_seconds", view.sweep_s)
+
+
+def _labels(gpu: GpuView) -> Labels:
+    return (("gpu", str(gpu.index)), ("uuid", gpu.uuid), ("pci_bus_id", gpu.pci_bus_id))
+
+
+def _standing(gpu: GpuView, is_fresh: bool) -> Iterator[Metric]:
+    """Return what holds also of a GPU that does not answer."""
+    labels = _labels(gpu)
+    answers = is_fresh and not gpu.is_lost and not gpu.is_skipped
+    yield Metric("rankmend_gpu_success", int(answers), labels)
+    yield Metric("rankmend_gpu_lost", int(gpu.is_lost), labels)
+    yield Metric("rankmend_gpu_sample_age_seconds", gpu.age_s, labels)
+    yield Metric("rankmend_gpu_read_errors_total", gpu.errors, labels)
+    for event, count in gpu.events.items():
+        yield Metric("rankmend_gpu_events_total", count, (*labels, ("event", event)))
+    for code, count in gpu.xids.items():
+        yield Metric("rankmend_gpu_xid_events_total", count, (*labels, ("xid", str(code))))
+    for reason, seconds in gpu.seconds.items():
+        about = (*labels, ("reason", reason))
+        yield Metric("rankmend_gpu_clocks_event_seconds_total", seconds, about)
+
+
+def _readings(gpu: GpuView, interval_s: float) -> Iterator[Metric]:
+    labels = _labels(gpu)
+    if not gpu.is_lost:
+        yield Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels)
+    for group, read in gpu.groups.items():
+        period_s = max(PERIOD_S_BY_GROUP.get(group, interval_s), interval_s)
+        if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
+            continue
+        for name, values, value in read.values:
+            family = FAMILIES.get(f"rankmend_gpu_{name}")
+            if family is None or len(family.labels) != len(labels) + len(values):
+                raise SourceError(f"the collector of the GPUs has sent {name} with {values}")
+            about = (*labels, *zip(family.labels[len(labels) :], values, strict=True))
+            yield Metric(family.name, value, about)
+
+
+def _why_none(view: MonitorView) -> str:
+    if view.released_s is not None:
+        return f"the GPUs were released {view.released_s:.0f} s ago"
+    if view.problem:
+        return view.problem
+    return "no GPU has answered"
