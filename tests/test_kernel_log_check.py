@@ -1,0 +1,189 @@
+"""`rankmend check log`: a recorded log judged for people and scripts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankmend.cli import cli
+from tests.agent_support import ROOT
+
+DATASETS = os.environ.get("RANKMEND_DATASETS")
+LOST = "[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python3, GPU has fallen off the bus.\n"
+OOM = "[  13.5] Out of memory: Killed process 812 (python3) total-vm:1kB\n"
+LIMITED = (
+    "[   1.5] mlx5_core 0000:5e:00.0: 63.0 Gb/s available PCIe bandwidth, limited by "
+    "8.0 GT/s PCIe x8 link at 0000:5d:00.0\n"
+)
+
+
+def check_log(*arguments: str, text: str | bytes = "") -> Result:
+    data = text.encode() if isinstance(text, str) else text
+    return CliRunner().invoke(cli, ["check", "log", *arguments], input=data)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("[  1.0] Linux version 6.1\n", 0),
+        (LIMITED, 0),  # shown, and nothing to do
+        (OOM, 1),
+        (LOST, 2),
+        (OOM + LOST, 2),
+    ],
+)
+def test_exit_code_says_how_bad_it_is(text: str, code: int) -> None:
+    assert check_log("-", text=text).exit_code == code
+
+
+def test_json_holds_all_that_a_script_needs(tmp_path: Path) -> None:
+    path = tmp_path / "dmesg"
+    path.write_text(LIMITED + LOST + LOST.replace("12.5", "14.5"))
+
+    result = check_log(str(path), "--json")
+
+    report = json.loads(result.stdout)
+    finding = report["findings"][0]
+    assert {name: report[name] for name in ("records", "events", "untrusted")} == {
+        "records": 3,
+        "events": 3,
+        "untrusted": 0,
+    }
+    assert [one["severity"] for one in report["findings"]] == ["critical", "info"]
+    assert finding | {"reason": "", "evidence": []} == {
+        "kind": "xid",
+        "code": 79,
+        "name": "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS",
+        "meaning": "GPU has fallen off the bus",
+        "device": "0000:3b:00.0",
+        "sub_codes": [],
+        "severity": "critical",
+        "action": "reboot",
+        "blames_hardware": True,
+        "count": 2,
+        "first": "12.5",
+        "last": "14.5",
+        "pid": 7,
+        "process": "python3",
+        "cgroup": "",
+        "reason": "",
+        "evidence": [],
+    }
+    assert finding["evidence"] == [LOST[9:].strip()]
+    assert "RESTART_BM" in finding["reason"]
+
+
+def test_table_shows_what_where_how_often_when_and_what_to_do() -> None:
+    result = check_log("-", text=LOST + LOST.replace("12.5", "14.5"))
+
+    flat = " ".join(result.stdout.split())
+    for part in ("critical", "XID 79", "0000:3b:00.0", "12.5 to 14.5", "reboot", "2 events"):
+        assert part in flat
+
+
+def test_markup_in_a_log_is_shown_as_it_is() -> None:
+    text = "[  1.0] nvme nvme0: I/O tag 1 (1) QID 4 timeout, [bold]\n" + OOM.replace(
+        "(python3)", "([red]x[/red])"
+    )
+
+    result = check_log("-", text=text)
+
+    assert result.exit_code == 1
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_lines_of_processes_are_not_believed_but_mentioned() -> None:
+    text = "Feb 23 16:24:18 node1 root[12]: " + LOST[9:]
+
+    plain, trusting = check_log("-", text=text), check_log("-", "--trust-user", text=text)
+
+    assert plain.exit_code == 0
+    assert "1 more not believed" in plain.stdout
+    assert trusting.exit_code == 2
+
+
+def test_rows_of_the_site_decide(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text(
+        "table,code,name,severity,action,hardware,source,meaning\n"
+        "log,oom_kill,OOM,critical,drain,no,our site,A process was killed\n"
+    )
+
+    assert check_log("-", "--policy", str(path), text=OOM).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_what_can_not_be_read_is_neither_good_nor_bad(tmp_path: Path, name: str) -> None:
+    result = check_log(str(tmp_path / name))
+
+    assert result.exit_code == 64
+    assert str(tmp_path) in result.stderr
+
+
+def test_a_wrong_site_table_is_refused_before_the_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("nonsense\n")
+
+    result = check_log("-", "--policy", str(path), text=LOST)
+
+    assert result.exit_code == 64
+    assert str(path) in result.stderr
+
+
+def test_a_line_without_end_is_cut_and_the_next_is_read() -> None:
+    result = check_log("-", "--json", text="x" * 300_000 + "\n" + LOST)
+
+    report = json.loads(result.stdout)
+    assert (report["records"], report["events"]) == (2, 1)
+
+
+@given(st.binary(max_size=500))
+def test_no_bytes_make_it_fail(data: bytes) -> None:
+    assert check_log("-", text=data).exit_code in (0, 1, 2)
+
+
+@pytest.mark.real
+def test_800_000_lines_through_a_pipe_are_one_finding() -> None:
+    line = "3,{},{},-;NVRM: Xid (PCI:0000:3b:00): 95, pid={}, name=python3, Uncontained ECC error\n"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankmend.cli", "check", "log", "-", "--json"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    for start in range(0, 800_000, 10_000):
+        lines = (line.format(n, n * 10, n % 29) for n in range(start, start + 10_000))
+        process.stdin.write("".join(lines).encode())
+    output, _errors = process.communicate(timeout=120)
+
+    (finding,) = json.loads(output)["findings"]
+    assert (finding["code"], finding["count"]) == (95, 800_000)
+    assert process.returncode == 2
+
+
+@pytest.mark.skipif(DATASETS is None, reason="RANKMEND_DATASETS is unset")
+def test_recorded_gsp_timeout_asks_for_a_reset_of_one_gpu() -> None:
+    path = Path(str(DATASETS)) / "kernel-logs" / "dmesg-with-xid-119.log"
+
+    result = check_log(str(path), "--json")
+
+    worst = json.loads(result.stdout)["findings"][0]
+    assert result.exit_code == 2
+    assert (worst["code"], worst["device"], worst["count"], worst["action"]) == (
+        119,
+        "0000:9b:00.0",
+        5,
+        "reset_gpu",
+    )
+    assert (worst["first"], worst["last"]) == (
+        "Sun Feb 23 16:24:18 2025",
+        "Sun Feb 23 16:30:13 2025",
+    )
