@@ -198,22 +198,24 @@ class Writer:
                 following = entered + one_section
                 body = pack_live(following | code, at)
                 memory[live_place] = seal_live(body, crc32(body))
-                totals[current] += at - changed_ns
+                if current or outer:
+                    totals[current] += at - changed_ns
+                    outer = (outer << code_bits | current) & outer_mask
                 changed_ns = at
                 entered = following
-                outer = (outer << code_bits | current) & outer_mask
                 current = code
 
             def __exit__(self, *_error):
                 nonlocal current, outer, changed_ns
                 at = now()
-                code = outer & code_mask
+                code = outer & code_mask if outer else 0
                 body = pack_live(entered | code, at)
                 memory[live_place] = seal_live(body, crc32(body))
                 totals[current] += at - changed_ns
                 changed_ns = at
-                outer >>= code_bits
                 current = code
+                if outer:
+                    outer >>= code_bits
 
         def use_private_memory(private):
             nonlocal memory, words
