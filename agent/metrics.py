@@ -44,6 +44,8 @@ _DISK = ("device", "mount")
 _GPU = ("gpu", "uuid", "pci_bus_id")
 _FINDING = ("check", "component", "uuid", "device", "severity", "action")
 _SENSOR = ("device", "sensor")
+_PORT = ("device", "port")
+_WAY = ("device", "direction")
 _RANK = ("job_id", "rank")
 
 _ALL: Final = (
@@ -154,6 +156,230 @@ _ALL: Final = (
             ("errors", "", f"Packets not {verb} because of errors"),
             ("drops", "", f"Packets dropped instead of being {verb}"),
         )
+    ),
+    # agent/collectors/nic.py
+    _gauge(
+        "nic_device_info",
+        "",
+        ("device", "pci_bus_id", "driver", "driver_version", "firmware", "model", "board"),
+        "What an RDMA device is; always 1.",
+    ),
+    _gauge(
+        "nic_port_info",
+        "",
+        (*_PORT, "link_layer", "network_device"),
+        "Link layer of an RDMA port, and the network device that belongs to it; always 1.",
+    ),
+    _gauge(
+        "nic_port_state_id",
+        "",
+        _PORT,
+        "State of the port: 1 down, 2 init, 3 armed, 4 active, 5 active deferred.",
+    ),
+    _gauge(
+        "nic_port_physical_state_id",
+        "",
+        _PORT,
+        "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 test.",
+    ),
+    _gauge("nic_rate_bytes_per_second", "bytes per second", _PORT, "Rate of the link now."),
+    _gauge(
+        "nic_rate_max_bytes_per_second",
+        "bytes per second",
+        _PORT,
+        "Rate that the link ought to have: as configured, else the most that a port of this board has had here.",
+    ),
+    _gauge(
+        "nic_unreadable_files",
+        "",
+        _PORT,
+        "Files of the port that could not be read in the last run; their values are missing.",
+    ),
+    _gauge(
+        "nic_counter_saturated",
+        "",
+        (*_PORT, "counter"),
+        "1 when a narrow counter stands at its end and counts no further; no series otherwise.",
+    ),
+    *(
+        _counter(f"nic_{name}", unit, _PORT, text)
+        for name, unit, text in (
+            ("symbol_errors", "", "Minor link errors on one or more lanes."),
+            ("link_error_recoveries", "", "Link error recoveries that succeeded."),
+            ("link_downed", "", "Link error recoveries that failed and took the link down."),
+            ("receive_errors", "", "Packets received with an error."),
+            ("receive_remote_physical_errors", "", "Packets received that were marked as bad."),
+            ("receive_switch_relay_errors", "", "Packets that the switch could not forward."),
+            ("transmit_discards", "", "Packets discarded: the port was down or congested."),
+            ("transmit_constraint_errors", "", "Packets not sent because of partition or filter."),
+            ("receive_constraint_errors", "", "Packets discarded because of partition or filter."),
+            ("local_link_integrity_errors", "", "Times that local errors exceeded their limit."),
+            ("excessive_buffer_overrun_errors", "", "Overruns of the input buffer."),
+            ("vl15_drops", "", "Management packets dropped for lack of buffers."),
+            ("transmit_wait_ticks", "", "Ticks during which there was data and none was sent."),
+            ("transmit_bytes", "bytes", "Bytes sent on all lanes."),
+            ("receive_bytes", "bytes", "Bytes received on all lanes."),
+            ("transmit_packets", "", "Packets sent."),
+            ("receive_packets", "", "Packets received, those with errors among them."),
+            ("transmit_unicast_packets", "", "Unicast packets sent."),
+            ("receive_unicast_packets", "", "Unicast packets received."),
+            ("transmit_multicast_packets", "", "Multicast packets sent."),
+            ("receive_multicast_packets", "", "Multicast packets received."),
+        )
+    ),
+    _counter(
+        "nic_hardware",
+        "",
+        (*_PORT, "counter"),
+        "Counters of the card under the driver's own names: ECN, CNP, retransmits, out of sequence; docs/nic.md.",
+    ),
+    _gauge(
+        "nic_resources",
+        "",
+        (*_PORT, "counter"),
+        "Objects in use on the card, by the driver's own names (active_, watermark_).",
+    ),
+    # agent/collectors/ethernet.py
+    _gauge(
+        "ethernet_info",
+        "",
+        ("device", "pci_bus_id", "driver"),
+        "What a network device is; always 1.",
+    ),
+    _gauge("ethernet_enabled", "", ("device",), "1 when the device is switched on (IFF_UP)."),
+    _gauge(
+        "ethernet_carrier",
+        "",
+        ("device",),
+        "1 when the link is up; no series while the device is switched off.",
+    ),
+    _counter("ethernet_carrier_changes", "", ("device",), "Times that the link came or went."),
+    _counter("ethernet_carrier_downs", "", ("device",), "Times that the link went."),
+    _gauge(
+        "ethernet_speed_bytes_per_second",
+        "bytes per second",
+        ("device",),
+        "Speed of the link; no series while it is down.",
+    ),
+    _gauge("ethernet_mtu_bytes", "bytes", ("device",), "Largest packet."),
+    _counter("ethernet_errors", "", ("device", "kind"), "Errors by the kernel's own kinds."),
+    _gauge(
+        "ethernet_unreadable_files",
+        "",
+        ("device",),
+        "Files of the device that could not be read in the last run; their values are missing.",
+    ),
+    # agent/collectors/ethtool.py
+    _gauge(
+        "ethernet_driver_info",
+        "",
+        ("device", "driver", "version", "firmware"),
+        "Driver and firmware; always 1.",
+    ),
+    _gauge(
+        "ethernet_driver_success",
+        "",
+        ("device",),
+        "1 when the driver answered everything that it can, 0 when a question failed.",
+    ),
+    _counter("ethernet_pause_frames", "", _WAY, "Pause frames of the whole link."),
+    _counter(
+        "ethernet_pause_seconds", "seconds", _WAY, "Time for which pause frames stopped the link."
+    ),
+    _counter(
+        "ethernet_pause_storms",
+        "",
+        ("device", "kind"),
+        "Times that the card sent pauses for too long: warning, or error with pauses cut off.",
+    ),
+    _counter(
+        "ethernet_priority_pause_frames",
+        "",
+        ("device", "priority", "direction"),
+        "Pause frames of a priority (PFC).",
+    ),
+    _counter(
+        "ethernet_priority_pause_seconds",
+        "seconds",
+        ("device", "priority", "direction"),
+        "Time for which a priority was stopped (PFC).",
+    ),
+    _counter(
+        "ethernet_priority_discards",
+        "",
+        ("device", "priority", "direction"),
+        "Packets of a priority dropped for lack of buffers.",
+    ),
+    _counter(
+        "ethernet_link_errors",
+        "",
+        ("device", "kind"),
+        "Errors that the card counts at its port, by kind.",
+    ),
+    _counter(
+        "ethernet_ecn_marked_packets",
+        "",
+        ("device",),
+        "Packets received with a mark of congestion, RDMA not among them.",
+    ),
+    _counter(
+        "ethernet_fec_blocks",
+        "",
+        ("device", "outcome"),
+        "Blocks that forward error correction has corrected, or could not.",
+    ),
+    # agent/collectors/transceiver.py
+    _gauge(
+        "transceiver_info",
+        "",
+        ("device", "standard", "vendor", "part", "revision", "serial"),
+        "What a transceiver is; always 1.",
+    ),
+    _gauge(
+        "transceiver_success",
+        "",
+        ("device",),
+        "1 when the transceiver could be read, 0 when it or its driver refused.",
+    ),
+    _gauge("transceiver_supply_volts", "volts", ("device",), "Supply voltage of a transceiver."),
+    *(
+        _gauge(f"transceiver_{name}", unit, labels, text)
+        for quantity, unit, labels, what in (
+            ("temperature", "celsius", ("device",), "Temperature"),
+            ("receive_power", "watts", ("device", "lane"), "Optical power received"),
+            ("transmit_power", "watts", ("device", "lane"), "Optical power sent"),
+        )
+        for name, labels, text in (
+            (f"{quantity}_{unit}", labels, f"{what}."),
+            (f"{quantity}_min_{unit}", ("device",), f"{what}: lower alarm limit of the module."),
+            (f"{quantity}_max_{unit}", ("device",), f"{what}: upper alarm limit of the module."),
+        )
+    ),
+    _gauge("transceiver_bias_amperes", "amperes", ("device", "lane"), "Current of the laser."),
+    _gauge(
+        "transceiver_receive_lost",
+        "",
+        ("device", "lane"),
+        "1 when the lane has lost its light since it was last read.",
+    ),
+    # agent/collectors/topology.py
+    _gauge(
+        "topology_info",
+        "",
+        ("pci_bus_id", "kind", "device", "numa_node", "cpus"),
+        "Where a GPU or NIC sits; always 1.",
+    ),
+    _gauge(
+        "topology_affinity_info",
+        "",
+        ("pci_bus_id", "device", "closeness"),
+        "How near a GPU (by bus id) is to a NIC: PIX, PXB, PHB, NODE, SYS; always 1.",
+    ),
+    _gauge(
+        "topology_plane_info",
+        "",
+        (*_PORT, "plane", "rail", "origin"),
+        "Network plane and rail of a port, configured or guessed; always 1.",
     ),
     # agent/collectors/pressure.py
     _counter(
@@ -326,8 +552,8 @@ _ALL: Final = (
     _counter("rank_collectives_entered", "", _RANK, "Collectives entered in this attempt."),
     _counter("rank_collectives_completed", "", _RANK, "Collectives completed in this attempt."),
     # agent/collectors/gpu.py: about the collector itself
-    _gauge("gpu_count", "", (), "GPUs that the driver lists and that answer."),
-    _gauge("gpu_expected_count", "", (), "GPUs that this node is configured to have."),
+    _gauge("gpu_answering", "", (), "GPUs that the driver lists and that answer."),
+    _gauge("gpu_expected", "", (), "GPUs that this node is configured to have."),
     _gauge(
         "gpu_collector_stuck",
         "",

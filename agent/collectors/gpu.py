@@ -64,6 +64,10 @@ class GpuCollector:
                 yield from _readings(gpu, self._sampled_every_s)
                 yield from self._processes(gpu, rank_by_pid)
 
+    def stop(self) -> None:
+        """End the collector child: a GPU that nobody holds can be reset."""
+        self._monitor.stop()
+
     def _rank_by_pid(self) -> dict[int, RankSample]:
         return {rank.pid: rank for rank in self._ranks() if rank.pid}
 
@@ -138,11 +142,11 @@ class GpuStateCollector:
             raise NoSourceError(view.problem or "the driver lists no GPU")
         answering = sum(not gpu.is_lost and not gpu.is_skipped for gpu in view.gpus)
         if is_absent:
-            yield Metric("rankmend_gpu_count", 0)
+            yield Metric("rankmend_gpu_answering", 0)
         elif view.count is not None:
-            yield Metric("rankmend_gpu_count", min(answering, view.count))
+            yield Metric("rankmend_gpu_answering", min(answering, view.count))
         if self._expected_count is not None:
-            yield Metric("rankmend_gpu_expected_count", self._expected_count)
+            yield Metric("rankmend_gpu_expected", self._expected_count)
         is_stuck = bool(view.stuck) or any(gpu.is_skipped for gpu in view.gpus)
         yield Metric("rankmend_gpu_collector_stuck", int(is_stuck))
         for call in view.stuck:
