@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from prometheus_client import generate_latest
 
@@ -38,6 +38,13 @@ _WATCH_S: Final = 1.0
 _SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A collector that holds a thread, a child or state."""
+
+    def stop(self) -> None: ...
 
 
 class Agent:
@@ -89,6 +96,12 @@ class Agent:
         names = {collector.name for collector in self.collectors} - findings
         self.runner.collect_once(timeout_s, names)
         self.runner.collect_once(timeout_s, findings)
+
+    def stop(self) -> None:
+        """Let every collector that holds something end what it does."""
+        for collector in self.collectors:
+            if isinstance(collector, Stoppable):
+                collector.stop()
 
     def reload(self, config: Config) -> None:
         """Take over what can change while running, and say what needs a restart."""
@@ -171,8 +184,7 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         agent.runner.stop()
         for target in targets:
             target.stop()
-        agent.findings.stop()
-        agent.kernel_log.stop()
+        agent.stop()
         if rank_socket is not None:
             rank_socket.stop()
         server.stop()

@@ -36,7 +36,14 @@ from detectors.node import (
     restore,
 )
 from detectors.node_kernel import kernel_observations
-from detectors.policy_table import Check, MetricShape, compile_table, override, parse_rows
+from detectors.policy_table import (
+    Check,
+    MetricShape,
+    compile_table,
+    for_one_scan,
+    override,
+    parse_rows,
+)
 from detectors.xid import KernelFinding
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError
@@ -62,7 +69,9 @@ class FindingsView:
     findings: tuple[NodeFinding, ...] = ()
     silenced: frozenset[str] = frozenset()  # ids
     blocked: tuple[str, ...] = ()  # checks that can't run
+    silent: tuple[str, ...] = ()  # collectors that are broken, stuck or not yet heard
     checks: int = 0
+    looks: int = 0  # rounds so far; 0 says that nothing has been looked at
 
 
 def load_checks(site: Path | None = None) -> tuple[Check, ...]:
@@ -114,7 +123,8 @@ def make_snapshot(views: Sequence[CollectorView], now_s: float) -> Snapshot:
     silent = {
         view.name
         for view in views
-        if view.is_stale or view.outcome in (Outcome.PENDING, Outcome.BROKEN)
+        if view.name != FindingsCollector.name  # which is asking
+        and (view.is_stale or view.outcome in (Outcome.PENDING, Outcome.BROKEN))
     }
     return Snapshot(readings, silent)
 
@@ -173,6 +183,10 @@ class FindingsCollector:
         known = list_findings(self._state, Snapshot({}), now_s)
         self.newest = FindingsView(now_s, known, checks=len(self._checks))
 
+    def scan_only(self) -> None:
+        """Judge by two looks and no history, for one scan of a node."""
+        self._checks = for_one_scan(self._checks)
+
     def reload(self, checks: Sequence[Check], silenced: Sequence[str]) -> None:
         """Take over another policy; findings of checks that are gone end."""
         self._checks, self._patterns = tuple(checks), tuple(silenced)
@@ -201,7 +215,15 @@ class FindingsCollector:
         findings = list_findings(state, snapshot, now_s)
         silenced = frozenset(f.id for f in findings if is_silenced(f.id, self._patterns))
         blocked = tuple(blocked_checks(state, checks, snapshot))
-        view = FindingsView(now_s, findings, silenced, blocked, len(checks))
+        view = FindingsView(
+            now_s,
+            findings,
+            silenced,
+            blocked,
+            tuple(sorted(snapshot.silent)),
+            len(checks),
+            before.looks + 1,
+        )
         self._settle(before, view, unix_s)
         self.newest = view
         self._alert(view)
@@ -386,7 +408,9 @@ def findings_page(node: str, view: FindingsView, now_s: float) -> dict[str, Any]
     return {
         "node": node,
         "age_s": max(0.0, now_s - view.at_s),
+        "looks": view.looks,
         "checks": view.checks,
+        "silent": list(view.silent),
         "blocked": list(view.blocked),
         "findings": [
             {

@@ -7,8 +7,8 @@ and is never silently a check that does not run. docs/findings.md explains every
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from string import Formatter
 from typing import Any, Final
@@ -221,6 +221,19 @@ def compile_table(
         if row.enabled:
             checks.append(check)
     return tuple(checks)
+
+
+def for_one_scan(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return the checks that two looks can make, with two bad looks where they ask for more.
+
+    What needs time, such as the growth of a counter whose past is not known, is left out.
+    """
+    return tuple(
+        replace(check, persistence=replace(check.persistence, bad_looks=looks, of_looks=looks))
+        for check in checks
+        if not check.needs_time
+        for looks in (min(2, check.persistence.bad_looks),)
+    )
 
 
 def _compile(name: str, row: _Row, known: Mapping[str, MetricShape], where: str) -> Check:

@@ -25,7 +25,7 @@ LINE_BYTES_MAX = 65_536
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 
 # sub-command -> module, its help; others are imported when called
-_OTHERS: dict[str, tuple[str, str]] = {}
+_OTHERS: dict[str, tuple[str, str]] = {"node": ("rankmend.cli.check_node", "node")}
 
 
 class _CheckGroup(click.Group):

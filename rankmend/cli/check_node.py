@@ -1,0 +1,165 @@
+"""`rankmend check node`: is this node fit for a job? For people, scripts and a Slurm prolog."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.options import fail, json_option, print_json, seconds
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from agent.config import Config
+
+UNCHECKED: Final = 64  # EX_USAGE of sysexits.h, as `check log`: neither good nor bad
+COLLECT_S_MAX: Final = 1.5  # of each of the two looks of a scan; with the pause 4 s in all
+BETWEEN_S: Final = 1.0
+ASK_S_MAX: Final = 1.0
+PAGE_BYTES_MAX: Final = 16_000_000
+AGE_S_MAX: Final = 15.0  # of the agent's own verdict; older ones are not believed
+_WARNING, _CRITICAL = 1, 2
+_STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+@click.command()
+@json_option
+@click.option(
+    "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
+)
+@click.option("--scan", is_flag=True, help="Look now, without asking the agent of this node.")
+@click.option("--procfs", metavar="FOLDER", help="Read here instead of /proc; scans.")
+@click.option("--sysfs", metavar="FOLDER", help="Read here instead of /sys; scans.")
+@click.option("--release", metavar="FINDING", help="Tell the agent that a latched finding is over.")
+def node(
+    as_json: bool,
+    config_path: Path | None,
+    scan: bool,
+    procfs: str | None,
+    sysfs: str | None,
+    release: str | None,
+) -> None:
+    """Check this node once, in less than 5 seconds.
+
+    Asks the agent that runs here, which knows how long things have been wrong; without one, looks
+    twice within a second, which can't tell what only grows over time.
+
+    Exit codes: 0 nothing wrong, 1 warnings or something could not be checked, 2 critical,
+    64 wrong usage.
+    """
+    from agent import config as configuration
+
+    try:
+        base = configuration.load(config_path) if config_path else configuration.Config()
+        config = configuration.override(base, procfs=procfs, sysfs=sysfs)
+        if release is not None:
+            _release(config, release)
+            return
+        page = None if scan or procfs or sysfs else _ask(config)
+        if page is None:
+            page = _scan(config)
+    except RankmendError as error:
+        fail(str(error), UNCHECKED)
+    if as_json:
+        print_json({**page, "exit_code": exit_code(page)})
+    else:
+        _print_table(page)
+    sys.exit(exit_code(page))
+
+
+def exit_code(page: dict[str, Any]) -> int:
+    """Return the worst of what is not silenced; what could not be checked is a warning."""
+    heard = {found["severity"] for found in page["findings"] if not found["is_silenced"]}
+    if "critical" in heard:
+        return _CRITICAL
+    return _WARNING if "warning" in heard or page["silent"] or page["blocked"] else 0
+
+
+def _release(config: "Config", finding_id: str) -> None:
+    from agent.finding_journal import ask_release
+    from rankmend.errors import ConfigError
+
+    if config.state_dir is None:
+        raise ConfigError("--release needs the agent's --config with its state_dir")
+    ask_release(Path(config.state_dir) / "findings", finding_id)
+    click.echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
+
+
+def _ask(config: "Config") -> dict[str, Any] | None:
+    """Return the page of the agent of this node, or None where none answers in time."""
+    import json
+    from urllib.request import ProxyHandler, build_opener
+
+    from agent.server import parse_address
+
+    host, port = parse_address(config.listen)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to ask, not to listen
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        opener = build_opener(ProxyHandler({}))
+        with opener.open(f"http://{address}/api/v1/findings", timeout=ASK_S_MAX) as answer:
+            page = json.loads(answer.read(PAGE_BYTES_MAX))
+        is_fresh = page["age_s"] <= AGE_S_MAX and page["looks"] > 0
+        return {**page, "asked": f"the agent at {address}"} if is_fresh else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _scan(config: "Config") -> dict[str, Any]:
+    """Look at everything twice, a second apart, and return it in the form of the agent's page."""
+    import logging
+
+    import msgspec
+
+    from agent import daemon
+    from rankmend.clock import SystemClock
+
+    logging.disable(logging.ERROR)  # the table says it
+    clock = SystemClock()
+    config = msgspec.structs.replace(config, state_dir=None)  # the running agent's, not ours
+    agent = daemon.Agent(config, clock)
+    agent.findings.scan_only()
+    try:
+        began_s = clock.now_s()
+        agent.collect_once(COLLECT_S_MAX)
+        time.sleep(max(0.0, began_s + BETWEEN_S - clock.now_s()))
+        agent.collect_once(COLLECT_S_MAX)
+        return {**agent.findings.page(clock.now_s()), "asked": "a scan of one second"}
+    finally:
+        agent.stop()
+
+
+def _print_table(page: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if page["findings"]:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("severity", no_wrap=True)
+        table.add_column("what", ratio=1, overflow="fold")
+        table.add_column("since", no_wrap=True)
+        table.add_column("ranks", overflow="fold")
+        table.add_column("action", no_wrap=True)
+        for found in page["findings"]:
+            what = Text(found["summary"])
+            if found["reason"]:
+                what.append(f"\n{found['reason']}")
+            what.append(f"\n{found['id']}", style="dim")
+            severity = "silenced" if found["is_silenced"] else found["severity"]
+            table.add_row(
+                Text(severity, style=_STYLES.get(severity, "dim")),
+                what,
+                Text(seconds(found["since_age_s"])),
+                Text(", ".join(str(rank["rank"]) for rank in found["ranks"]) or "-"),
+                Text(found["action"].replace("_", " ")),
+            )
+        console.print(table)
+    verdict = f"{page['node']}: {len(page['findings'])} findings, {page['checks']} checks, by {page['asked']}"
+    console.print(Text(verdict), soft_wrap=True)
+    for label, names in (("no answer from", page["silent"]), ("not checked", page["blocked"])):
+        if names:
+            console.print(Text(f"{label}: {', '.join(names)}", style="yellow"), soft_wrap=True)
