@@ -207,7 +207,6 @@ class _Session:
         fence_path = (beside or runtime.path) / "attempt"
         store = self._make_store(command)
         output = Output(output_plan)
-        guardian = Guardian.start(self._job_id)
         watch = self._start_watch()
         plan = LaunchPlan(
             job_id=self._job_id,
@@ -217,7 +216,7 @@ class _Session:
             command=command,
             environment=self._environment,
             folder=Path.cwd(),
-            run_id=self._options.rdzv_id or self._job_id,
+            run_id=self._options.rdzv_id or self._folder.key.name,
             role=self._options.role,
             fence_file=fence_path,
             is_auto=self._options.auto and command.interpreter is not None,
@@ -227,7 +226,7 @@ class _Session:
         agent = AgentLink([named] if named else socket_paths(self._environment), self._clock)
         launcher = Launcher(
             plan,
-            guardian,
+            lambda: Guardian.start(self._job_id),
             store,
             output,
             runtime,
@@ -251,10 +250,9 @@ class _Session:
             launcher.run(self._last_attempt(copy))
         finally:
             thread.join(10.0)
-            guardian.close()
+            launcher.close()
             store.close()
             output.close()
-            launcher.close()
             if watch is not None:
                 watch.stop()
         return _exit_code(thread)

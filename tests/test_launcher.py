@@ -1,6 +1,7 @@
 """The launcher's loop with real ranks; the test plays the controller."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -60,14 +61,13 @@ class Node:
         self.output = Output(
             OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True), self._show
         )
-        self.guardian = Guardian.start(str(self.job_id))
         self.store = RendezvousStore(
             read_default_range(), clock, address="127.0.0.1", bind_address="127.0.0.1"
         )
         self.runtime = RuntimeFolder(Path("/dev/shm"), self.job_id)
         self.launcher = Launcher(
             self.plan,
-            self.guardian,
+            lambda: Guardian.start(str(self.job_id)),
             self.store,
             self.output,
             self.runtime,
@@ -113,10 +113,9 @@ class Node:
     def close(self) -> None:
         self.launcher.finish()
         self.thread.join(10)
-        self.guardian.close()
+        self.launcher.close()
         self.store.close()
         self.output.close()
-        self.launcher.close()
 
 
 @pytest.fixture
@@ -269,3 +268,22 @@ def test_a_broken_progress_file_is_reported_and_stops_nothing(
 
     assert "rank-1.progress" in (report.ranks[1].progress_error or "")
     assert report.ranks[0].progress_error is None
+
+
+def test_a_guardian_that_is_killed_takes_the_ranks_with_it_and_is_replaced(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.send()
+    before = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    os.kill(node.launcher._guardian.pid, signal.SIGKILL)
+    report = node.wait(lambda report: both(report, lambda rank: rank.exit is not None))
+
+    assert [rank.exit.signal for rank in report.ranks if rank.exit] == [9, 9]
+    node.wait(lambda report: report.empty_through >= 1)
+    node.send(revision=2, attempt=2)
+    after = node.wait(
+        lambda report: report.attempt == 2 and both(report, lambda rank: rank.steps_done >= 1)
+    )
+    assert not {rank.pid for rank in before.ranks} & {rank.pid for rank in after.ranks}

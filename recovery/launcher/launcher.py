@@ -27,7 +27,7 @@ from recovery.launcher.environment import Rendezvous, rank_environment
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
-from recovery.launcher.process_tree import find_marked
+from recovery.launcher.process_tree import fence_leftovers, find_marked
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.store import RendezvousStore
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 REPORT_S: Final = 0.5  # while all ranks step
 REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
 HURRY_S_MAX: Final = 300.0  # and no longer than this
+GUARDIANS_LOST_MAX: Final = 3  # somebody kills them on purpose
+LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -71,7 +73,7 @@ class Launcher:
     def __init__(
         self,
         plan: LaunchPlan,
-        guardian: Guardian,
+        start_guardian: Callable[[], Guardian],
         store: RendezvousStore,
         output: Output,
         runtime: RuntimeFolder,
@@ -82,7 +84,9 @@ class Launcher:
         takes_signals: bool = True,
     ) -> None:
         self._plan = plan
-        self._guardian = guardian
+        self._start_guardian = start_guardian
+        self._guardian = start_guardian()
+        self._guardians_lost = 0
         self._store = store
         self._output = output
         self._runtime = runtime
@@ -127,7 +131,7 @@ class Launcher:
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. No process of the attempts up to the number given is left."""
         self._empty_through = nothing_left_through
-        selector = selectors.DefaultSelector()
+        selector = self._selector = selectors.DefaultSelector()
         selector.register(self._wake_read, selectors.EVENT_READ)
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
         with _signals_to(self._wake_write) if self._takes_signals else contextlib.nullcontext():
@@ -148,6 +152,7 @@ class Launcher:
         """Leave no process and no file behind."""
         if self._attempt is not None:
             self._close_ranks(self._attempt)
+        self._guardian.close()
         self._agent.close()
         self._runtime.remove()
         os.close(self._wake_read)
@@ -224,7 +229,7 @@ class Launcher:
                 self._empty_through = max(self._empty_through, through)
                 self._report_now = True
             case guardian_events.GuardianLost(reason=reason):
-                raise LaunchError(f"the guardian of the ranks is gone: {reason}")
+                self._replace_guardian(reason)
             case guardian_events.KillPending(survivors=survivors):
                 for one in survivors:
                     log.warning(
@@ -248,6 +253,28 @@ class Launcher:
                     self._note_exit(attempt.ranks[number], code, signum)
             case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
+
+    def _replace_guardian(self, reason: str) -> None:
+        """Start another guardian. The ranks died with the old one (PR_SET_PDEATHSIG)."""
+        self._guardians_lost += 1
+        if self._guardians_lost > GUARDIANS_LOST_MAX:
+            raise LaunchError(f"the guardian of the ranks is gone once more: {reason}")
+        log.warning("the guardian of the ranks is gone, and they with it: %s", reason)
+        self._selector.unregister(self._guardian.fileno())
+        self._guardian.close()
+        left = fence_leftovers(self._plan.job_id, None, self._clock.now_s() + LEFTOVERS_S_MAX)
+        if left.alive:
+            pids = ", ".join(str(one.pid) for one in left.alive)
+            raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
+        self._guardian = self._start_guardian()
+        self._selector.register(self._guardian.fileno(), selectors.EVENT_READ)
+        attempt = self._attempt
+        if attempt is None:
+            return
+        for rank in attempt.ranks.values():
+            if rank.exit is None:
+                self._note_exit(rank, None, signal.SIGKILL)
+        self._empty_through = max(self._empty_through, attempt.number)
 
     def _note_exit(self, rank: LaunchedRank, code: int | None, signum: int | None) -> None:
         if rank.exit is not None:
@@ -461,9 +488,12 @@ class Launcher:
 @contextlib.contextmanager
 def _signals_to(descriptor: int) -> Iterator[None]:
     """Have the numbers of arriving signals written to ``descriptor``."""
-    previous = {
-        number: signal.signal(number, lambda *_: None) for number in (*_STOPPING, *_FORWARDED)
-    }
+    wanted = [
+        number
+        for number in (*_STOPPING, *_FORWARDED)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background job
+    ]
+    previous = {number: signal.signal(number, lambda *_: None) for number in wanted}
     previous_descriptor = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
     try:
         yield

@@ -170,3 +170,29 @@ def test_user_signals_are_passed_on_to_the_ranks(make_job: Make) -> None:
 
     assert job.wait() == 0, job.output
     assert job.output.count("got SIGUSR1") == 2
+
+
+def test_a_guardian_that_is_killed_costs_one_restart(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep()
+    job.start()
+    job.pids_at_step(25)
+
+    kill(*(pid for pid in children(job.process.pid) if "guardian" in command_of(pid)))
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert job.incidents[0].failure.finding.ranks == ()
+
+
+def test_a_job_under_nohup_outlives_its_terminal(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep()
+    job.prefix = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+    job.start()
+    job.pids_at_step(5)
+
+    job.signal(signal.SIGHUP)
+
+    assert_recovered(job, undisturbed, incidents=0)
