@@ -38,13 +38,18 @@ class KeptFiles:
         self._kept_max = kept_max()
         self._descriptors: dict[str, int] = {}
         self._held: dict[str, tuple[int, int]] = {}  # path to (next run, runs to wait after that)
-        self._run = 0
+        self._run = 1
 
     def begin_run(self) -> None:
         self._run += 1
 
-    def read(self, path: str) -> str:
-        """Return the stripped text of a file, or raise NoSourceError or SourceError."""
+    def read(self, path: str, holds_back: bool = False) -> str:
+        """Return the stripped text of a file, or raise NoSourceError or SourceError.
+
+        With ``holds_back``, a file that failed is left alone for 1, 2, 4 ... 64 runs: each read of
+        a counter that the firmware refuses writes an error into the kernel log (limited functions
+        of a ConnectX-7 flooded it: prometheus/node_exporter issue 3434).
+        """
         if path in self._held and self._run < self._held[path][0]:
             raise SourceError(f"{path} failed and is left alone for now")
         try:
@@ -52,7 +57,7 @@ class KeptFiles:
         except OSError as error:
             if error.errno in _ABSENT:
                 raise NoSourceError(f"no {path}: {error.strerror}") from error
-            if self._holds_back:
+            if holds_back:
                 wait_runs = self._held.get(path, (0, 1))[1]
                 self._held[path] = (self._run + wait_runs, min(2 * wait_runs, HOLD_RUNS_MAX))
             raise SourceError(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,328 @@
+"""RDMA ports (InfiniBand and RoCE): state, rate and every counter of the card.
+
+Source: Linux Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c.
+Files:  <root>/class/infiniband/<device>/{fw_ver,hca_type,board_id,hw_counters/*} and
+        ports/<port>/{state,phys_state,rate,link_layer,counters/*,hw_counters/*}
+Cost:   about 50 reads a port through kept descriptors; the card is asked at most every 10 ms
+        (the file lifespan). No privilege.
+
+A file that can't be read costs one value and is counted; it is then left alone for a while. An
+excluded device is never opened: reading the counters of some (limited functions of a ConnectX-7)
+writes an error into the kernel log each time.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from agent.kept_files import KeptFiles
+from agent.metrics import Metric
+from agent.topology import is_excluded, list_names, read_driver, read_pci, read_text
+from rankmend.errors import NoSourceError, SourceError
+
+RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
+FILES_MAX: Final = 512  # of one folder of counters; an mlx5 has 50
+_BYTES_OF_GBIT: Final = 1e9 / 8
+_WORDS: Final = 4  # port_*_data count octets divided by 4
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounter:
+    """A counter of the InfiniBand specification."""
+
+    metric: str
+    factor: int = 1
+    saturates_at: int | None = None  # where it stops: narrow counters do not wrap
+
+
+def _bits(width: int) -> int:
+    return (1 << width) - 1
+
+
+# Widths: PortCounters of the InfiniBand specification, as PORT_PMA_ATTR in the kernel has them.
+# Data and packets have 64 bits where the card has PortCountersExtended; else 32.
+COUNTERS: Final = {
+    name: PortCounter(f"rankmend_nic_{metric}_total", factor, _bits(width))
+    for name, metric, factor, width in (
+        ("symbol_error", "symbol_errors", 1, 16),
+        ("link_error_recovery", "link_error_recoveries", 1, 8),
+        ("link_downed", "link_downed", 1, 8),
+        ("port_rcv_errors", "receive_errors", 1, 16),
+        ("port_rcv_remote_physical_errors", "receive_remote_physical_errors", 1, 16),
+        ("port_rcv_switch_relay_errors", "receive_switch_relay_errors", 1, 16),
+        ("port_xmit_discards", "transmit_discards", 1, 16),
+        ("port_xmit_constraint_errors", "transmit_constraint_errors", 1, 8),
+        ("port_rcv_constraint_errors", "receive_constraint_errors", 1, 8),
+        ("local_link_integrity_errors", "local_link_integrity_errors", 1, 4),
+        ("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors", 1, 4),
+        ("VL15_dropped", "vl15_drops", 1, 16),
+        ("port_xmit_wait", "transmit_wait_ticks", 1, 32),
+        ("port_xmit_data", "transmit_bytes", _WORDS, 32),
+        ("port_rcv_data", "receive_bytes", _WORDS, 32),
+        ("port_xmit_packets", "transmit_packets", 1, 32),
+        ("port_rcv_packets", "receive_packets", 1, 32),
+        ("unicast_xmit_packets", "transmit_unicast_packets", 1, 64),
+        ("unicast_rcv_packets", "receive_unicast_packets", 1, 64),
+        ("multicast_xmit_packets", "transmit_multicast_packets", 1, 64),
+        ("multicast_rcv_packets", "receive_multicast_packets", 1, 64),
+    )
+}
+_STATES: Final = (
+    ("state", "rankmend_nic_port_state_id"),
+    ("phys_state", "rankmend_nic_port_physical_state_id"),
+)
+_NO_COUNTERS: Final = frozenset({"lifespan"})  # a setting: how old a counter may be, in ms
+_RESOURCE: Final = re.compile(r"(active|watermark)_.*")  # objects in use now (bnxt_re)
+_NOT_AVAILABLE: Final = "N/A"  # "N/A (no PMA)": the card does not have this counter
+_STATE: Final = re.compile(r"(\d{1,3}): ?\S.*")
+_RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) Gb/sec(?: \(\d{1,2}X(?: [A-Z0-9]+)?\))?")
+
+
+def parse_state(text: str) -> int:
+    """Return the number in the text of a port's state, such as ``4: ACTIVE``."""
+    match = _STATE.fullmatch(text)
+    if match is None or not text.isascii():
+        raise SourceError(f"port state is not '<id>: <NAME>': {text[:80]!r}")
+    return int(match[1])
+
+
+def parse_rate(text: str) -> float:
+    """Return bytes per second from text such as ``400 Gb/sec (4X NDR)``."""
+    match = _RATE.fullmatch(text)
+    if match is None or not text.isascii():
+        raise SourceError(f"port rate is not '<number> Gb/sec (<lanes>X <kind>)': {text[:80]!r}")
+    return float(match[1]) * _BYTES_OF_GBIT
+
+
+def parse_counter(text: str) -> int:
+    """Return the value of a counter, or raise NoSourceError where the card does not have it."""
+    if text.startswith(_NOT_AVAILABLE):
+        raise NoSourceError(f"no such counter: {text[:80]!r}")
+    if not text.isascii() or not text.isdigit() or len(text) > 20:  # a 64-bit number
+        raise SourceError(f"counter is no decimal number of 64 bits: {text[:80]!r}")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    device: str
+    number: str
+    folder: str
+    labels: Labels
+    info: Metric
+    group: str  # ports of one board and link layer, which ought to have one rate
+    counters: tuple[tuple[str, PortCounter, str], ...]  # path, counter, name
+    hardware: tuple[tuple[str, str, Labels], ...]  # path, metric, labels
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    folder: str
+    labels: Labels  # of its own counters: no port
+    info: Metric
+    ports: tuple[_Port, ...]
+    hardware: tuple[tuple[str, str, Labels], ...]
+
+
+class NicCollector:
+    """``rates_gbit`` holds what the links ought to run at, by pattern of device or port."""
+
+    name = "nic"
+    interval_s = 1.0
+
+    def __init__(
+        self,
+        sysfs_root: Path,
+        excluded: Sequence[str] = (),
+        rates_gbit: Mapping[str, float] | None = None,
+    ) -> None:
+        self._root = sysfs_root / "class" / "infiniband"
+        self._modules = sysfs_root / "module"
+        self._excluded = tuple(excluded)
+        self._rates_gbit = dict(rates_gbit or {})
+        self._files = KeptFiles()
+        self._devices: dict[str, _Device] = {}
+        self._rate_max_by_group: dict[str, float] = {}
+        self._run = 0
+
+    def collect(self) -> Iterator[Metric]:
+        if not self._root.is_dir():
+            raise NoSourceError(f"no RDMA devices at {self._root}")
+        names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
+        if not names:
+            raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
+        self._files.begin_run()
+        if names != list(self._devices) or self._run % RESCAN_RUNS == 0:
+            self._rescan(names)
+        self._run += 1
+        rates = self._read_rates()
+        for device in self._devices.values():
+            yield device.info
+            for port in device.ports:
+                yield from self._read_port(port, rates)
+            if device.hardware:
+                failed: list[str] = []
+                yield from self._read_hardware(device.hardware, failed)
+                yield Metric("rankmend_nic_unreadable_files", len(failed), device.labels)
+
+    def _rescan(self, names: Sequence[str]) -> None:
+        for name in [name for name in self._devices if name not in names]:
+            self._files.forget(self._devices[name].folder + "/")
+        self._devices = {name: self._find(name) for name in names}
+
+    def _find(self, name: str) -> _Device:
+        folder = self._root / name
+        link = folder / "device"
+        pci, driver = read_pci(link), read_driver(link)
+        board = read_text(folder / "board_id") or ""
+        info = Metric(
+            "rankmend_nic_device_info",
+            1,
+            (
+                ("device", name),
+                ("pci_bus_id", pci.bus_id),
+                ("driver", driver),
+                ("driver_version", read_text(self._modules / driver / "version") or ""),
+                ("firmware", read_text(folder / "fw_ver") or ""),
+                ("model", read_text(folder / "hca_type") or ""),
+                ("board", board),
+            ),
+        )
+        ports = tuple(
+            self._find_port(name, folder / "ports" / number, board)
+            for number in list_names(folder / "ports")
+            if number.isdecimal()
+        )
+        labels = (("device", name), ("port", ""))
+        hardware = _find_hardware([folder / "hw_counters"], labels)
+        return _Device(str(folder), labels, info, ports, hardware)
+
+    def _find_port(self, device: str, folder: Path, board: str) -> _Port:
+        labels = (("device", device), ("port", folder.name))
+        link_layer = read_text(folder / "link_layer") or ""
+        info = (
+            *labels,
+            ("link_layer", link_layer),
+            ("network_device", _network_device(folder)),
+        )
+        counters = tuple(
+            (str(folder / "counters" / name), COUNTERS[name], name)
+            for name in list_names(folder / "counters")
+            if name in COUNTERS
+        )
+        folders = [folder / "counters", folder / "hw_counters"]
+        return _Port(
+            device=device,
+            number=folder.name,
+            folder=str(folder),
+            labels=labels,
+            info=Metric("rankmend_nic_port_info", 1, info),
+            group=f"{board} {link_layer}" if board else "",
+            counters=counters,
+            hardware=_find_hardware(folders, labels),
+        )
+
+    def _read_rates(self) -> dict[str, float | None]:
+        """Return the rate by port folder (None: broken), and learn what each kind of port can do."""
+        rates: dict[str, float | None] = {}
+        for device in self._devices.values():
+            for port in device.ports:
+                try:
+                    rate = parse_rate(self._files.read(f"{port.folder}/rate"))
+                except NoSourceError:
+                    continue
+                except SourceError:
+                    rates[port.folder] = None
+                    continue
+                rates[port.folder] = rate
+                if port.group:
+                    known = self._rate_max_by_group.get(port.group, 0.0)
+                    self._rate_max_by_group[port.group] = max(known, rate)
+        return rates
+
+    def _read_port(self, port: _Port, rates: Mapping[str, float | None]) -> Iterator[Metric]:
+        failed: list[str] = []
+        yield port.info
+        for name, metric in _STATES:
+            path = f"{port.folder}/{name}"
+            try:
+                yield Metric(metric, parse_state(self._files.read(path)), port.labels)
+            except NoSourceError:
+                continue
+            except SourceError:
+                failed.append(path)
+        rate = rates.get(port.folder)
+        if rate is not None:
+            yield Metric("rankmend_nic_rate_bytes_per_second", rate, port.labels)
+        elif port.folder in rates:
+            failed.append(f"{port.folder}/rate")
+        rate_max = self._rate_max(port)
+        if rate_max is not None:
+            yield Metric("rankmend_nic_rate_max_bytes_per_second", rate_max, port.labels)
+        for path, counter, name in port.counters:
+            value = self._read_counter(path, failed)
+            if value is None:
+                continue
+            yield Metric(counter.metric, value * counter.factor, port.labels)
+            if value == counter.saturates_at:
+                labels = (*port.labels, ("counter", name))
+                yield Metric("rankmend_nic_counter_saturated", 1, labels)
+        yield from self._read_hardware(port.hardware, failed)
+        yield Metric("rankmend_nic_unreadable_files", len(failed), port.labels)
+
+    def _read_hardware(
+        self, files: tuple[tuple[str, str, Labels], ...], failed: list[str]
+    ) -> Iterator[Metric]:
+        for path, metric, labels in files:
+            value = self._read_counter(path, failed)
+            if value is not None:
+                yield Metric(metric, value, labels)
+
+    def _read_counter(self, path: str, failed: list[str]) -> int | None:
+        try:
+            return parse_counter(self._files.read(path, holds_back=True))
+        except NoSourceError:
+            return None
+        except SourceError:
+            failed.append(path)
+            return None
+
+    def _rate_max(self, port: _Port) -> float | None:
+        """Return what a port can do: as configured, else the most that its kind has done here."""
+        for pattern, gbit in self._rates_gbit.items():
+            if fnmatchcase(port.device, pattern) or fnmatchcase(
+                f"{port.device}/{port.number}", pattern
+            ):
+                return gbit * _BYTES_OF_GBIT
+        return self._rate_max_by_group.get(port.group)
+
+
+def _find_hardware(folders: Sequence[Path], labels: Labels) -> tuple[tuple[str, str, Labels], ...]:
+    found: dict[str, tuple[str, str, Labels]] = {}
+    for folder in folders:
+        for name in list_names(folder)[:FILES_MAX]:
+            if name in COUNTERS or name in _NO_COUNTERS or name in found:
+                continue  # hw_counters may repeat some of the folder counters
+            is_resource = _RESOURCE.fullmatch(name) is not None
+            metric = "rankmend_nic_resources" if is_resource else "rankmend_nic_hardware_total"
+            found[name] = (str(folder / name), metric, (*labels, ("counter", name)))
+    return tuple(found.values())
+
+
+def _network_device(port: Path) -> str:
+    """Return the network device of a RoCE or IPoIB port, or nothing."""
+    named = read_text(port / "gid_attrs" / "ndevs" / "0")  # EINVAL where there is none
+    if named:
+        return named
+    devices = port.parent.parent / "device" / "net"
+    names = list_names(devices)
+    for name in names:
+        number = read_text(devices / name / "dev_port")
+        if number is not None and number.isdecimal() and int(number) + 1 == int(port.name):
+            return name
+    return ""
