@@ -20,7 +20,7 @@ COLLECTORS: Final = (
     "agent",
     "findings",
 )
-RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "findings"})
+RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "findings", "tls"})
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,6 +39,14 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     key_file: str | None = None
 
 
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """PEM files of the endpoint. docs/deploy.md"""
+
+    cert_file: str
+    key_file: str
+    client_ca_file: str | None = None  # with it, only clients with a certificate of this CA
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = "127.0.0.1:9476"
     socket: str | None = None  # None: the first usable place of `agent_socket.socket_paths`
@@ -53,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart is kept here; None: nothing is
+    tls: Tls | None = None  # None: plain HTTP
     findings: Findings = Findings()
     alerts: Alerts = Alerts()
 

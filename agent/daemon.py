@@ -23,19 +23,19 @@ from agent.config import Config
 from agent.finding_journal import FindingStore
 from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
+from agent.notify import Notifier
 from agent.page import make_app, make_registry
 from agent.rank_socket import RankSocket
 from agent.rank_table import RankTable
 from agent.runner import Collector, Runner
-from agent.server import HttpServer
+from agent.server import HttpServer, make_context
+from agent.service import SIGNALS, Service
 from rankmend.agent_socket import socket_paths
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
-_WATCH_S: Final = 1.0
-_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def _kernel_log_path(config: Config) -> Path | None:
 def run(config: Config, read_config: Callable[[], Config]) -> None:
     """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
     # before any thread starts, so that all of them inherit it and only the loop below is woken
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     clock = SystemClock()
     agent = Agent(config, clock)
     targets = _alert_targets(config, clock)
@@ -156,7 +156,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     if store is not None:
         agent.findings.keep_in(store)
     app = make_app(agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.findings)
-    server = HttpServer(config.listen, app)
+    notifier = Notifier.from_environment(os.environ, os.getpid())
+    server = HttpServer(config.listen, app, config.tls)
     try:
         rank_socket = _open_socket(config, agent.table, clock)
     except ConfigError:
@@ -178,8 +179,15 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
             "socket": rank_socket.path if rank_socket else "none",
         },
     )
+
+    def reload() -> None:
+        wanted = read_config()
+        context = make_context(wanted.tls) if wanted.tls else None  # refused: nothing has changed
+        agent.reload(wanted)
+        server.use(context)
+
     try:
-        _watch(agent, read_config)
+        Service(agent.runner, server, notifier, clock, reload).run()
     finally:
         agent.runner.stop()
         for target in targets:
@@ -188,23 +196,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         if rank_socket is not None:
             rank_socket.stop()
         server.stop()
+        notifier.close()
     log.info("agent stopped")
-
-
-def _watch(agent: Agent, read_config: Callable[[], Config]) -> None:
-    while True:
-        received = signal.sigtimedwait(_SIGNALS, _WATCH_S)
-        if received is None:
-            agent.runner.watch()
-        elif received.si_signo == signal.SIGHUP:
-            try:
-                agent.reload(read_config())
-            except ConfigError as error:
-                fields = {"error": str(error)}  # says all: no traceback
-                log.error("configuration not reloaded, the old one stays", extra=fields)  # noqa: TRY400
-        else:
-            log.info("stopping", extra={"signal": signal.Signals(received.si_signo).name})
-            return
 
 
 def _open_socket(config: Config, table: RankTable, clock: Clock) -> RankSocket | None:

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from agent.collectors.agent import agent_version
 from agent.collectors.ranks import RanksCollector, describe_rank
+from agent.exposition import Exposition, content_type_of, is_openmetrics
 from agent.metrics import FAMILIES, Family, Metric, MetricType
 from agent.runner import CollectorView, Outcome
 
@@ -90,6 +92,30 @@ def make_registry(views: Callable[[], list[CollectorView]]) -> CollectorRegistry
     return registry
 
 
+def make_metrics_app(
+    views: Callable[[], list[CollectorView]], now_s: Callable[[], float]
+) -> Application:
+    """Return the WSGI application of /metrics; what is not a plain scrape is prometheus-client's."""
+    library_app: Application = make_wsgi_app(make_registry(views))
+    exposition = Exposition(views, runner_metrics, now_s)
+
+    def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
+            return library_app(environ, start_response)
+        content_type = content_type_of(environ.get("HTTP_ACCEPT", ""))
+        headers = [("Content-Type", content_type)]
+        compressed = gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", ""))
+        if compressed:
+            headers.append(("Content-Encoding", "gzip"))
+        openmetrics = is_openmetrics(content_type)
+        body = exposition.page(openmetrics=openmetrics, compressed=compressed)
+        headers.append(("Content-Length", str(len(body))))
+        start_response("200 OK", headers)
+        return [body]
+
+    return app
+
+
 def make_app(
     node: str,
     views: Callable[[], list[CollectorView]],
@@ -98,7 +124,7 @@ def make_app(
     findings: Findings | None = None,
 ) -> Application:
     """Return the WSGI application of the agent."""
-    metrics_app: Application = make_wsgi_app(make_registry(views))
+    metrics_app = make_metrics_app(views, now_s)
     pages: dict[str, Callable[[], tuple[str, str, str]]] = {
         "/": lambda: ("200 OK", "text/html", _home(node, views())),
         "/healthz": lambda: _health(views(), findings.blocked() if findings else ()),

@@ -26,6 +26,8 @@ from rankmend.errors import NoSourceError, SourceError
 
 STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
+LATE_INTERVALS: Final = 2 * STALE_INTERVALS  # `watch` has woken it by then, and in vain
+LATE_S_MIN: Final = 10.0  # a stall of a busy machine is shorter
 SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
@@ -252,6 +254,18 @@ class Runner:
     def views(self) -> list[CollectorView]:
         now_s = self._clock.now_s()
         return [slot.view(now_s) for name, slot in self._slots.items() if name in self._enabled]
+
+    def unanswered(self) -> tuple[str, ...]:
+        """Return the collectors that have not finished a run yet."""
+        return tuple(view.name for view in self.views() if view.outcome is Outcome.PENDING)
+
+    def is_sampling(self) -> bool:
+        """Tell whether runs still begin: nobody idle has waited for long past its interval."""
+        return all(
+            view.running_s is not None
+            or view.idle_s <= max(LATE_INTERVALS * view.interval_s, LATE_S_MIN)
+            for view in self.views()
+        )
 
     def collect_once(self, timeout_s: float, names: AbstractSet[str] | None = None) -> None:
         """Run all collectors, or these, once and at the same time; wait at most ``timeout_s``."""
