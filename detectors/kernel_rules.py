@@ -30,6 +30,7 @@ class EventKind(Enum):
     GSP = "gsp"
     GPU_INIT = "gpu_init"
     DRIVER_MISMATCH = "driver_mismatch"
+    PEERMEM = "peermem"
     PCIE_CORRECTED = "pcie_corrected"
     PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_FATAL = "pcie_fatal"
@@ -42,6 +43,7 @@ class EventKind(Enum):
     LINK_DOWN = "link_down"
     LINK_UP = "link_up"
     NIC_FAULT = "nic_fault"
+    NIC_WARNING = "nic_warning"
     NIC_COMMAND = "nic_command"
     TRANSCEIVER = "transceiver"
     OOM_KILL = "oom_kill"
@@ -56,6 +58,7 @@ class EventKind(Enum):
     NVME_RESET = "nvme_reset"
     NVME_DOWN = "nvme_down"
     IO_ERROR = "io_error"
+    LIMIT_REACHED = "limit_reached"
     SEGFAULT = "segfault"
     OOPS = "oops"
     PANIC = "panic"
@@ -277,6 +280,12 @@ RULES: Final = (
         _K.DRIVER_MISMATCH,
         "open-gpu-kernel-modules: nv-reg.h; module and libraries of two versions",
     ),
+    _rule(
+        "nvidia-peermem",
+        r"nvidia-peermem .{0,80}?(?P<sub_code>ERROR detected invalid context)",
+        _K.PEERMEM,
+        "open-gpu-kernel-modules: nvidia-peermem.c; a program ended with memory still registered",
+    ),
     # --- PCIe
     _rule(
         "PCIe Bus Error",
@@ -313,6 +322,13 @@ RULES: Final = (
             (r"Uncorrect(?:ed|able) \(Non-Fatal\)", _K.PCIE_UNCORRECTED),
             (r"Uncorrect(?:ed|able) \(Fatal\)", _K.PCIE_FATAL),
         )
+    ),
+    _rule(
+        "DPC: containment event",
+        r"pcieport (?P<pci>" + _PCI + r"): DPC: containment event",
+        _K.PCIE_FATAL,
+        "drivers/pci/pcie/dpc.c: the port has cut its device off",
+        sub_code="containment",
     ),
     _rule(
         "pciehp",
@@ -407,11 +423,18 @@ RULES: Final = (
     ),
     _rule(
         "mlx5_core",
+        r"mlx5_core (?P<pci>" + _PCI + r"): .{0,80}?(?P<sub_code>[Dd]etected insufficient power"
+        r"|[Hh]igh temperature)",
+        _K.NIC_WARNING,
+        "drivers/net/ethernet/mellanox/mlx5/core/events.c: mlx5_pcie_event, temp_warn",
+    ),
+    _rule(
+        "mlx5_core",
         r"mlx5_core (?P<pci>" + _PCI + r"): .{0,80}?(?P<sub_code>Fatal error \d{1,3} detected"
-        r"|device's health compromised|detected insufficient power|firmware fatal error"
-        r"|[Hh]igh temperature|health recovery flow aborted|synd 0x[1-9a-f]\w{0,2}: [\w ]{1,40})",
+        r"|device's health compromised|firmware fatal error|health recovery flow aborted"
+        r"|synd 0x[1-9a-f]\w{0,2}: [\w ]{1,40})",
         _K.NIC_FAULT,
-        "drivers/net/ethernet/mellanox/mlx5/core: health.c, events.c",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c",
     ),
     _rule(
         "mlx5_core",
@@ -582,6 +605,12 @@ RULES: Final = (
         "block/blk-core.c, fs/buffer.c",
     ),
     _rule(
+        "I/O Error (sct",
+        r"(?P<disk>nvme\d{1,4}n\d{1,6}): .{0,120}?I/O Error \((?P<sub_code>sct \w{1,6} / sc \w{1,6})\)",
+        _K.IO_ERROR,
+        "drivers/nvme/host/core.c, nvme_log_error",
+    ),
+    _rule(
         " error, dev ",
         r"critical (?P<sub_code>medium|target|space allocation|nexus) error, dev (?P<disk>[\w.-]{1,64}),",
         _K.IO_ERROR,
@@ -593,6 +622,25 @@ RULES: Final = (
         _K.IO_ERROR,
         "drivers/md/raid1.c, raid5.c, raid10.c",
         sub_code="raid member failed",
+    ),
+    # --- limits of the node
+    _rule(
+        "table full, dropping packet",
+        r"(?P<sub_code>nf_conntrack): .{0,40}?table full, dropping packet",
+        _K.LIMIT_REACHED,
+        "net/netfilter/nf_conntrack_core.c",
+    ),
+    _rule(
+        "file-max limit",
+        r"VFS: (?P<sub_code>file-max) limit \d+ reached",
+        _K.LIMIT_REACHED,
+        "fs/file_table.c",
+    ),
+    _rule(
+        "fork rejected by pids controller",
+        r"cgroup: fork rejected by (?P<sub_code>pids controller)",
+        _K.LIMIT_REACHED,
+        "kernel/cgroup/pids.c",
     ),
     # --- programs and the kernel itself
     _rule(

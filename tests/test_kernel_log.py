@@ -363,6 +363,35 @@ FORMS = [
         "traps: pt_main_thread[9] general protection fault ip:7f0 sp:7ff error:0 in libcuda.so.1[7f+1]",
         (EventKind.SEGFAULT, None, "libcuda.so.1", "", 9, "pt_main_thread"),
     ),
+    (
+        "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further",
+        (EventKind.PEERMEM, None, "ERROR detected invalid context", "", None, ""),
+    ),
+    (
+        "pcieport 0000:3a:00.0: DPC: containment event, status:0x1f01 source:0x0000",
+        (EventKind.PCIE_FATAL, None, "containment", "0000:3a:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the "
+        "PCIe slot (27W).",
+        (EventKind.NIC_WARNING, None, "Detected insufficient power", "0000:5c:00.0", None, ""),
+    ),
+    (
+        "nvme0n1: I/O Cmd(0x2) @ LBA 123, 8 blocks, I/O Error (sct 0x3 / sc 0x71)",
+        (EventKind.IO_ERROR, None, "sct 0x3 / sc 0x71", "nvme0n1", None, ""),
+    ),
+    (
+        "nf_conntrack: nf_conntrack: table full, dropping packet",
+        (EventKind.LIMIT_REACHED, None, "nf_conntrack", "", None, ""),
+    ),
+    (
+        "VFS: file-max limit 1000000 reached",
+        (EventKind.LIMIT_REACHED, None, "file-max", "", None, ""),
+    ),
+    (
+        "cgroup: fork rejected by pids controller in /slurm/job_7",
+        (EventKind.LIMIT_REACHED, None, "pids controller", "", None, ""),
+    ),
     ("Oops: 0002 [#1] SMP NOPTI", (EventKind.OOPS, None, "Oops", "", None, "")),
     (
         "Kernel panic - not syncing: Fatal exception",

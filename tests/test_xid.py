@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from detectors.kernel_rules import EventKind
 from detectors.kernel_state import KernelLogState
 from detectors.xid import KernelFinding, judge, judge_xids
 from rankmend.errors import ConfigError
+from tests.agent_support import ROOT
 
 POLICY = load_policy()
 GPU = "0000:3b:00"
@@ -167,12 +169,31 @@ def test_no_table_raises_anything_but_config_errors(text: str) -> None:
 
 
 def test_shipped_table_can_be_read_by_a_spreadsheet() -> None:
-    path = Path(__file__).parent.parent / "detectors" / "data" / "kernel_log.csv"
+    path = ROOT / "detectors" / "data" / "kernel_log.csv"
 
     with path.open(newline="") as file:
         widths = {len(cells) for cells in csv.reader(file)}
 
     assert widths == {len(COLUMNS)}
+
+
+def kinds_table() -> str:
+    """Return the table of kinds as docs/kernel-log.md shows it."""
+    rows = ["| kind | meaning | severity | action |", "| --- | --- | --- | --- |"]
+    for (table, code), policy in POLICY.items():
+        if table is Table.LOG:
+            severity, action = policy.severity.value, policy.action.value
+            rows.append(f"| `{code}` | {policy.meaning} | {severity} | `{action}` |")
+    return "\n".join(rows) + "\n"
+
+
+def test_documentation_lists_exactly_the_kinds_that_exist() -> None:
+    text = (ROOT / "docs" / "kernel-log.md").read_text()
+
+    listed = re.search(r"<!-- kinds -->\n(.*?)<!-- end -->", text, re.DOTALL)
+
+    assert listed is not None
+    assert listed.group(1) == kinds_table(), "tests/test_xid.py has the function that prints it"
 
 
 # --- cascades
