@@ -259,6 +259,8 @@ def _name(device: str) -> bytes:
 
 
 def _failure(device: str, error: OSError) -> NoSourceError | SourceError:
+    if error.errno == errno.EPERM:
+        return NoSourceError(f"ethtool of {device}: needs CAP_NET_ADMIN")
     if error.errno in _ABSENT:
         return NoSourceError(f"ethtool of {device}: {error.strerror}")
     return SourceError(f"ethtool of {device}: {error.strerror}")

@@ -32,12 +32,13 @@ class TransceiverCollector:
         self._excluded, self._wanted = tuple(excluded), tuple(wanted)
 
     def collect(self) -> Iterator[Metric]:
-        found = False
+        found, reason = False, "no network card"
         for device in find_devices(self._root, self._excluded, self._wanted):
             labels = (("device", device),)
             try:
                 transceiver = parse_transceiver(self._read_memory(device))
-            except NoSourceError:
+            except NoSourceError as error:
+                reason = str(error)
                 continue
             except SourceError:
                 found = True
@@ -47,7 +48,7 @@ class TransceiverCollector:
             yield Metric("rankmend_transceiver_success", 1, labels)
             yield from _show(transceiver, labels)
         if not found:
-            raise NoSourceError(f"no transceiver that can be read at {self._root}")
+            raise NoSourceError(f"no transceiver at {self._root}: {reason}")
 
 
 def _show(transceiver: Transceiver, labels: Labels) -> Iterator[Metric]:
