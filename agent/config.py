@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from agent import network_cards
+from agent.network_cards import NetworkCards
 from rankmend.errors import ConfigError
 
 INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
@@ -16,6 +18,7 @@ COLLECTORS: Final = (
     "network",
     "disk",
     "thermal",
+    *network_cards.COLLECTORS,
     "kernel_log",
     "agent",
     "findings",
@@ -57,6 +60,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     progress_glob: str | None = None
     procfs: str = "/proc"
     sysfs: str = "/sys"
+    nic: NetworkCards = NetworkCards()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
@@ -108,6 +112,7 @@ def check(config: Config) -> None:
         raise ConfigError(f"progress_glob is no absolute path: {config.progress_glob!r}")
     if config.state_dir is not None and not Path(config.state_dir).is_dir():
         raise ConfigError(f"state_dir is no folder: {config.state_dir}")
+    network_cards.check(config.nic)
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")

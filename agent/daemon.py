@@ -10,6 +10,7 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
+from agent import network_cards
 from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.disk import DiskCollector
@@ -78,6 +79,7 @@ class Agent:
             NetworkCollector(procfs_root),
             DiskCollector(procfs_root),
             ThermalCollector(sysfs_root),
+            *network_cards.make_collectors(config.nic, sysfs_root, procfs_root),
             self.kernel_log,
             AgentCollector(clock, self.table),
             self.findings,
