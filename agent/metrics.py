@@ -398,7 +398,21 @@ _ALL: Final = (
     _gauge("thermal_temperature_celsius", "celsius", _SENSOR, "Temperature of a hwmon sensor."),
     _gauge("thermal_max_celsius", "celsius", _SENSOR, "The sensor's upper limit (temp_max)."),
     _gauge("thermal_crit_celsius", "celsius", _SENSOR, "The sensor's critical limit (temp_crit)."),
+    *(
+        _gauge(f"thermal_{limit}_celsius", "celsius", _SENSOR, f"The sensor's {text}.")
+        for limit, text in (
+            ("min", "lower limit (temp_min)"),
+            ("lcrit", "lower critical limit (temp_lcrit)"),
+            ("emergency", "limit above the critical one (temp_emergency)"),
+        )
+    ),
     _gauge("thermal_fan_rpm", "revolutions per minute", _SENSOR, "Speed of a fan."),
+    _gauge(
+        "thermal_fan_min_rpm", "revolutions per minute", _SENSOR, "The fan's lower limit (fan_min)."
+    ),
+    _gauge(
+        "thermal_fan_max_rpm", "revolutions per minute", _SENSOR, "The fan's upper limit (fan_max)."
+    ),
     _gauge(
         "thermal_sensor_info",
         "",
@@ -416,6 +430,192 @@ _ALL: Final = (
         "celsius",
         ("device", "type"),
         "Temperature of a kernel thermal zone.",
+    ),
+    *(
+        _gauge(
+            f"thermal_zone_{kind}_celsius",
+            "celsius",
+            ("device", "type"),
+            f"The zone's lowest {kind} trip point.",
+        )
+        for kind in ("passive", "hot", "critical")
+    ),
+    # agent/collectors/hwmon.py
+    *(
+        _gauge(f"hwmon_{subject}_{unit}", unit, _SENSOR, f"{text} of a hwmon sensor.")
+        for subject, unit, text in (
+            ("voltage", "volts", "Voltage"),
+            ("current", "amperes", "Current"),
+            ("power", "watts", "Power"),
+            ("humidity", "ratio", "Relative humidity"),
+        )
+    ),
+    *(
+        _gauge(f"hwmon_{subject}_{limit}_{unit}", unit, _SENSOR, f"The sensor's {text} limit.")
+        for subject, unit, limits in (
+            ("voltage", "volts", ("lcrit", "min", "max", "crit")),
+            ("current", "amperes", ("max", "crit")),
+            ("power", "watts", ("max", "crit")),
+        )
+        for limit, text in (
+            ("lcrit", "lower critical"),
+            ("min", "lower"),
+            ("max", "upper"),
+            ("crit", "critical"),
+        )
+        if limit in limits
+    ),
+    _gauge("hwmon_power_cap_watts", "watts", _SENSOR, "Power that the device is held to."),
+    _counter("hwmon_energy_joules", "joules", _SENSOR, "Energy that the device has used."),
+    _gauge(
+        "hwmon_alarm",
+        "",
+        (*_SENSOR, "alarm"),
+        "1 while the chip raises an alarm; alarm is the limit (max, crit, min ...), or any.",
+    ),
+    _gauge(
+        "hwmon_fault", "", _SENSOR, "1 when the chip says that the sensor itself does not work."
+    ),
+    # agent/collectors/ipmi.py
+    *(
+        _gauge(f"ipmi_{subject}", unit, ("sensor",), f"{text} that the BMC measures.")
+        for subject, unit, text in (
+            ("temperature_celsius", "celsius", "Temperature"),
+            ("fan_rpm", "revolutions per minute", "Speed of a fan"),
+            ("fan_ratio", "ratio", "Speed of a fan, of its most,"),
+            ("voltage_volts", "volts", "Voltage"),
+            ("current_amperes", "amperes", "Current"),
+            ("power_watts", "watts", "Power"),
+        )
+    ),
+    *(
+        _gauge(f"ipmi_{subject}_{limit}_{unit}", help_unit, ("sensor",), f"The sensor's {text}.")
+        for subject, unit, help_unit in (
+            ("temperature", "celsius", "celsius"),
+            ("fan", "rpm", "revolutions per minute"),
+            ("voltage", "volts", "volts"),
+            ("current", "amperes", "amperes"),
+            ("power", "watts", "watts"),
+        )
+        for limit, text in (
+            ("lcrit", "lower critical threshold"),
+            ("min", "lower non-critical threshold"),
+            ("max", "upper non-critical threshold"),
+            ("crit", "upper critical threshold"),
+        )
+    ),
+    _gauge(
+        "ipmi_sensor_state_id",
+        "",
+        ("sensor",),
+        "State of a sensor with thresholds: 0 ok, 1 non-critical, 2 critical, 3 non-recoverable.",
+    ),
+    _gauge(
+        "ipmi_sensor_event",
+        "",
+        ("sensor", "event"),
+        "1 for each state that a discrete sensor asserts, such as Failure detected.",
+    ),
+    _gauge(
+        "ipmi_unreadable_lines",
+        "",
+        (),
+        "Lines of ipmitool in the last run that make no sense; their sensors are missing.",
+    ),
+    _gauge("ipmi_sel_entries", "", (), "Entries in the BMC's event log."),
+    _gauge("ipmi_sel_used_ratio", "ratio", (), "How full the BMC's event log is."),
+    _gauge(
+        "ipmi_sel_events",
+        "",
+        ("sensor", "event", "state"),
+        "Entries of one kind among the newest of the BMC's event log (docs/thermal.md).",
+    ),
+    # agent/collectors/redfish.py
+    *(
+        _gauge(f"redfish_{subject}", unit, _SENSOR, text)
+        for subject, unit, text in (
+            ("temperature_celsius", "celsius", "Temperature that the BMC measures."),
+            ("temperature_max_celsius", "celsius", "The sensor's upper caution threshold."),
+            ("temperature_crit_celsius", "celsius", "The sensor's upper critical threshold."),
+            ("fan_rpm", "revolutions per minute", "Speed of a fan."),
+            ("fan_ratio", "ratio", "Speed of a fan, of its most."),
+            ("power_watts", "watts", "Power that a chassis takes."),
+            ("power_capacity_watts", "watts", "Power that a chassis may take."),
+            ("supply_input_watts", "watts", "Power that a power supply takes."),
+            ("supply_output_watts", "watts", "Power that a power supply gives."),
+            ("supply_capacity_watts", "watts", "Power that a power supply can give."),
+            ("supply_input_volts", "volts", "Voltage at the input of a power supply."),
+            ("coolant_supply_celsius", "celsius", "Temperature of the coolant that comes in."),
+            ("coolant_return_celsius", "celsius", "Temperature of the coolant that goes out."),
+            (
+                "coolant_flow_liters_per_second",
+                "liters per second",
+                "Flow of the coolant.",
+            ),
+            ("coolant_supply_pascals", "pascals", "Pressure of the coolant that comes in."),
+            ("coolant_delta_pascals", "pascals", "Pressure that the coolant loses on its way."),
+        )
+    ),
+    _gauge(
+        "redfish_health_id",
+        "",
+        ("device", "sensor", "part"),
+        "Health as the BMC judges it: 0 OK, 1 warning, 2 critical.",
+    ),
+    _gauge("redfish_leak_state_id", "", _SENSOR, "Leak detector: 0 OK, 1 warning, 2 critical."),
+    _gauge("redfish_requests", "", (), "Requests of the last run to the BMC."),
+    _gauge(
+        "redfish_request_failures",
+        "",
+        (),
+        "Requests of the last run that the BMC did not answer well; what they ask for is missing.",
+    ),
+    # agent/collectors/disk_health.py
+    _gauge(
+        "disk_health_info",
+        "",
+        ("device", "model", "serial", "firmware"),
+        "What a disk is; always 1.",
+    ),
+    _gauge(
+        "disk_health_success",
+        "",
+        ("device",),
+        "1 when the disk told of its health, 0 when it did not or made no sense.",
+    ),
+    *(
+        _gauge(f"disk_{subject}", unit, ("device",), text)
+        for subject, unit, text in (
+            (
+                "smart_passed",
+                "",
+                "1 when the disk judges itself healthy, 0 when it expects to fail.",
+            ),
+            ("temperature_celsius", "celsius", "Temperature of the disk."),
+            ("reallocated_sectors", "", "Sectors that the disk has replaced (attribute 5)."),
+            ("pending_sectors", "", "Sectors that wait to be replaced (attribute 197)."),
+            ("uncorrectable_sectors", "", "Sectors that can't be read (attribute 198)."),
+            (
+                "nvme_critical_warning_id",
+                "",
+                "Bits: 1 spare, 2 temperature, 4 reliability, 8 read-only, 16 backup, 32 persistent memory.",
+            ),
+            ("nvme_spare_ratio", "ratio", "Spare blocks that are left."),
+            ("nvme_spare_min_ratio", "ratio", "Spare blocks below which the disk warns."),
+            ("nvme_used_ratio", "ratio", "Life that is used, by the maker's estimate; may pass 1."),
+        )
+    ),
+    *(
+        _counter(f"disk_{subject}", unit, ("device",), text)
+        for subject, unit, text in (
+            ("power_on_seconds", "seconds", "Time that the disk has been switched on."),
+            ("crc_errors", "", "Transfers on the cable that failed (attribute 199)."),
+            ("nvme_media_errors", "", "Times that data could not be read back right."),
+            ("nvme_error_log_entries", "", "Entries that the error log has had."),
+            ("nvme_unsafe_shutdowns", "", "Times that power went without a warning."),
+            ("nvme_written_bytes", "bytes", "Bytes that hosts have written."),
+            ("nvme_read_bytes", "bytes", "Bytes that hosts have read."),
+        )
     ),
     # agent/collectors/kernel_log.py
     _counter(

@@ -1,28 +1,39 @@
-"""Temperatures and fans: every hwmon chip and every thermal zone of the kernel.
+"""Temperatures, fans and power: every hwmon chip and every thermal zone of the kernel.
 
-Source: Linux Documentation/hwmon/sysfs-interface.rst (millidegrees Celsius, revolutions per
-        minute) and Documentation/ABI/testing/sysfs-class-thermal (millidegrees Celsius).
-Files:  <root>/class/hwmon/hwmon*/{name,temp*_{input,label,max,crit},fan*_input}, also under
-        hwmon*/device for old drivers; <root>/class/thermal/thermal_zone*/{type,temp}
-Cost:   one read a file. A sensor on a slow bus can take milliseconds, 22 s in one report
-        (prometheus/node_exporter issue 2242): hence an interval of its own.
-
-A sensor that fails is reported as one and takes no other with it. ``device`` is the chip's name
-and the device that it sits on, since hwmon numbers change from boot to boot.
+Source: hwmon chips: agent/collectors/hwmon.py. Zones: Linux
+        Documentation/ABI/testing/sysfs-class-thermal (millidegrees Celsius).
+Files:  <root>/class/thermal/thermal_zone*/{type,temp,trip_point_*_{temp,type}}
+Cost:   one pread a zone; its trip points are read every `SCAN_RUNS` runs.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from agent.collectors.hwmon import HwmonReader, number_of, parse_integer, read_label
+from agent.kept_files import KeptFiles
 from agent.metrics import Metric
 from rankmend.errors import NoSourceError, SourceError
 
-_INPUT = re.compile(r"(temp|fan)\d+_input")
-_MILLI = re.compile(r"-?\d{1,9}")
-_LABEL_CHARS_MAX = 64
+SCAN_RUNS: Final = 30  # 5 minutes at 10 s
+TRIPS_MAX: Final = 64  # THERMAL_MAX_TRIPS was 12; newer kernels have no bound
+_MILLI: Final = re.compile(r"-?\d{1,9}")
+_TRIP_METRICS: Final = {
+    "passive": "rankmend_thermal_zone_passive_celsius",
+    "hot": "rankmend_thermal_zone_hot_celsius",
+    "critical": "rankmend_thermal_zone_critical_celsius",
+}
+_TRIP_MILLI_MAX: Final = 1_000_000  # unset points hold INT_MAX or THERMAL_TEMP_INVALID (-274000)
 
-Labels = tuple[tuple[str, str], ...]
+
+@dataclass(frozen=True, slots=True)
+class _Zone:
+    name: str
+    temperature_path: str
+    labels: tuple[tuple[str, str], ...]
+    trips: tuple[Metric, ...]
 
 
 def parse_milli(text: str) -> float:
@@ -37,95 +48,57 @@ class ThermalCollector:
     interval_s = 10.0
 
     def __init__(self, sysfs_root: Path) -> None:
-        self._hwmon = sysfs_root / "class" / "hwmon"
-        self._zones = sysfs_root / "class" / "thermal"
+        self._hwmon_folder = sysfs_root / "class" / "hwmon"
+        self._zone_folder = sysfs_root / "class" / "thermal"
+        self._hwmon = HwmonReader(self._hwmon_folder)
+        self._files = KeptFiles()
+        self._zones: tuple[_Zone, ...] = ()
+        self._runs_left = 0
 
     def collect(self) -> Iterator[Metric]:
-        chips = sorted(self._hwmon.glob("hwmon*"), key=_number)
-        zones = sorted(self._zones.glob("thermal_zone*"), key=_number)
-        if not chips and not zones:
-            raise NoSourceError(f"no sensor under {self._hwmon} and {self._zones}")
-        seen: set[str] = set()
-        for chip in chips:
-            device = _device_name(chip)
-            if device in seen:  # two chips of one name on one device
-                device = f"{device}-{chip.name}"
-            seen.add(device)
-            yield from _read_chip(chip, device)
-        for zone in zones:
-            yield from _read_zone(zone)
-
-
-def _read_chip(chip: Path, device: str) -> Iterator[Metric]:
-    inputs = {}
-    for folder in (chip / "device", chip):  # attributes of the chip itself come first
+        zones = sorted(self._zone_folder.glob("thermal_zone*"), key=number_of)
+        has_chips = True
         try:
-            found = {path.name: path for path in folder.iterdir() if _INPUT.fullmatch(path.name)}
-        except (FileNotFoundError, NotADirectoryError):
+            yield from self._hwmon.read()
+        except NoSourceError:
+            has_chips = False
+        if not zones and not has_chips:
+            raise NoSourceError(f"no sensor under {self._hwmon_folder} and {self._zone_folder}")
+        self._files.begin_run()
+        if self._runs_left == 0 or [zone.name for zone in self._zones] != [z.name for z in zones]:
+            self._files.forget(str(self._zone_folder))
+            self._zones = tuple(_describe(zone) for zone in zones)
+            self._runs_left = SCAN_RUNS
+        self._runs_left -= 1
+        for zone in self._zones:
+            yield from self._read_zone(zone)
+
+    def _read_zone(self, zone: _Zone) -> Iterator[Metric]:
+        sensor = (("device", zone.name), ("sensor", "temp"))
+        try:
+            value = parse_milli(self._files.read(zone.temperature_path))
+        except (NoSourceError, SourceError):  # a disabled zone answers EAGAIN or ENODATA
+            yield Metric("rankmend_thermal_sensor_success", 0, sensor)
+            return
+        yield Metric("rankmend_thermal_sensor_success", 1, sensor)
+        yield Metric("rankmend_thermal_zone_temperature_celsius", value, zone.labels)
+        yield from zone.trips
+
+
+def _describe(zone: Path) -> _Zone:
+    labels = (("device", zone.name), ("type", read_label(zone / "type") or "unknown"))
+    lowest: dict[str, float] = {}
+    for number in range(TRIPS_MAX):
+        kind = read_label(zone / f"trip_point_{number}_type")
+        if not kind:
+            break
+        try:
+            milli = parse_integer(read_label(zone / f"trip_point_{number}_temp"))
+        except SourceError:
             continue
-        except OSError as error:
-            raise SourceError(f"cannot list {folder}") from error
-        inputs.update(found)
-    for name, path in sorted(inputs.items(), key=lambda item: _number(item[1])):
-        sensor = name.removesuffix("_input")
-        labels = (("device", device), ("sensor", sensor))
-        yield from _read_sensor(path, sensor, labels)
-
-
-def _read_sensor(path: Path, sensor: str, labels: Labels) -> Iterator[Metric]:
-    text = _read_optional(path.with_name(f"{sensor}_label"))
-    if text:
-        named = (*labels, ("label", text[:_LABEL_CHARS_MAX]))
-        yield Metric("rankmend_thermal_sensor_info", 1, named)
-    try:
-        value = parse_milli(_read(path))
-    except SourceError:
-        yield Metric("rankmend_thermal_sensor_success", 0, labels)
-        return
-    yield Metric("rankmend_thermal_sensor_success", 1, labels)
-    if sensor.startswith("fan"):
-        yield Metric("rankmend_thermal_fan_rpm", value * 1000, labels)
-        return
-    yield Metric("rankmend_thermal_temperature_celsius", value, labels)
-    for limit in ("max", "crit"):
-        text = _read_optional(path.with_name(f"{sensor}_{limit}"))
-        if text is not None and _MILLI.fullmatch(text):
-            yield Metric(f"rankmend_thermal_{limit}_celsius", parse_milli(text), labels)
-
-
-def _read_zone(zone: Path) -> Iterator[Metric]:
-    sensor = (("device", zone.name), ("sensor", "temp"))
-    try:
-        value = parse_milli(_read(zone / "temp"))
-    except SourceError:  # a disabled zone answers EAGAIN or ENODATA
-        yield Metric("rankmend_thermal_sensor_success", 0, sensor)
-        return
-    yield Metric("rankmend_thermal_sensor_success", 1, sensor)
-    labels = (("device", zone.name), ("type", _read_optional(zone / "type") or "unknown"))
-    yield Metric("rankmend_thermal_zone_temperature_celsius", value, labels)
-
-
-def _device_name(chip: Path) -> str:
-    name = _read_optional(chip / "name") or _read_optional(chip / "device" / "name") or "unnamed"
-    link = chip / "device"
-    return f"{name}-{link.resolve().name if link.exists() else chip.name}"
-
-
-def _number(path: Path) -> tuple[str, int]:
-    """Return the sort key that puts hwmon10 behind hwmon9."""
-    match = re.search(r"\d+", path.name)
-    return (path.name[: match.start()], int(match.group())) if match else (path.name, -1)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"cannot read {path}") from error
-
-
-def _read_optional(path: Path) -> str | None:
-    try:
-        return _read(path)
-    except SourceError:
-        return None
+        if kind in _TRIP_METRICS and 0 < milli < _TRIP_MILLI_MAX:
+            lowest[kind] = min(milli / 1000, lowest.get(kind, _TRIP_MILLI_MAX))
+    trips = tuple(
+        Metric(_TRIP_METRICS[kind], celsius, labels) for kind, celsius in sorted(lowest.items())
+    )
+    return _Zone(zone.name, str(zone / "temp"), labels, trips)

@@ -1,0 +1,231 @@
+"""The kernel's hwmon chips: temperatures, fans, voltages, currents, power, energy, humidity.
+
+Source: Linux Documentation/hwmon/sysfs-interface.rst, which fixes names and units: millidegrees
+        Celsius, revolutions per minute, millivolts, milliamperes, microwatts, microjoules and
+        thousandths of a percent. `tempN_fault` 1: the value means nothing. `tempN_enable` 0: the
+        sensor is switched off, thus absent.
+Files:  <root>/class/hwmon/hwmon*/{name,<kind><N>_*}, also under hwmon*/device for old drivers
+Cost:   one pread a value, alarm and fault; names and limits are read every `SCAN_RUNS` runs. A
+        sensor on a slow bus can take milliseconds, 22 s in one report (prometheus/node_exporter
+        issue 2242): hence a thread and an interval of its own.
+
+A sensor that fails is reported as one and takes no other with it. ``device`` is the chip's name
+and the device that it sits on, since hwmon numbers change from boot to boot.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.kept_files import KeptFiles
+from agent.metrics import Metric
+from rankmend.errors import NoSourceError, SourceError
+
+SCAN_RUNS: Final = 30  # 5 minutes at 10 s: a limit is set once at boot, if at all
+_ATTRIBUTE: Final = re.compile(
+    r"(?P<sensor>(?P<kind>temp|fan|in|curr|power|energy|humidity|intrusion)\d{1,4})_(?P<what>[a-z_]+)"
+)
+_INTEGER: Final = re.compile(r"-?\d{1,19}")  # a long of the kernel
+_LABEL_CHARS_MAX: Final = 64
+_WHOLE_SENSOR: Final = "any"  # `temp1_alarm`, of chips that don't say which limit
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of sensor: what its files hold, and the metrics that they become."""
+
+    divisor: int  # of the unit in the file to the base unit
+    metric: str
+    limits: tuple[tuple[str, str], ...] = ()  # file to metric
+
+
+def _limits(subject: str, unit: str, *names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"rankmend_{subject}_{name}_{unit}") for name in names)
+
+
+KINDS: Final = {
+    "temp": Kind(
+        1000,
+        "rankmend_thermal_temperature_celsius",
+        _limits("thermal", "celsius", "lcrit", "min", "max", "crit", "emergency"),
+    ),
+    "fan": Kind(1, "rankmend_thermal_fan_rpm", _limits("thermal_fan", "rpm", "min", "max")),
+    "in": Kind(
+        1000,
+        "rankmend_hwmon_voltage_volts",
+        _limits("hwmon_voltage", "volts", "lcrit", "min", "max", "crit"),
+    ),
+    "curr": Kind(
+        1000,
+        "rankmend_hwmon_current_amperes",
+        _limits("hwmon_current", "amperes", "max", "crit"),
+    ),
+    "power": Kind(
+        1_000_000,
+        "rankmend_hwmon_power_watts",
+        _limits("hwmon_power", "watts", "max", "crit", "cap"),
+    ),
+    "energy": Kind(1_000_000, "rankmend_hwmon_energy_joules_total"),
+    "humidity": Kind(100_000, "rankmend_hwmon_humidity_ratio"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One sensor as it was found: where its values are, and what doesn't change."""
+
+    labels: Labels
+    kind: Kind | None  # None: it has alarms and no value
+    value_path: str | None
+    fault_path: str | None
+    enable_path: str | None
+    alarms: tuple[tuple[str, str], ...]  # label to path
+    fixed: tuple[Metric, ...]  # its name and its limits
+
+
+def parse_integer(text: str) -> int:
+    """Return the whole number in a sensor's file."""
+    if not _INTEGER.fullmatch(text):
+        raise SourceError(f"sensor value is no whole number: {text[:40]!r}")
+    return int(text)
+
+
+class HwmonReader:
+    """Reads all chips below a class folder. Used by one thread only."""
+
+    def __init__(self, class_folder: Path) -> None:
+        self._folder = class_folder
+        self._files = KeptFiles()
+        self._sensors: tuple[Sensor, ...] = ()
+        self._chips: tuple[tuple[str, str], ...] = ()
+        self._runs_left = 0
+
+    def read(self) -> Iterator[Metric]:
+        """Return the values of every sensor, or raise NoSourceError where there is no chip."""
+        self._files.begin_run()
+        chips = tuple(
+            (chip.name, str(chip.resolve()))
+            for chip in sorted(self._folder.glob("hwmon*"), key=number_of)
+        )
+        if not chips:
+            raise NoSourceError(f"no chip under {self._folder}")
+        if chips != self._chips or self._runs_left == 0:
+            self._files.forget(str(self._folder))
+            self._sensors = tuple(self._scan(chips))
+            self._chips, self._runs_left = chips, SCAN_RUNS
+        self._runs_left -= 1
+        for sensor in self._sensors:
+            yield from self._read_sensor(sensor)
+
+    def _read_sensor(self, sensor: Sensor) -> Iterator[Metric]:
+        if sensor.enable_path and self._flag(sensor.enable_path) == 0:
+            return
+        yield from sensor.fixed
+        is_faulty = False
+        if sensor.fault_path and (fault := self._flag(sensor.fault_path)) is not None:
+            is_faulty = bool(fault)
+            yield Metric("rankmend_hwmon_fault", fault, sensor.labels)
+        for name, path in sensor.alarms:
+            if (alarm := self._flag(path)) is not None:
+                yield Metric("rankmend_hwmon_alarm", alarm, (*sensor.labels, ("alarm", name)))
+        if sensor.kind is None or sensor.value_path is None:
+            return
+        try:
+            value = parse_integer(self._files.read(sensor.value_path))
+        except (NoSourceError, SourceError):
+            is_faulty = True
+        yield Metric("rankmend_thermal_sensor_success", 0 if is_faulty else 1, sensor.labels)
+        if not is_faulty:
+            yield Metric(sensor.kind.metric, value / sensor.kind.divisor, sensor.labels)
+
+    def _flag(self, path: str) -> int | None:
+        try:
+            return 1 if parse_integer(self._files.read(path)) else 0
+        except (NoSourceError, SourceError):
+            return None
+
+    def _scan(self, chips: tuple[tuple[str, str], ...]) -> Iterator[Sensor]:
+        seen: set[str] = set()
+        for name, _target in chips:
+            chip = self._folder / name
+            device = device_name(chip)
+            if device in seen:  # two chips of one name on one device
+                device = f"{device}-{name}"
+            seen.add(device)
+            for sensor, files in _attributes(chip).items():
+                labels = (("device", device), ("sensor", sensor))
+                yield self._describe(labels, files)
+
+    def _describe(self, labels: Labels, files: dict[str, Path]) -> Sensor:
+        match = _ATTRIBUTE.fullmatch(next(iter(files.values())).name)
+        assert match is not None, "only such files were listed"
+        kind = KINDS.get(match["kind"])
+        value = files.get("input") or files.get("average")  # power meters may have the latter only
+        fixed = []
+        if label := read_label(files.get("label")):
+            named = (*labels, ("label", label))
+            fixed.append(Metric("rankmend_thermal_sensor_info", 1, named))
+        for name, metric in kind.limits if kind else ():
+            if name in files:
+                try:
+                    limit = parse_integer(self._files.read(str(files[name])))
+                except (NoSourceError, SourceError):
+                    continue
+                assert kind is not None
+                fixed.append(Metric(metric, limit / kind.divisor, labels))
+        for name, _metric in kind.limits if kind else ():
+            if name in files:
+                self._files.forget(str(files[name]))  # not read again for minutes
+        alarms = tuple(
+            (what.removesuffix("alarm").rstrip("_") or _WHOLE_SENSOR, str(path))
+            for what, path in sorted(files.items())
+            if what == "alarm" or what.endswith("_alarm")
+        )
+        return Sensor(
+            labels=labels,
+            kind=kind,
+            value_path=str(value) if value else None,
+            fault_path=str(files["fault"]) if "fault" in files else None,
+            enable_path=str(files["enable"]) if "enable" in files else None,
+            alarms=alarms,
+            fixed=tuple(fixed),
+        )
+
+
+def _attributes(chip: Path) -> dict[str, dict[str, Path]]:
+    """Return a chip's files by sensor and attribute, in the order of the sensors' numbers."""
+    found: dict[str, dict[str, Path]] = {}
+    for folder in (chip / "device", chip):  # attributes of the chip itself come last and win
+        try:
+            paths = list(folder.iterdir())
+        except OSError:  # no device, or the chip has just gone
+            continue
+        for path in paths:
+            if match := _ATTRIBUTE.fullmatch(path.name):
+                found.setdefault(match["sensor"], {})[match["what"]] = path
+    return dict(sorted(found.items(), key=lambda item: number_of(Path(item[0]))))
+
+
+def device_name(chip: Path) -> str:
+    """Return a chip's name and its device, which stay the same from boot to boot."""
+    name = read_label(chip / "name") or read_label(chip / "device" / "name") or "unnamed"
+    link = chip / "device"
+    return f"{name}-{link.resolve().name if link.exists() else chip.name}"
+
+
+def number_of(path: Path) -> tuple[str, int]:
+    """Return the sort key that puts hwmon10 behind hwmon9."""
+    match = re.search(r"\d+", path.name)
+    return (path.name[: match.start()], int(match.group())) if match else (path.name, -1)
+
+
+def read_label(path: Path | None) -> str:
+    """Return a name that a driver gives, or nothing where it gives none."""
+    try:
+        return path.read_text(encoding="utf-8").strip()[:_LABEL_CHARS_MAX] if path else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
