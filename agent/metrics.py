@@ -196,7 +196,7 @@ _ALL: Final = (
         "Files of the port that could not be read in the last run; their values are missing.",
     ),
     _gauge(
-        "nic_counter_saturated",
+        "nic_saturated",
         "",
         (*_PORT, "counter"),
         "1 when a narrow counter stands at its end and counts no further; no series otherwise.",
