@@ -271,7 +271,7 @@ class NicCollector:
             yield Metric(counter.metric, value * counter.factor, port.labels)
             if value == counter.saturates_at:
                 labels = (*port.labels, ("counter", name))
-                yield Metric("rankmend_nic_counter_saturated", 1, labels)
+                yield Metric("rankmend_nic_saturated", 1, labels)
         yield from self._read_hardware(port.hardware, failed)
         yield Metric("rankmend_nic_unreadable_files", len(failed), port.labels)
 
