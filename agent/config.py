@@ -11,6 +11,9 @@ from rankmend.errors import ConfigError
 
 INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
 INTERVAL_S_MAX: Final = 3600.0
+GPUS_MAX: Final = 64
+GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
+GPU_CALL_S_MAX: Final = 300.0
 COLLECTORS: Final = (
     "ranks",
     "host",
@@ -24,6 +27,13 @@ COLLECTORS: Final = (
     "findings",
 )
 RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "findings", "tls"})
+
+
+class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """GPUs. docs/gpu.md"""
+
+    expected_count: int | None = None  # None: nobody has said; a node without any is in order
+    call_s_max: float = 10.0  # NVML answers in milliseconds, on a bad GPU in 45 s or never
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,6 +76,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart is kept here; None: nothing is
     tls: Tls | None = None  # None: plain HTTP
+    gpu: Gpu = Gpu()
     findings: Findings = Findings()
     alerts: Alerts = Alerts()
 
@@ -108,6 +119,12 @@ def check(config: Config) -> None:
             raise ConfigError(
                 f"interval of {interval_s} s for {name}: from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}"
             )
+    if config.gpu.expected_count is not None and not 0 <= config.gpu.expected_count <= GPUS_MAX:
+        raise ConfigError(f"gpu.expected_count of {config.gpu.expected_count}: 0 to {GPUS_MAX}")
+    if not GPU_CALL_S_MIN <= config.gpu.call_s_max <= GPU_CALL_S_MAX:
+        raise ConfigError(
+            f"gpu.call_s_max of {config.gpu.call_s_max} s: {GPU_CALL_S_MIN} to {GPU_CALL_S_MAX}"
+        )
     if config.progress_glob is not None and not config.progress_glob.startswith("/"):
         raise ConfigError(f"progress_glob is no absolute path: {config.progress_glob!r}")
     if config.state_dir is not None and not Path(config.state_dir).is_dir():

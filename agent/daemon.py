@@ -14,6 +14,7 @@ from agent import network_cards
 from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.disk import DiskCollector
+from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
@@ -21,10 +22,13 @@ from agent.collectors.pressure import PressureCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import Config
+from agent.control import ControlSocket, control_path
 from agent.finding_journal import FindingStore
 from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
 from agent.notify import Notifier
+from agent.nvml.control import gpu_commands
+from agent.nvml.monitor import GpuMonitor
 from agent.page import make_app, make_registry
 from agent.rank_socket import RankSocket
 from agent.rank_table import RankTable
@@ -72,6 +76,9 @@ class Agent:
             config.findings.silenced,
             self.kernel_log,
         )
+        gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
+        self.gpus = GpuMonitor(clock, gpu_interval_s, config.gpu.call_s_max)
+        expected_gpus = config.gpu.expected_count
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             HostCollector(procfs_root),
@@ -79,6 +86,14 @@ class Agent:
             NetworkCollector(procfs_root),
             DiskCollector(procfs_root),
             ThermalCollector(sysfs_root),
+            GpuCollector(
+                self.gpus,
+                gpu_interval_s,
+                expected_gpus,
+                lambda: self.ranks.newest.samples,
+                procfs_root,
+            ),
+            GpuStateCollector(self.gpus, expected_gpus),
             *network_cards.make_collectors(config.nic, sysfs_root, procfs_root),
             self.kernel_log,
             AgentCollector(clock, self.table),
@@ -88,8 +103,9 @@ class Agent:
         self.findings.watch(self.runner.views)
 
     def collect_page(self) -> str:
-        """Run every collector once and return the page."""
+        """Run every collector once, return the page, and let go of everything."""
         self.collect_once(ONCE_S_MAX)
+        self.stop()
         return generate_latest(make_registry(self.runner.views)).decode()
 
     def collect_once(self, timeout_s: float) -> None:
@@ -162,6 +178,7 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     server = HttpServer(config.listen, app, config.tls)
     try:
         rank_socket = _open_socket(config, agent.table, clock)
+        control = _open_control(rank_socket, agent)
     except ConfigError:
         server.stop()
         raise
@@ -171,6 +188,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         target.start()
     if rank_socket is not None:
         rank_socket.start()
+    if control is not None:
+        control.start()
     log.info(
         "agent started",
         extra={
@@ -194,6 +213,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         agent.runner.stop()
         for target in targets:
             target.stop()
+        if control is not None:
+            control.stop()
         agent.stop()
         if rank_socket is not None:
             rank_socket.stop()
@@ -214,3 +235,10 @@ def _open_socket(config: Config, table: RankTable, clock: Clock) -> RankSocket |
             problems.append(str(error))
     log.warning("no socket for launchers", extra={"error": "; ".join(problems)})
     return None
+
+
+def _open_control(rank_socket: RankSocket | None, agent: Agent) -> ControlSocket | None:
+    """Return the socket of the operator, beside that of the launchers."""
+    if rank_socket is None:
+        return None
+    return ControlSocket(control_path(rank_socket.path), gpu_commands(agent.gpus))

@@ -20,6 +20,7 @@ _VALUE_TYPES: Final = (  # NVML_VALUE_TYPE_*: double, uint, ulong, ulonglong, lo
     Struct("<i4x"),
     Struct("<H6x"),
 )
+_SIGNED: Final = Struct("<i")
 _NOT_AVAILABLE: Final = {1: 2**32 - 1, 2: 2**64 - 1, 3: 2**64 - 1}
 
 
@@ -30,6 +31,7 @@ class Field(NamedTuple):
     scale: float = 1.0  # to base units
     driver_min: int = 0  # major version
     is_never_zero: bool = False  # 0 is how a card without it answers
+    is_signed: bool = False  # 32 bits
 
 
 _MILLI: Final = 1e-3
@@ -109,8 +111,10 @@ SLOW: Final = (
     Field(189, "power_limit_default_watts", scale=_MILLI),
 )
 
-LINK_COUNT: Final = 91
-SLOWDOWN_TLIMIT: Final = 194  # degrees from the limit at which the GPU slows down, often negative
+# no metrics of their own
+LINK_COUNT: Final = Field(91, "nvlinks")
+# the margin at which the GPU slows down: negative, whatever type the driver gives it
+SLOWDOWN_TLIMIT: Final = Field(194, "slowdown_tlimit", is_signed=True)
 
 # one of each for every link: the scope is the link's number. Where two fields have one name, a
 # generation has one of them: 138 up to Hopper and 202 from Blackwell on.
@@ -176,7 +180,7 @@ FABRIC_HEALTH: Final = {
 }
 
 
-def decode_value(value_type: int, raw: bytes) -> float | None:
+def decode_value(value_type: int, raw: bytes, is_signed: bool = False) -> float | None:
     """Return the number in the 8 bytes of a value, or None for what is none.
 
     None: a type that nvml.h doesn't have, or all ones in an unsigned number, which is
@@ -184,6 +188,8 @@ def decode_value(value_type: int, raw: bytes) -> float | None:
     """
     if not 0 <= value_type < len(_VALUE_TYPES):
         return None
+    if is_signed:
+        return float(_SIGNED.unpack_from(raw)[0])
     number = _VALUE_TYPES[value_type].unpack(raw)[0]
     if number == _NOT_AVAILABLE.get(value_type):
         return None

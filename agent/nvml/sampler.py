@@ -371,9 +371,9 @@ class GpuSampler:
                 break
         else:
             return
-        if info.state == nvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+        if info.state & 0xFF == nvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
             return
-        yield "fabric_state_id", (), info.state
+        yield "fabric_state_id", (), info.state & 0xFF  # one byte, and three that are not set
         yield "fabric_status_id", (), info.status
         for kind, shift in fields.FABRIC_HEALTH.items():
             answer = info.healthMask >> shift & 3
@@ -426,10 +426,9 @@ class GpuSampler:
 
     # ---- fields
 
-    def _field(self, gpu: Gpu, field_id: int) -> float | None:
+    def _field(self, gpu: Gpu, field: fields.Field) -> float | None:
         """Return one field that is no metric of its own."""
-        wanted = [(fields.Field(field_id, "one"), 0)]
-        for _name, _labels, value in self._fields(gpu, f"one-{field_id}", wanted):
+        for _name, _labels, value in self._fields(gpu, field.name, [(field, 0)]):
             return value
         return None
 
@@ -463,7 +462,7 @@ class GpuSampler:
             if code != self._nvml.NVML_SUCCESS:
                 self._note(gpu, f"field {field.id}", code)
                 continue
-            value = fields.decode_value(value_type, raw)
+            value = fields.decode_value(value_type, raw, field.is_signed)
             if value is None or (field.is_never_zero and value == 0):
                 continue
             labels = (str(scope), *field.labels) if is_scoped else field.labels

@@ -5,7 +5,10 @@ from pathlib import Path
 import click
 
 
-@click.command(epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the agent.")
+@click.group(
+    invoke_without_command=True,
+    epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the agent.",
+)
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--listen", metavar="HOST:PORT", help="Serve here [default: 127.0.0.1:9476].")
 @click.option(
@@ -22,8 +25,13 @@ import click
 @click.option("--procfs", metavar="FOLDER", help="Read here instead of /proc.")
 @click.option("--sysfs", metavar="FOLDER", help="Read here instead of /sys.")
 @click.option("--once", is_flag=True, help="Collect once, print the page and exit.")
-def agent(config_path: Path | None, once: bool, **flags: str | float | None) -> None:
+@click.pass_context
+def agent(
+    context: click.Context, /, config_path: Path | None, once: bool, **flags: str | float | None
+) -> None:
     """Collect this node's and its ranks' signals and serve them to Prometheus."""
+    if context.invoked_subcommand is not None:
+        return
     from agent import config as configuration
     from agent import daemon, logs
     from rankmend.clock import SystemClock
@@ -41,4 +49,52 @@ def agent(config_path: Path | None, once: bool, **flags: str | float | None) -> 
         else:
             daemon.run(config, read_config)
     except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+
+
+_socket_option = click.option(
+    "--socket",
+    "socket_path",
+    type=click.Path(path_type=Path),
+    help="The agent's socket for launchers [default: as the agent looks for it].",
+)
+
+
+@agent.command()
+@click.option(
+    "--for",
+    "for_s",
+    type=click.FloatRange(1, 86_400),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Take the GPUs up again after so long.",
+)
+@_socket_option
+def release(for_s: float, socket_path: Path | None) -> None:
+    """Let go of the GPUs, so that they can be reset or their MIG mode changed."""
+    _tell(socket_path, {"command": "release", "for_s": for_s})
+
+
+@agent.command()
+@_socket_option
+def resume(socket_path: Path | None) -> None:
+    """Take up the GPUs again that were released."""
+    _tell(socket_path, {"command": "resume"})
+
+
+def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
+    """Send a command to the running agent and print its answer."""
+    import os
+
+    from agent.control import ask, control_path
+    from rankmend.agent_socket import socket_paths
+    from rankmend.errors import SourceError
+
+    usual = socket_paths(os.environ)
+    paths = [control_path(path) for path in ([socket_path] if socket_path else usual)]
+    path = next((path for path in paths if path.exists()), paths[0])
+    try:
+        click.echo(ask(path, request))
+    except SourceError as error:
         raise click.ClickException(str(error)) from error

@@ -1,0 +1,109 @@
+"""The GPUs that the stand-ins of NVML show: answers by key, as nvml_stub.c reads them."""
+
+import os
+from pathlib import Path
+
+LINKS = 4
+GIB = 1 << 30
+XID = 8  # nvmlEventTypeXidCriticalError
+
+
+class StubNode:
+    """Answers of every function. `save` shows them to a library that is in use."""
+
+    def __init__(self, gpus: int = 2) -> None:
+        self.answers: dict[str, str] = {
+            "nvmlInitWithFlags": "0",
+            "nvmlSystemGetDriverVersion": "580.95.05",
+            "nvmlSystemGetNVMLVersion": "13.580.95.05",
+            "nvmlSystemGetCudaDriverVersion": "13000",
+            "nvmlDeviceGetCount": str(gpus),
+            "nvmlEventSetCreate": "0",
+        }
+        self._events = 0
+        for gpu in range(gpus):
+            self.add_gpu(gpu)
+
+    def set(self, gpu: int, function: str, *values: object) -> None:
+        """Set what a function answers: `set(0, "nvmlDeviceGetTemperature/0", 45)`."""
+        self.answers[f"{gpu}/{function}"] = " ".join(str(value) for value in values)
+
+    def remove(self, gpu: int, function: str) -> None:
+        """Make a function unsupported."""
+        del self.answers[f"{gpu}/{function}"]
+
+    def field(self, gpu: int, field: int, value: object, scope: int = 0) -> None:
+        self.set(gpu, f"field/{field}/{scope}", value)
+
+    def lose(self, gpu: int, is_lost: bool = True) -> None:
+        self.set(gpu, "lost", int(is_lost))
+
+    def report(self, gpu: int, code: int, event_type: int = XID) -> None:
+        """Report an event."""
+        self._events += 1
+        self.answers[f"event/{self._events}"] = f"{gpu} {event_type} {code}"
+
+    def save(self, path: Path) -> None:
+        """Replace the state file at once: a reader sees the old answers or the new ones."""
+        text = "".join(f"{key} {values}\n" for key, values in self.answers.items())
+        new = path.with_suffix(".new")
+        new.write_text(text, encoding="ascii")
+        os.replace(new, path)
+
+    def add_gpu(self, gpu: int) -> None:
+        """An H100 in good health."""
+        put = self.set
+        put(gpu, "nvmlDeviceGetHandleByIndex", 0)
+        put(gpu, "nvmlDeviceGetPciInfo", 0, 0x1B + gpu, 0)
+        put(gpu, "nvmlDeviceGetUUID", f"GPU-00000000-0000-0000-0000-{gpu:012d}")
+        put(gpu, "nvmlDeviceGetName", "NVIDIA H100 80GB HBM3")
+        put(gpu, "nvmlDeviceGetSerial", f"165392400{gpu:04d}")
+        put(gpu, "nvmlDeviceGetVbiosVersion", "96.00.A5.00.01")
+        put(gpu, "nvmlDeviceGetInforomImageVersion", "G520.0200.00.05")
+        put(gpu, "nvmlDeviceGetBoardPartNumber", "692-2G520-0200-000")
+        put(gpu, "nvmlDeviceGetMinorNumber", gpu)
+        put(gpu, "nvmlDeviceGetPersistenceMode", 1)
+        put(gpu, "nvmlDeviceGetMigMode", 0, 0)
+        put(gpu, "nvmlDeviceGetTemperature/0", 45)
+        put(gpu, "nvmlDeviceGetMarginTemperature", 42)
+        for threshold, celsius in enumerate((95, 92, 95, 87)):
+            put(gpu, f"nvmlDeviceGetTemperatureThreshold/{threshold}", celsius)
+        put(gpu, "nvmlDeviceGetEnforcedPowerLimit", 700_000)
+        put(gpu, "nvmlDeviceGetPowerUsage", 300_000)
+        for clock, mhz in enumerate((1980, 1980, 2619, 1545)):
+            put(gpu, f"nvmlDeviceGetClockInfo/{clock}", mhz)
+            put(gpu, f"nvmlDeviceGetMaxClockInfo/{clock}", mhz)
+            put(gpu, f"nvmlDeviceGetApplicationsClock/{clock}", mhz)
+        put(gpu, "nvmlDeviceGetCurrentClocksEventReasons", 0)
+        put(gpu, "nvmlDeviceGetPerformanceState", 0)
+        put(gpu, "nvmlDeviceGetUtilizationRates", 98, 61)
+        put(gpu, "nvmlDeviceGetMemoryInfo", 80 * GIB, 60 * GIB, GIB)
+        put(gpu, "nvmlDeviceGetComputeRunningProcesses", "")
+        for kind in range(2):
+            for counter in range(2):
+                put(gpu, f"nvmlDeviceGetMemoryErrorCounter/{kind}/{counter}/7", 0)
+        put(gpu, "nvmlDeviceGetRowRemapperHistogram", 2560, 0, 0, 0, 0)
+        put(gpu, "nvmlDeviceGetCurrPcieLinkGeneration", 5)
+        put(gpu, "nvmlDeviceGetMaxPcieLinkGeneration", 5)
+        put(gpu, "nvmlDeviceGetCurrPcieLinkWidth", 16)
+        put(gpu, "nvmlDeviceGetMaxPcieLinkWidth", 16)
+        put(gpu, "nvmlDeviceGetPcieThroughput/0", 1000)
+        put(gpu, "nvmlDeviceGetPcieThroughput/1", 2000)
+        put(gpu, "nvmlDeviceGetRepairStatus", 0, 0)
+        put(gpu, "nvmlDeviceGetGpuFabricInfoV/3", 3, 0, 7, 0b101010)
+        put(gpu, "nvmlDeviceGetSupportedEventTypes", 0x8 | 0x2)
+        self._add_fields(gpu)
+
+    def _add_fields(self, gpu: int) -> None:
+        values = {82: 58, 186: 310_500, 83: 10**9, 230: 0, 1: 1, 2: 1}
+        values |= dict.fromkeys((74, 75, 76, 77, 78, 79, 80, 81, 269, 270, 271), 0)
+        values |= dict.fromkeys((3, 4, 5, 6, 9, 10, 11, 12, 20, 21, 22, 23), 0)
+        values |= dict.fromkeys((142, 143, 144, 145, 94, 95, 169, *range(173, 184)), 0)
+        values |= {197: 10**12, 198: 2 * 10**12, 187: 200_000, 188: 700_000, 189: 700_000}
+        values |= {91: LINKS, 147: LINKS, 194: -2}
+        for field, value in values.items():
+            self.field(gpu, field, value)
+        for link in range(LINKS):
+            self.set(gpu, f"nvmlDeviceGetNvLinkState/{link}", 1)
+            for field, value in {164: 26562, 138: 1000, 139: 2000, 161: 0, 162: 0, 163: 0}.items():
+                self.field(gpu, field, value, scope=link)
