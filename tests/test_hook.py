@@ -398,8 +398,10 @@ def test_second_writer_is_refused_while_the_first_lives_and_starts_afresh_after(
     finally:
         first.communicate("\n", timeout=RUN_S_MAX)
 
+    assert rank.run(python, "import rankmend; print(rankmend.attach())") == "True\n"
+    assert rank.steps() == []  # none of the first writer's
     assert rank.run(python, attach) == "True\n"
-    assert rank.steps() == [20]  # and none of the first writer's
+    assert rank.steps() == [20]
 
 
 def test_process_that_replaces_itself_by_exec_goes_on_telling(rank: Rank, python: str) -> None:
