@@ -21,7 +21,7 @@ from detectors.kernel_state import StateSnapshot
 from rankmend.errors import NoSourceError, SourceError
 
 RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
-SAVED_BYTES_MAX: Final = 4_000_000  # 512 groups of at most 6 KB
+SAVED_BYTES_MAX: Final = 4_000_000  # 550 groups of at most 6 KB
 _VERSION: Final = 1
 _OVERWRITTEN_IN_A_ROW_MAX: Final = 100  # reads that find their record gone: the log runs too fast
 

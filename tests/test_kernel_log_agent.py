@@ -253,6 +253,20 @@ def test_new_boot_begins_at_zero(tmp_path: Path) -> None:
     assert after["kernel_log_lost_total"] == 0
 
 
+def test_silent_log_is_not_saved_again(tmp_path: Path) -> None:
+    path = tmp_path / "kernel-log.json"
+    first = collector(FakeDevice(xid_record(0)), path)
+    values(first)
+    first.stop()
+    written = path.stat().st_ino
+
+    silent = collector(FakeDevice(xid_record(0)), path)
+    values(silent)
+    silent.stop()
+
+    assert path.stat().st_ino == written
+
+
 # --- the collector
 
 

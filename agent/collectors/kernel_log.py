@@ -68,6 +68,7 @@ class KernelLogCollector:
         self._stopping = Event()
         self._failure: Exception | None = None
         self._saved_at_s = clock.now_s()
+        self._is_saved = True  # nothing has been read since the file was written
 
     def collect(self) -> Iterator[Metric]:
         """Return the counts; the first run reads what the log holds and starts to follow it."""
@@ -126,6 +127,7 @@ class KernelLogCollector:
             events = [event for record in records if (event := self._state.feed(record))]
             if records or reader.broken != self._saved.broken:
                 self._saved = Saved(self._boot_id, reader.newest, reader.lost, reader.broken)
+                self._is_saved = False
         if events and self._on_events is not None:
             self._on_events(events)
         return len(records)
@@ -133,14 +135,15 @@ class KernelLogCollector:
     def _save(self) -> None:
         """Save state and place together, at most every few seconds. A full disk loses nothing."""
         self._saved_at_s = self._clock.now_s()
-        if self._saved_path is None:
+        if self._saved_path is None or self._is_saved:
             return
         with self._lock:
-            now = self._saved
+            now, self._is_saved = self._saved, True
             saved = Saved(now.boot_id, now.newest, now.lost, now.broken, self._state.snapshot())
         try:
             save(self._saved_path, saved)
         except SourceError as error:
+            self._is_saved = False
             log.warning("kernel log state not saved", extra={"error": str(error)})
 
     def _counts(self) -> Iterator[Metric]:
