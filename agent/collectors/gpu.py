@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import FAMILIES, Metric
-from agent.nvml.monitor import GpuMonitor, GpuView, MonitorState, MonitorView
+from agent.nvml.monitor import GpuMonitor, GpuView, MonitorState
 from agent.nvml.protocol import NO_GPU
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.rank_table import RankSample
@@ -52,10 +52,12 @@ class GpuCollector:
             raise NoSourceError(view.problem)
         if view.count == 0 and not self._expected_count:
             raise NoSourceError("the driver lists no GPU")
+        if view.released_s is not None:
+            raise SourceError(f"an operator has released the GPUs {view.released_s:.0f} s ago")
         fresh_s_max = max(STALE_INTERVALS * self._sampled_every_s, STALE_S_MIN)
         fresh = [gpu for gpu in view.gpus if gpu.age_s <= fresh_s_max]
         if not fresh:
-            raise SourceError(_why_none(view))
+            raise SourceError(view.problem or "no GPU has answered")
         rank_by_pid = self._rank_by_pid()
         for gpu in view.gpus:
             is_fresh = gpu.age_s <= fresh_s_max
@@ -194,11 +196,3 @@ def _readings(gpu: GpuView, interval_s: float) -> Iterator[Metric]:
                 raise SourceError(f"the collector of the GPUs has sent {name} with {values}")
             about = (*labels, *zip(family.labels[len(labels) :], values, strict=True))
             yield Metric(family.name, value, about)
-
-
-def _why_none(view: MonitorView) -> str:
-    if view.released_s is not None:
-        return f"the GPUs were released {view.released_s:.0f} s ago"
-    if view.problem:
-        return view.problem
-    return "no GPU has answered"

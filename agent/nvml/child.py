@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from struct import Struct
 from types import FrameType
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ SEND_S_MAX: Final = 1.0  # an agent that is stopped: its values are dropped, not
 WAIT_S_MAX: Final = 0.5  # in the driver, so that a signal is heeded in time
 LOST_RETRY_S: Final = 60.0  # a GPU that was lost is asked again: a reset may have brought it back
 _ERROR_CHARS_MAX: Final = 2000
+_TIMEVAL: Final = Struct("@ll")
 
 
 class AgentGoneError(Exception):
@@ -53,7 +55,8 @@ class Child:
         self._due_at_s = dict.fromkeys(("fast", *PERIOD_S_BY_GROUP), 0.0)
         self._ask_lost_at_s: dict[int, float] = {}
         self.is_stopping = False
-        channel.settimeout(SEND_S_MAX)
+        # not settimeout(): that would make each look at the connection wait as well
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(SEND_S_MAX), 0))
 
     def run(self) -> None:
         """Sample until told to stop, or until the agent has gone."""
@@ -154,7 +157,7 @@ class Child:
             raise ValueError(f"a message of {len(data)} bytes about {message.get('gpu')}")
         try:
             self._channel.send(data)
-        except TimeoutError:
+        except BlockingIOError:  # the time is over
             return False
         except OSError as error:
             raise AgentGoneError from error

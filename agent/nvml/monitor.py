@@ -221,6 +221,9 @@ class GpuMonitor:
         """Return what is known; wait at most ``wait_s`` for a first answer."""
         with self._changed:
             self._asked_at_s = self._clock.now_s()
+            if self._state is MonitorState.RELEASED and self._released_at_s is None:
+                self._begin_anew()  # let go while nobody asked
+                self._wake()
             if self._thread is None and not self._is_stopping:
                 self._thread = Thread(target=self._run, name="gpu-monitor", daemon=True)
                 self._thread.start()
@@ -251,7 +254,8 @@ class GpuMonitor:
             was_released = self._released_at_s is not None
             self._released_at_s = None
             self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
-            self._skipped_since_s.clear()
+            if not self._abandoned:
+                self._skipped_since_s.clear()
             self._wake()
         return "the GPUs are watched again" if was_released else "the GPUs were not released"
 
@@ -302,14 +306,17 @@ class GpuMonitor:
             self._let_go(now_s)
             return
         if self._state is MonitorState.RELEASED:
-            self._state, self._problem = MonitorState.STARTING, "no answer yet"
-            self._has_swept = False
+            self._begin_anew()
         if self._child is not None:
             self._receive(self._child, now_s)
         if self._child is not None:
             self._check(self._child, now_s)
         if self._child is None and now_s >= self._spawn_at_s and len(self._abandoned) <= 1:
             self._start(now_s)
+
+    def _begin_anew(self) -> None:
+        self._state, self._problem = MonitorState.STARTING, "no answer yet"
+        self._has_swept = False
 
     def _start(self, now_s: float) -> None:
         self._spawns += 1
@@ -438,10 +445,8 @@ class GpuMonitor:
         child.disconnect()
         if child.call() is None:  # so that this can't harm a driver
             child.process.send_signal(signal.SIGTERM)
-        child.killed_at_s = None
         self._abandoned.append(child)
         self._child = None
-        self._back_off_s = max(self._back_off_s, BACK_OFF_S_MIN)
 
     def _bury(self, now_s: float) -> None:
         """Reap what has ended, and kill what was abandoned long ago."""
@@ -459,8 +464,11 @@ class GpuMonitor:
     def _let_go(self, now_s: float) -> None:
         """End the child because the GPUs are released, or because nobody asks for them."""
         if self._child is not None:
-            self._child.heard_at_s = now_s + RELEASE_S_MAX - ABANDONED_S_MAX  # then it is killed
             self._abandon(self._child, None)
+        if self._state is not MonitorState.RELEASED:
+            for child in self._abandoned:  # killed sooner: somebody waits for the GPUs
+                kill_at_s = now_s + RELEASE_S_MAX
+                child.heard_at_s = min(child.heard_at_s, kill_at_s - ABANDONED_S_MAX)
         self._state, self._problem = MonitorState.RELEASED, "released"
         self._count = None
         self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN

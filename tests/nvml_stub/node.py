@@ -1,6 +1,5 @@
 """The GPUs that the stand-ins of NVML show: answers by key, as nvml_stub.c reads them."""
 
-import os
 from pathlib import Path
 
 LINKS = 4
@@ -48,7 +47,7 @@ class StubNode:
         text = "".join(f"{key} {values}\n" for key, values in self.answers.items())
         new = path.with_suffix(".new")
         new.write_text(text, encoding="ascii")
-        os.replace(new, path)
+        new.replace(path)
 
     def add_gpu(self, gpu: int) -> None:
         """An H100 in good health."""
