@@ -205,7 +205,8 @@ class Target:
             body = [encode(alert, unix_s + hold_s) for alert in self._active.values()]
         body += [encode(alert, end_unix_s) for alert, end_unix_s, _ended_s in ended.values()]
         try:
-            for start in range(0, len(body), BATCH_MAX):
+            # an empty message, too: a receiver that is gone is noticed before it is needed
+            for start in range(0, max(len(body), 1), BATCH_MAX):
                 self._post(self.url, msgspec.json.encode(body[start : start + BATCH_MAX]))
         except AlertError as error:
             return self._failed(error)

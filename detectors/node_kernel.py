@@ -11,7 +11,7 @@ from typing import Final
 from detectors.finding import Severity
 from detectors.kernel_policy import Action
 from detectors.kernel_rules import EventKind
-from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id
+from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id, pci_address
 from detectors.persistence import Latch, Persistence
 from detectors.policy_table import Component
 from detectors.xid import KernelFinding
@@ -130,23 +130,14 @@ def _gpus_by_address(snapshot: Snapshot) -> Mapping[str, Labels]:
     for series in reading.series if reading else ():
         own = dict(series.labels)
         kept = tuple((name, own[name]) for name in ("gpu", "uuid", "pci_bus_id") if own.get(name))
-        found[_address(own.get("pci_bus_id", ""))] = kept
+        found[pci_address(own.get("pci_bus_id", ""))] = kept
     return found
-
-
-def _address(text: str) -> str:
-    """Return a PCI address as all writers agree on it: NVML has 8 digits of domain, an XID line 4.
-
-    The function is left out: an XID line has none, and a GPU's is 0.
-    """
-    domain, _colon, rest = text.lower().partition(":")
-    return f"{domain.lstrip('0').rjust(4, '0')}:{rest.partition('.')[0]}"
 
 
 def _labels(finding: KernelFinding, gpus: Mapping[str, Labels]) -> Labels:
     if not finding.device:
         return ()
-    if finding.kind in _GPU_KINDS and (gpu := gpus.get(_address(finding.device))):
+    if finding.kind in _GPU_KINDS and (gpu := gpus.get(pci_address(finding.device))):
         return gpu
     return (("device", finding.device),)
 

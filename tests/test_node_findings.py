@@ -397,3 +397,32 @@ def test_growth_that_is_older_than_the_window_does_not_count() -> None:
 
     assert increase(grow(growth, 7, 90, 60), 90, 60) == 0
     assert increase(grow(growth, 7, 89, 60), 89, 60) == 2
+
+
+def near(number: int, nic: str, closeness: str) -> Metric:
+    address = f"0000:{number:02x}:00.0"
+    labels = (("pci_bus_id", address), ("device", nic), ("closeness", closeness))
+    return Metric("rankmend_topology_affinity_info", 1, labels)
+
+
+def test_nic_hits_the_ranks_whose_gpus_have_none_nearer() -> None:
+    nic = {
+        "metric": "rankmend_port_id",
+        "condition": "value != 4",
+        "component": "nic",
+        "summary": "port {device}/{port}",
+    }
+    known = KNOWN | {"rankmend_port_id": MetricShape(("device", "port"), is_counter=False)}
+    node = Node(compile_table({"down": {**BASE, **nic}}, known, "t"))
+    ports = [
+        Metric("rankmend_port_id", 1, (("device", name), ("port", "1"))) for name in ("m0", "m1")
+    ]
+    places = [near(0, "m0", "PIX"), near(0, "m1", "SYS"), near(1, "m0", "NODE")]
+    places.append(near(1, "m1", "PXB"))
+
+    found = {f.id: f for f in node.answer(*ports, *places, *rank_metrics((4, 0), (5, 1)))}
+    unknown = {f.id: f for f in node.answer(*ports, *rank_metrics((4, 0), (5, 1)))}
+
+    assert found["down/m0/1"].ranks == (HitRank(JOB, 4),)
+    assert found["down/m1/1"].ranks == (HitRank(JOB, 5),)
+    assert len(unknown["down/m0/1"].ranks) == 2  # nobody can tell: all of the node
