@@ -8,6 +8,11 @@ import click
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
     "agent": ("rankmend.cli.agent", "agent", "Run the node agent."),
+    "agent-helper": (
+        "rankmend.cli.agent_helper",
+        "agent_helper",
+        "Run the root helper of the node agent.",
+    ),
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),

@@ -1,0 +1,127 @@
+"""The agent's side: asks the root helper. Every question has an end.
+
+Called by collectors in threads of their own; what they answer carries its age from there on.
+"""
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from agent.root_helper.protocol import (
+    ANSWER_BYTES_MAX,
+    QUERY_S_MAX,
+    Answer,
+    Outcome,
+    Query,
+    decode_answer,
+    encode_question,
+)
+from rankmend.clock import Clock
+from rankmend.errors import NoSourceError, SourceError
+
+ANSWER_S_MAX: Final = QUERY_S_MAX + 10.0  # the programs, their end, and the way back
+MEMORY_REUSE_S: Final = 30.0  # half an interval of the transceiver collector
+_CHUNK: Final = 65_536
+
+Ask = Callable[[Query], Answer]
+
+
+class HelperClient:
+    """Asks one question a connection."""
+
+    def __init__(self, path: Path, clock: Clock, answer_s_max: float = ANSWER_S_MAX) -> None:
+        self._path = path
+        self._clock = clock
+        self._answer_s_max = answer_s_max
+
+    def ask(self, query: Query) -> Answer:
+        """Return the answer, or raise NoSourceError (no helper here) or SourceError."""
+        deadline_s = self._clock.now_s() + self._answer_s_max
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+            connection.settimeout(self._answer_s_max)
+            try:
+                connection.connect(str(self._path))
+            except FileNotFoundError as error:
+                raise NoSourceError(f"no root helper at {self._path}") from error
+            except OSError as error:
+                raise SourceError(f"cannot reach the root helper at {self._path}") from error
+            try:
+                # a helper that refuses may hang up first: its answer says why
+                with contextlib.suppress(BrokenPipeError):
+                    connection.sendall(encode_question(query))
+                line = b"".join(self._chunks(connection, deadline_s))
+            except OSError as error:
+                raise SourceError(f"the root helper does not answer {query.value}") from error
+        if not line.endswith(b"\n"):
+            raise SourceError(f"the root helper ends {query.value} after {len(line)} bytes")
+        return decode_answer(line, query)
+
+    def _chunks(self, connection: socket.socket, deadline_s: float) -> Iterator[bytes]:
+        total = 0
+        while True:
+            left_s = deadline_s - self._clock.now_s()
+            if left_s <= 0:
+                raise SourceError("the root helper does not end its answer")
+            connection.settimeout(left_s)
+            try:
+                data = connection.recv(_CHUNK)
+            except ConnectionResetError:  # refused before the question was read: that is the end
+                return
+            if not data:
+                return
+            total += len(data)
+            if total > ANSWER_BYTES_MAX:
+                raise SourceError(f"the root helper sends more than {ANSWER_BYTES_MAX} bytes")
+            yield data
+
+
+class TransceiverMemories:
+    """Gives the memory of a device's transceiver; one question is for all devices."""
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._lock = Lock()
+        self._asked_at_s: float | None = None
+        self._memories: dict[str, bytes | str] = {}
+        self._failure: Exception | None = None
+
+    def read(self, device: str) -> bytes:
+        """Return the memory, or raise NoSourceError or SourceError as `Ethtool.module_memory`."""
+        with self._lock:
+            now_s = self._clock.now_s()
+            if self._asked_at_s is None or now_s - self._asked_at_s >= MEMORY_REUSE_S:
+                self._asked_at_s = now_s
+                self._memories, self._failure = {}, None
+                try:
+                    self._memories = parse_memories(self._ask(Query.TRANSCEIVERS))
+                except (NoSourceError, SourceError) as error:
+                    self._failure = error
+            if self._failure is not None:
+                raise type(self._failure)(str(self._failure)) from self._failure
+            memory = self._memories.get(device)
+        if memory is None:
+            raise NoSourceError(f"{device} has no transceiver that the root helper can read")
+        if isinstance(memory, str):
+            raise SourceError(memory)
+        return memory
+
+
+def parse_memories(answer: Answer) -> dict[str, bytes | str]:
+    """Return by device its transceiver's memory, or why it could not be read."""
+    memories: dict[str, bytes | str] = {}
+    for result in answer.results:
+        for line in result.output.splitlines():
+            try:
+                item = json.loads(line)
+                text = item.get("error")
+                memories[str(item["device"])] = str(text) if text else bytes.fromhex(item["memory"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue  # the last line, where the program was cut off
+        if result.outcome is not Outcome.ANSWERED and not memories:
+            raise SourceError(f"transceivers can't be read: {result.error}")
+    return memories

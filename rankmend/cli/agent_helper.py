@@ -1,0 +1,66 @@
+"""`rankmend agent-helper`: the root helper of the node agent."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(epilog="SIGTERM and SIGINT stop the helper.")
+@click.option(
+    "--socket",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Listen here [default: systemd's socket, else /run/rankmend-helper/helper.sock].",
+)
+@click.option(
+    "--user",
+    default="rankmend",
+    show_default=True,
+    help="Name or number of the user whom the agent runs as; nobody else but root may ask.",
+)
+@click.option(
+    "--exclude",
+    "excluded",
+    multiple=True,
+    metavar="PATTERN",
+    help="Never open this disk or network device; may be repeated.",
+)
+def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> None:
+    """Answer the agent's questions that need root: IPMI, SMART, transceivers.
+
+    There is a fixed list of questions, and none of them takes an argument.
+    """
+    import os
+    import pwd
+    import signal
+
+    from agent import logs
+    from agent.root_helper import service
+    from agent.root_helper.protocol import SOCKET_PATH
+    from agent.root_helper.queries import Paths
+    from rankmend.clock import SystemClock
+    from rankmend.errors import ConfigError
+
+    try:
+        uid = int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError as error:
+        raise click.ClickException(f"no user {user!r}; --user names the agent's") from error
+    logs.configure()
+    try:
+        listener = service.inherited_listener(
+            os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")
+        )
+        own_path = None
+        if listener is None or path is not None:
+            own_path = path or SOCKET_PATH
+            listener = service.listen(own_path, uid)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: helper.stop())
+    service.log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
+    helper.serve()
+    if own_path is not None:
+        own_path.unlink(missing_ok=True)
+    service.log.info("helper stopped")
