@@ -35,12 +35,6 @@ class RunOptions:
     no_python: bool = False
     python_path: str | None = None
     rdzv_id: str | None = None
-    rdzv_backend: str | None = None
-    rdzv_endpoint: str | None = None
-    rdzv_conf: str | None = None
-    monitor_interval: float | None = None
-    start_method: str | None = None
-    node_rank: str | None = None
     role: str = "default"
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
@@ -73,8 +67,6 @@ def refuse_what_is_missing(options: RunOptions) -> None:
     """Say plainly which of torchrun's flags this version can't honour."""
     if options.nnodes not in ("1", "1:1"):
         raise ConfigError(f"--nnodes {options.nnodes}: this version runs jobs on one node")
-    if options.rdzv_endpoint and not options.standalone:
-        log.warning("--rdzv-endpoint is not needed on one node and is ignored")
 
 
 def count_ranks(text: str, environment: Mapping[str, str]) -> int:

@@ -35,6 +35,20 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
 
 DURATION = _Duration()
 
+# Flags of torchrun that a launch line may carry, for parts that work otherwise here: there is no
+# rendezvous of agents on one node, no polling, and ranks are always programs of their own.
+_IGNORED: Final = (
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_conf",
+    "monitor_interval",
+    "start_method",
+    "node_rank",
+    "local_addr",
+    "event_log_handler",
+    "shutdown_timeout",
+)
+
 
 def _both(name: str) -> tuple[str, ...]:
     """torchrun takes its flags with dashes and with underscores."""
@@ -79,6 +93,9 @@ Examples:
 @click.option(*_both("--monitor-interval"), type=float, hidden=True)
 @click.option(*_both("--start-method"), hidden=True)
 @click.option(*_both("--node-rank"), hidden=True)
+@click.option(*_both("--local-addr"), hidden=True)
+@click.option(*_both("--event-log-handler"), hidden=True)
+@click.option(*_both("--shutdown-timeout"), type=float, hidden=True)
 @click.option(
     *_both("--role"), default="default", show_default=True, help="ROLE_NAME of the ranks."
 )
@@ -193,6 +210,11 @@ def run(**options: Any) -> None:
     launcher.
     """
     from recovery.run_options import RunOptions
+
+    for name in _IGNORED:
+        if options.pop(name) is not None:
+            flag = "--" + name.replace("_", "-")
+            click.echo(f"rankmend: {flag} has no meaning here and is ignored", err=True)
     from recovery.standalone import run_standalone
 
     try:

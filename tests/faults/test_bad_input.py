@@ -304,3 +304,23 @@ def test_a_job_without_a_name_is_a_new_one_each_time(tmp_path: Path) -> None:
 
     assert (first.returncode, second.returncode) == (0, 0)
     assert len(list((tmp_path / "state" / "jobs").iterdir())) == 2
+
+
+def test_a_launch_line_of_torchrun_works_and_says_which_flags_mean_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os; print(os.environ['TORCHELASTIC_RUN_ID'])\n")
+
+    done = run(
+        "--nnodes=1:1",
+        "--nproc_per_node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv_endpoint=localhost:0",
+        "--rdzv_id=mine",
+        "--monitor_interval=0.1",
+        "--max_restarts=2",
+        "train.py",
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("mine") == 2
+    assert "--rdzv-endpoint has no meaning here and is ignored" in done.stderr
