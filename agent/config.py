@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from agent import network_cards
+from agent import host_parts, network_cards
+from agent.host_parts import Host
 from agent.network_cards import NetworkCards
 from rankmend.errors import ConfigError
 
@@ -16,10 +17,8 @@ GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
 GPU_CALL_S_MAX: Final = 300.0
 COLLECTORS: Final = (
     "ranks",
-    "host",
-    "pressure",
+    *host_parts.COLLECTORS,
     "network",
-    "disk",
     "thermal",
     *network_cards.COLLECTORS,
     "kernel_log",
@@ -71,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     procfs: str = "/proc"
     sysfs: str = "/sys"
     nic: NetworkCards = NetworkCards()
+    host: Host = Host()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
@@ -130,6 +130,7 @@ def check(config: Config) -> None:
     if config.state_dir is not None and not Path(config.state_dir).is_dir():
         raise ConfigError(f"state_dir is no folder: {config.state_dir}")
     network_cards.check(config.nic)
+    host_parts.check(config.host)
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")

@@ -10,15 +10,12 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
-from agent import network_cards
+from agent import host_parts, network_cards
 from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
-from agent.collectors.disk import DiskCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
-from agent.collectors.host import HostCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
-from agent.collectors.pressure import PressureCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import Config
@@ -81,10 +78,10 @@ class Agent:
         expected_gpus = config.gpu.expected_count
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
-            HostCollector(procfs_root),
-            PressureCollector(procfs_root),
+            *host_parts.make_collectors(
+                config.host, procfs_root, sysfs_root, clock, lambda: self.ranks.newest.samples
+            ),
             NetworkCollector(procfs_root),
-            DiskCollector(procfs_root),
             ThermalCollector(sysfs_root),
             GpuCollector(
                 self.gpus,

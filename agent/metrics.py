@@ -41,6 +41,8 @@ def _gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Family:
 
 
 _DISK = ("device", "mount")
+_MOUNT = ("mount", "type")
+_MODULE = ("controller", "module")
 _GPU = ("gpu", "uuid", "pci_bus_id")
 _FINDING = ("check", "component", "uuid", "device", "severity", "action")
 _SENSOR = ("device", "sensor")
@@ -127,9 +129,219 @@ _ALL: Final = (
     _gauge("host_swap_used_bytes", "bytes", (), "Swap space in use."),
     _counter("host_swap_in_bytes", "bytes", (), "Read back from swap since boot."),
     _counter("host_swap_out_bytes", "bytes", (), "Written to swap since boot."),
+    _gauge(
+        "host_file_success",
+        "",
+        ("file",),
+        "1 when a file of /proc could be understood, 0 when not: its values are then missing.",
+    ),
+    _gauge("host_threads", "", (), "Threads of all processes."),
+    _gauge("host_tasks_running", "", (), "Threads that run or could run now."),
+    _gauge("host_tasks_blocked", "", (), "Threads that wait for a disk or a server now."),
+    _gauge("host_memory_dirty_bytes", "bytes", (), "Written by programs and not yet to disk."),
+    _gauge("host_memory_writeback_bytes", "bytes", (), "Being written to disk now."),
+    _gauge(
+        "host_memory_unreclaimable_bytes",
+        "bytes",
+        (),
+        "Kernel memory that can't be reclaimed (SUnreclaim); grows with a leak in a driver.",
+    ),
+    _gauge(
+        "host_memory_corrupted_bytes",
+        "bytes",
+        (),
+        "Memory that the kernel has taken out of use after memory errors (HardwareCorrupted).",
+    ),
+    _gauge("host_huge_pages_size_bytes", "bytes", (), "Huge pages of the default size."),
+    _gauge("host_huge_pages_available_bytes", "bytes", (), "Huge pages that nobody uses."),
+    _counter("host_oom_kills", "", (), "Processes killed for want of memory since boot."),
+    _gauge("host_descriptors", "", (), "Open files of the whole node (file-nr)."),
+    _gauge("host_descriptors_max", "", (), "Files that the node can have open (file-max)."),
+    _gauge("host_kernel_taint", "", (), "The kernel's taint bits as one number, 0 when untainted."),
+    _gauge(
+        "host_kernel_taint_info",
+        "",
+        ("reason",),
+        "One reason why the kernel is tainted; always 1.",
+    ),
+    # agent/collectors/processes.py
+    _gauge("host_processes", "", ("state",), "Processes by state; disk_sleep is state D."),
+    _gauge(
+        "host_processes_stuck", "", (), "Processes that each look has found in state D for 50 s."
+    ),
+    _gauge(
+        "host_process_stuck_seconds",
+        "seconds",
+        ("pid", "process"),
+        "How long at least a stuck process has been in state D; of the 16 longest.",
+    ),
+    _gauge("host_pid_max", "", (), "Process numbers that there are."),
+    _gauge("host_threads_max", "", (), "Threads that the kernel lets run."),
+    # agent/collectors/cgroup.py
+    _gauge("rank_cgroup_info", "", ("job_id", "rank", "cgroup"), "The rank's cgroup; always 1."),
+    _gauge(
+        "cgroup_success",
+        "",
+        ("cgroup",),
+        "1 when all files of the cgroup could be understood, 0 when one could not.",
+    ),
+    _gauge("cgroup_memory_used_bytes", "bytes", ("cgroup",), "Memory charged to the cgroup."),
+    _gauge("cgroup_memory_limit_bytes", "bytes", ("cgroup",), "Its limit; no series without one."),
+    _counter("cgroup_memory_limit_hits", "", ("cgroup",), "Times that the limit was reached."),
+    _counter(
+        "cgroup_oom_kills",
+        "",
+        ("cgroup",),
+        "Processes killed for want of memory; v2 counts those of the cgroups below as well.",
+    ),
+    _counter(
+        "cgroup_cpu_periods", "", ("cgroup",), "Scheduling periods in which it wanted to run."
+    ),
+    _counter(
+        "cgroup_cpu_throttled_periods", "", ("cgroup",), "Periods in which its CPU quota ran out."
+    ),
+    _counter(
+        "cgroup_cpu_throttled_seconds",
+        "seconds",
+        ("cgroup",),
+        "Time during which it was kept from running by its CPU quota, over all CPUs.",
+    ),
+    _gauge("cgroup_pids", "", ("cgroup",), "Processes and threads of the cgroup."),
+    _gauge("cgroup_pids_limit", "", ("cgroup",), "Their limit; no series without one."),
+    # agent/collectors/edac.py
+    _counter(
+        "edac_controller_corrected",
+        "",
+        ("controller",),
+        "Corrected memory errors of a memory controller since its driver was loaded.",
+    ),
+    _counter("edac_controller_uncorrected", "", ("controller",), "Its uncorrected memory errors."),
+    _counter(
+        "edac_controller_corrected_unplaced",
+        "",
+        ("controller",),
+        "Corrected memory errors of which the driver can't tell the module.",
+    ),
+    _counter(
+        "edac_controller_uncorrected_unplaced",
+        "",
+        ("controller",),
+        "Uncorrected memory errors of which the driver can't tell the module.",
+    ),
+    _counter("edac_module_corrected", "", _MODULE, "Corrected memory errors of a memory module."),
+    _counter(
+        "edac_module_uncorrected", "", _MODULE, "Uncorrected memory errors of a memory module."
+    ),
+    _gauge(
+        "edac_module_info",
+        "",
+        (*_MODULE, "label", "location"),
+        "What is printed beside the module's slot, and where it is; always 1.",
+    ),
+    _gauge(
+        "edac_file_success", "", ("controller", "file"), "0 for a count that can't be understood."
+    ),
+    # agent/collectors/pcie_aer.py
+    _gauge(
+        "pcie_aer_success",
+        "",
+        ("pci_bus_id", "severity"),
+        "1 when the device's error counts could be understood, 0 when not.",
+    ),
+    _counter(
+        "pcie_aer_errors",
+        "",
+        ("pci_bus_id", "severity"),
+        "PCIe errors of a device since boot: correctable, nonfatal, fatal.",
+    ),
+    _counter(
+        "pcie_aer_kind_errors",
+        "",
+        ("pci_bus_id", "severity", "kind"),
+        "The same by kind; a kind that has not happened has no series.",
+    ),
+    _counter(
+        "pcie_aer_messages",
+        "",
+        ("pci_bus_id", "severity"),
+        "Error messages that a root port has taken from the devices below it.",
+    ),
+    # agent/collectors/mounts.py
+    _gauge(
+        "mount_success",
+        "",
+        _MOUNT,
+        "1 when the file system answered, 0 when it failed or hangs.",
+    ),
+    _gauge(
+        "mount_hung_seconds", "seconds", _MOUNT, "How long it has not answered; 0 when it does."
+    ),
+    _gauge("mount_answer_seconds", "seconds", _MOUNT, "How long it took to say how full it is."),
+    _gauge(
+        "mount_read_only",
+        "",
+        _MOUNT,
+        "1 when the file system itself is read-only, as after an error.",
+    ),
+    _gauge("mount_present", "", ("mount",), "1 when a mount of the configuration is there."),
+    _gauge("mount_size_bytes", "bytes", _MOUNT, "Size of a file system that is on no local disk."),
+    _gauge("mount_available_bytes", "bytes", _MOUNT, "Space left on it for ordinary users."),
+    _gauge("mount_inodes", "", _MOUNT, "Files that it can hold; no series where not limited."),
+    _gauge("mount_inodes_available", "", _MOUNT, "Files that ordinary users can still make."),
+    # agent/collectors/clock.py
+    _counter("clock_steps", "", (), "Times that the clock was set since the agent started."),
+    _counter(
+        "clock_step_seconds", "seconds", ("way",), "By how much in all, forward and backward."
+    ),
+    _gauge(
+        "clock_kernel_success",
+        "",
+        (),
+        "1 when the kernel said how its clock is kept (adjtimex), 0 when it may not be asked.",
+    ),
+    _gauge(
+        "clock_synchronised", "", (), "1 when a time service keeps the clock, 0 when none does."
+    ),
+    _gauge("clock_offset_seconds", "seconds", (), "What is left to correct."),
+    _gauge("clock_error_max_seconds", "seconds", (), "Largest error that the clock can have."),
+    _gauge("clock_error_estimated_seconds", "seconds", (), "Error as the time service estimates."),
+    _gauge(
+        "clock_frequency_correction_ratio",
+        "ratio",
+        (),
+        "Correction of the clock's rate; 0.00001 is 10 parts per million.",
+    ),
+    _gauge("clock_source_info", "", ("source",), "Hardware behind the clock; always 1."),
+    # agent/collectors/services.py
+    _gauge("service_active", "", ("unit",), "1 when a systemd unit that ought to run does."),
+    _counter("service_restarts", "", ("unit",), "Times that systemd has restarted it."),
+    _gauge(
+        "service_info",
+        "",
+        ("unit", "load", "active", "sub", "result"),
+        "Its state in systemd's words; always 1.",
+    ),
+    _gauge(
+        "module_loaded", "", ("module",), "1 when a kernel module of the configuration is there."
+    ),
+    # agent/collectors/versions.py
+    _gauge(
+        "version_info",
+        "",
+        ("component", "device", "version"),
+        "Version of the kernel, a driver or a firmware; always 1.",
+    ),
+    _gauge(
+        "version_matches_baseline",
+        "",
+        ("component", "device"),
+        "1 when it is one of the baseline's, 0 when not or when the component is missing.",
+    ),
     # agent/collectors/disk.py
     _gauge("disk_size_bytes", "bytes", _DISK, "Size of a mounted file system on a disk."),
     _gauge("disk_available_bytes", "bytes", _DISK, "Space left for ordinary users."),
+    _gauge("disk_inodes", "", _DISK, "Files that it can hold; no series where not limited."),
+    _gauge("disk_inodes_available", "", _DISK, "Files that ordinary users can still make."),
     _gauge(
         "disk_usage_success",
         "",
@@ -382,6 +594,12 @@ _ALL: Final = (
         "Network plane and rail of a port, configured or guessed; always 1.",
     ),
     # agent/collectors/pressure.py
+    _gauge(
+        "pressure_success",
+        "",
+        ("resource",),
+        "1 when the kernel's file for cpu, memory or io could be understood, 0 when not.",
+    ),
     _counter(
         "pressure_some_seconds",
         "seconds",

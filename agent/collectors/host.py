@@ -1,20 +1,193 @@
-"""CPU time, load, memory and swap of the node, through psutil.
+"""CPU time, load, memory, swap, OOM kills, descriptors and kernel taint of the node.
 
-Source: proc(5): <root>/{stat,meminfo,vmstat,loadavg,uptime}.
-Cost:   0.2 ms a run; no privilege.
+Source: Linux Documentation/filesystems/proc.rst and proc(5): <root>/{uptime,stat,loadavg,meminfo,
+        vmstat}; Documentation/admin-guide/sysctl/fs.rst: sys/fs/file-nr;
+        Documentation/admin-guide/tainted-kernels.rst: sys/kernel/tainted.
+Cost:   0.3 ms a run through kept descriptors, most of it in the kernel; no privilege.
+
+A file that makes no sense costs its own values only and is named by ``host_file_success``.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Final
 
-import psutil
-
+from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from rankmend.errors import SourceError
+from rankmend.errors import NoSourceError, SourceError
 
+FILE_BYTES_MAX: Final = 1 << 20  # /proc/stat of 1,024 CPUs has 150 kB
 # guest and guest_nice are left out: the kernel counts them in user and nice as well
-_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_LOAD_WINDOWS = ("1m", "5m", "15m")
+_CPU_MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_LOAD_WINDOWS: Final = ("1m", "5m", "15m")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+# by bit: Documentation/admin-guide/tainted-kernels.rst
+TAINTS: Final = (
+    "proprietary_module",
+    "forced_module",
+    "out_of_spec_system",
+    "forced_unload",
+    "machine_check",
+    "bad_page",
+    "user_request",
+    "oops",
+    "acpi_override",
+    "warning",
+    "staging_driver",
+    "firmware_workaround",
+    "out_of_tree_module",
+    "unsigned_module",
+    "soft_lockup",
+    "live_patch",
+    "auxiliary",
+    "randstruct",
+    "test",
+    "fwctl",
+)
+
+_MEMORY: Final = (  # metric, field of meminfo in kB
+    ("size", "MemTotal"),
+    ("available", "MemAvailable"),
+    ("shared", "Shmem"),
+    ("dirty", "Dirty"),
+    ("writeback", "Writeback"),
+    ("unreclaimable", "SUnreclaim"),
+    ("corrupted", "HardwareCorrupted"),
+)
+_MEMINFO: Final = frozenset(field for _name, field in _MEMORY) | {
+    "SwapTotal",
+    "SwapFree",
+    "Hugepagesize",
+    "HugePages_Total",
+    "HugePages_Free",
+}
+_VMSTAT: Final = frozenset({"pswpin", "pswpout", "oom_kill"})
+
+
+def parse_number(text: str) -> int:
+    """Return a decimal number of at most 64 bits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        raise SourceError(f"no decimal number: {text[:80]!r}")
+    return int(text)
+
+
+def parse_seconds(text: str) -> float:
+    """Return a number such as ``350735.47``: digits, a point, digits."""
+    whole, point, part = text.partition(".")
+    parse_number(whole)
+    if point:
+        parse_number(part)
+    return float(text)
+
+
+def parse_table(text: str, wanted: AbstractSet[str]) -> dict[str, int]:
+    """Return the wanted lines such as ``MemTotal:  16384 kB`` or ``oom_kill 0``, name to number.
+
+    Lines that nobody wants cost nothing and, whatever they hold, take no other with them.
+    """
+    table = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(" ")
+        if (name := name.rstrip(":")) in wanted:
+            table[name] = parse_number(rest.removesuffix(" kB").strip())
+    return table
+
+
+def decode_taint(mask: int) -> list[str]:
+    """Return the names of the reasons for which a kernel is tainted."""
+    names = [name for bit, name in enumerate(TAINTS) if mask >> bit & 1]
+    unknown = mask >> len(TAINTS)
+    return [*names, *(f"bit_{len(TAINTS) + bit}" for bit in range(64) if unknown >> bit & 1)]
+
+
+def read_uptime(text: str) -> Iterator[Metric]:
+    yield Metric("rankmend_host_uptime_seconds", parse_seconds(text.partition(" ")[0]))
+
+
+def read_stat(text: str) -> Iterator[Metric]:
+    cpus, rows = 0, {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(" ")
+        if name in ("cpu", "procs_running", "procs_blocked"):
+            rows[name] = [parse_number(word) for word in rest.split()]
+        cpus += name.startswith("cpu") and name[3:].isdigit()
+    if len(rows.get("cpu", ())) < 4 or not cpus:
+        raise SourceError(f"stat has no CPU: {text[:80]!r}")
+    for mode, ticks in zip(_CPU_MODES, rows["cpu"], strict=False):  # old kernels have fewer
+        labels = (("mode", mode),)
+        yield Metric("rankmend_host_cpu_seconds_total", ticks / _TICKS_PER_S, labels)
+    yield Metric("rankmend_host_cpus", cpus)
+    for state in ("running", "blocked"):
+        if len(numbers := rows.get(f"procs_{state}", [])) == 1:
+            yield Metric(f"rankmend_host_tasks_{state}", numbers[0])
+
+
+def read_loadavg(text: str) -> Iterator[Metric]:
+    words = text.split()
+    if len(words) < 4:
+        raise SourceError(f"loadavg is not '<1m> <5m> <15m> <running>/<all> ...': {text[:80]!r}")
+    for window, word in zip(_LOAD_WINDOWS, words[:3], strict=True):
+        yield Metric("rankmend_host_load_processes", parse_seconds(word), (("window", window),))
+    yield Metric("rankmend_host_threads", parse_number(words[3].partition("/")[2]))
+
+
+def read_meminfo(text: str) -> Iterator[Metric]:
+    table = parse_table(text, _MEMINFO)
+    if "MemTotal" not in table:
+        raise SourceError(f"meminfo has no MemTotal: {text[:80]!r}")
+    for name, field in _MEMORY:
+        if field in table:  # a kernel without it has no such value: absent, not 0
+            yield Metric(f"rankmend_host_memory_{name}_bytes", table[field] * 1024)
+    if "SwapTotal" in table and "SwapFree" in table:
+        used = max(0, table["SwapTotal"] - table["SwapFree"])
+        yield Metric("rankmend_host_swap_size_bytes", table["SwapTotal"] * 1024)
+        yield Metric("rankmend_host_swap_used_bytes", used * 1024)
+    page_bytes = table.get("Hugepagesize", 0) * 1024
+    if page_bytes and "HugePages_Total" in table and "HugePages_Free" in table:
+        total, free = table["HugePages_Total"], table["HugePages_Free"]
+        yield Metric("rankmend_host_huge_pages_size_bytes", total * page_bytes)
+        yield Metric("rankmend_host_huge_pages_available_bytes", free * page_bytes)
+
+
+def read_vmstat(text: str) -> Iterator[Metric]:
+    table = parse_table(text, _VMSTAT)
+    if not table:
+        raise SourceError(f"vmstat has none of {', '.join(sorted(_VMSTAT))}: {text[:80]!r}")
+    for name, field in (("in", "pswpin"), ("out", "pswpout")):
+        if field in table:
+            yield Metric(f"rankmend_host_swap_{name}_bytes_total", table[field] * _PAGE_BYTES)
+    if "oom_kill" in table:  # since 4.13
+        yield Metric("rankmend_host_oom_kills_total", table["oom_kill"])
+
+
+def read_file_nr(text: str) -> Iterator[Metric]:
+    words = text.split()
+    if len(words) != 3:
+        raise SourceError(f"file-nr is not '<allocated> <free> <max>': {text[:80]!r}")
+    allocated, free, most = (parse_number(word) for word in words)
+    yield Metric("rankmend_host_descriptors", allocated - free)
+    yield Metric("rankmend_host_descriptors_max", most)
+
+
+def read_tainted(text: str) -> Iterator[Metric]:
+    mask = parse_number(text)
+    yield Metric("rankmend_host_kernel_taint", mask)
+    for reason in decode_taint(mask):
+        yield Metric("rankmend_host_kernel_taint_info", 1, (("reason", reason),))
+
+
+_FILES: Final[tuple[tuple[str, Callable[[str], Iterator[Metric]]], ...]] = (
+    ("uptime", read_uptime),
+    ("stat", read_stat),
+    ("loadavg", read_loadavg),
+    ("meminfo", read_meminfo),
+    ("vmstat", read_vmstat),
+    ("sys/fs/file-nr", read_file_nr),
+    ("sys/kernel/tainted", read_tainted),
+)
 
 
 class HostCollector:
@@ -23,37 +196,25 @@ class HostCollector:
 
     def __init__(self, procfs_root: Path) -> None:
         self._root = procfs_root
-        psutil.PROCFS_PATH = str(procfs_root)  # psutil's own way to be given a root
+        self._files = KeptFiles(bytes_max=FILE_BYTES_MAX)
 
     def collect(self) -> Iterator[Metric]:
-        try:
-            yield from self._read()
-        except (OSError, ValueError, LookupError, RuntimeError) as error:
-            raise SourceError(f"cannot read the host's figures under {self._root}") from error
-
-    def _read(self) -> Iterator[Metric]:
-        uptime_s = float(self._text("uptime").split()[0])
-        yield Metric("rankmend_host_uptime_seconds", uptime_s)
-        times = psutil.cpu_times()
-        for mode in _CPU_MODES:
-            yield Metric("rankmend_host_cpu_seconds_total", getattr(times, mode), (("mode", mode),))
-        yield Metric("rankmend_host_cpus", self._cpu_count())
-        loads = [float(load) for load in self._text("loadavg").split()[:3]]
-        for window, load in zip(_LOAD_WINDOWS, loads, strict=True):
-            yield Metric("rankmend_host_load_processes", load, (("window", window),))
-        memory = psutil.virtual_memory()
-        yield Metric("rankmend_host_memory_size_bytes", memory.total)
-        yield Metric("rankmend_host_memory_available_bytes", memory.available)
-        yield Metric("rankmend_host_memory_shared_bytes", memory.shared)
-        swap = psutil.swap_memory()
-        yield Metric("rankmend_host_swap_size_bytes", swap.total)
-        yield Metric("rankmend_host_swap_used_bytes", swap.used)
-        yield Metric("rankmend_host_swap_in_bytes_total", swap.sin)
-        yield Metric("rankmend_host_swap_out_bytes_total", swap.sout)
-
-    def _cpu_count(self) -> int:
-        lines = self._text("stat").splitlines()
-        return sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
-
-    def _text(self, name: str) -> str:
-        return (self._root / name).read_text(encoding="ascii")
+        self._files.begin_run()
+        errors = []
+        is_measured = False
+        for name, read in _FILES:
+            labels = (("file", name),)
+            try:
+                metrics = tuple(read(self._files.read(f"{self._root}/{name}")))
+            except NoSourceError as error:
+                errors.append(str(error))
+                continue
+            except SourceError as error:
+                errors.append(f"{name}: {error}")
+                yield Metric("rankmend_host_file_success", 0, labels)
+                continue
+            is_measured = True
+            yield Metric("rankmend_host_file_success", 1, labels)
+            yield from metrics
+        if not is_measured:  # every node has these files
+            raise SourceError("; ".join(errors))

@@ -2,13 +2,13 @@
 
 Source: <root>/pressure/{cpu,memory,io}, Linux Documentation/accounting/psi.rst. Totals are
         microseconds since boot.
-Cost:   three small reads; no privilege.
+Cost:   three small reads through kept descriptors; no privilege.
 """
 
-import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.kept_files import KeptFiles
 from agent.metrics import Metric
 from rankmend.errors import NoSourceError, SourceError
 
@@ -39,22 +39,25 @@ class PressureCollector:
 
     def __init__(self, procfs_root: Path) -> None:
         self._root = procfs_root / "pressure"
+        self._files = KeptFiles()
 
     def collect(self) -> Iterator[Metric]:
         if not self._root.is_dir():
             raise NoSourceError(f"no {self._root}: a kernel before 4.20 or without CONFIG_PSI")
+        self._files.begin_run()
+        problems = []
         for resource in _RESOURCES:
-            for kind, stalled_s in parse_pressure(self._read(resource)).items():
-                name = f"rankmend_pressure_{kind}_seconds_total"
-                yield Metric(name, stalled_s, (("resource", resource),))
-
-    def _read(self, resource: str) -> str:
-        path = self._root / resource
-        try:
-            return path.read_text(encoding="ascii")
-        except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:
-                raise NoSourceError("pressure accounting is off: boot with psi=1") from error
-            raise SourceError(f"cannot read {path}") from error
-        except UnicodeDecodeError as error:
-            raise SourceError(f"{path} is no text") from error
+            labels = (("resource", resource),)
+            try:
+                stalled_s = parse_pressure(self._files.read(f"{self._root}/{resource}"))
+            except NoSourceError as error:  # EOPNOTSUPP too
+                problems.append(error)
+                continue
+            except SourceError:
+                yield Metric("rankmend_pressure_success", 0, labels)
+                continue
+            yield Metric("rankmend_pressure_success", 1, labels)
+            for kind, value_s in stalled_s.items():
+                yield Metric(f"rankmend_pressure_{kind}_seconds_total", value_s, labels)
+        if len(problems) == len(_RESOURCES):
+            raise NoSourceError("pressure accounting is off: boot with psi=1") from problems[0]

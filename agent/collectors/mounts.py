@@ -1,0 +1,194 @@
+"""Mounted file systems: whether they answer, how full they are, whether they became read-only.
+
+Source: <root>/self/mountinfo (else 1/mountinfo, self/mounts, mounts), Linux
+        Documentation/filesystems/proc.rst 3.5; statvfs(3) through agent/mount_prober.py, since it
+        waits for ever on a dead server.
+Cost:   one child of 10 ms a run.
+
+Read-only is what the file system says of itself, not of one mount of it: that is what the kernel
+changes after an error (errors=remount-ro), and a service's sandbox mounts much read-only.
+"""
+
+import errno
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.metrics import Metric
+from agent.mount_prober import Answer, Hung, Refusal, Space
+from rankmend.clock import Clock
+from rankmend.errors import NoSourceError, SourceError
+
+MOUNTS_MAX: Final = 256
+_FILE_BYTES_MAX: Final = 4 << 20
+_FILES: Final = ("self/mountinfo", "1/mountinfo", "self/mounts", "mounts")
+# as node_exporter's filesystem collector leaves them out, and others that hold nobody's data
+_PSEUDO_TYPES: Final = re.compile(
+    r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|efivarfs|erofs|fusectl"
+    r"|fuse\.(lxcfs|portal|gvfsd-fuse)|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc(fs)?|pstore|ramfs"
+    r"|rootfs|rpc_pipefs|securityfs|selinuxfs|squashfs|sysfs|tracefs"
+)
+_PRIVATE_POINTS: Final = re.compile(
+    r"/(dev|proc|sys|run/credentials/.+|run/user/\d+|var/lib/(docker|containerd|kubelet)/.+"
+    r"|var/lib/containers/storage/.+)(/.*)?"
+)
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a place to look at: nothing is written there
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM})  # another user's FUSE mount
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted file system, at the place where it is asked."""
+
+    point: str
+    device: str  # what is mounted: /dev/sda1, server:/export, tmpfs
+    type: str
+    number: str  # major:minor, the same for all mounts of one file system
+    root: str  # which part of it is mounted here
+    is_read_only: bool  # the file system, not this mount of it
+
+    @property
+    def is_disk(self) -> bool:
+        return self.device.startswith("/dev/")
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """Return the mounts of a ``mountinfo``, in its order."""
+    mounts = []
+    for line in text.splitlines():
+        words = line.split(" ")
+        try:
+            dash = words.index("-", 6)  # optional fields lie between 6 and the dash
+            kind, device, options = words[dash + 1 : dash + 4]
+            number, root, point = words[2:5]
+        except ValueError as error:
+            raise SourceError(f"mountinfo line has not its fields: {line[:200]!r}") from error
+        is_read_only = "ro" in options.split(",")
+        mounts.append(
+            Mount(
+                _unescaped(point), _unescaped(device), kind, number, _unescaped(root), is_read_only
+            )
+        )
+    return mounts
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """Return the mounts of the older ``mounts``, which tells neither number nor part."""
+    mounts = []
+    for line in text.splitlines():
+        words = line.split(" ")
+        if len(words) != 6:
+            raise SourceError(f"mounts line has not 6 fields: {line[:200]!r}")
+        device, point, kind, options = words[:4]
+        number = device if device.startswith("/dev/") else point
+        is_read_only = "ro" in options.split(",")
+        mounts.append(Mount(_unescaped(point), _unescaped(device), kind, number, "/", is_read_only))
+    return mounts
+
+
+def _unescaped(text: str) -> str:
+    """Return a path in which ``\\040`` and the like are the characters again."""
+    return _ESCAPE.sub(lambda found: chr(int(found.group(1), 8) & 0xFF), text)
+
+
+def choose_mounts(mounts: Sequence[Mount], ignored: Sequence[str] = ()) -> list[Mount]:
+    """Return the mounts worth asking, each file system once, at its shortest place."""
+    chosen: dict[str, Mount] = {}
+    visible = {mount.point: mount for mount in mounts}  # a later mount covers an earlier one
+    for mount in visible.values():
+        is_private = _PRIVATE_POINTS.fullmatch(mount.point) and mount.point != _SHARED_MEMORY
+        if _PSEUDO_TYPES.fullmatch(mount.type) or is_private:
+            continue
+        if any(fnmatch.fnmatchcase(mount.point, pattern) for pattern in ignored):
+            continue
+        known = chosen.get(mount.number)
+        if known is None or _order_of(mount) < _order_of(known):
+            chosen[mount.number] = mount
+    return sorted(chosen.values(), key=lambda mount: mount.point)[:MOUNTS_MAX]
+
+
+def _order_of(mount: Mount) -> tuple[bool, int, str]:
+    return mount.root != "/", len(mount.point), mount.point
+
+
+class MountsCollector:
+    name = "mounts"
+    interval_s = 30.0
+
+    def __init__(
+        self,
+        procfs_root: Path,
+        clock: Clock,
+        probe: Callable[[Sequence[str]], Mapping[str, Answer]] | None,
+        required: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+    ) -> None:
+        """``probe`` None: the tree is a recorded one, and its mounts are not here to be asked."""
+        self._root = procfs_root
+        self._clock = clock
+        self._probe = probe
+        self._required = tuple(required)
+        self._ignored = tuple(ignored)
+
+    def collect(self) -> Iterator[Metric]:
+        mounts = self._read_mounts()
+        points = {mount.point for mount in mounts if mount.type != "autofs"}
+        for point in self._required:
+            yield Metric("rankmend_mount_present", int(point in points), (("mount", point),))
+        chosen = choose_mounts(mounts, self._ignored)
+        try:
+            answers = self._probe([mount.point for mount in chosen]) if self._probe else {}
+        except OSError as error:
+            raise SourceError("cannot start the probe of the mounts") from error
+        for mount in chosen:
+            labels = (("mount", _printable(mount.point)), ("type", mount.type))
+            yield Metric("rankmend_mount_read_only", int(mount.is_read_only), labels)
+            if (answer := answers.get(mount.point)) is not None:
+                yield from self._describe(mount, answer, labels)
+
+    def _describe(
+        self, mount: Mount, answer: Answer, labels: tuple[tuple[str, str], ...]
+    ) -> Iterator[Metric]:
+        if isinstance(answer, Refusal) and answer.errno in _NOT_OURS:
+            return
+        is_answered = isinstance(answer, Space)
+        hung_s = self._clock.now_s() - answer.since_s if isinstance(answer, Hung) else 0.0
+        yield Metric("rankmend_mount_success", int(is_answered), labels)
+        yield Metric("rankmend_mount_hung_seconds", hung_s, labels)
+        disk = (("device", _printable(mount.device)), labels[0])
+        if mount.is_disk:
+            yield Metric("rankmend_disk_usage_success", int(is_answered), disk)
+        if not isinstance(answer, Space):
+            return
+        yield Metric("rankmend_mount_answer_seconds", answer.took_s, labels)
+        subject, place = ("disk", disk) if mount.is_disk else ("mount", labels)
+        if answer.size_bytes:  # some FUSE file systems don't say
+            yield Metric(f"rankmend_{subject}_size_bytes", answer.size_bytes, place)
+            yield Metric(f"rankmend_{subject}_available_bytes", answer.available_bytes, place)
+        if answer.inodes:  # btrfs and Lustre clients have no fixed number
+            yield Metric(f"rankmend_{subject}_inodes", answer.inodes, place)
+            yield Metric(f"rankmend_{subject}_inodes_available", answer.inodes_available, place)
+
+    def _read_mounts(self) -> list[Mount]:
+        for name in _FILES:
+            path = self._root / name
+            try:
+                with path.open("rb") as file:
+                    data = file.read(_FILE_BYTES_MAX)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise SourceError(f"cannot read {path}") from error
+            text = os.fsdecode(data)
+            return parse_mountinfo(text) if name.endswith("info") else parse_mounts(text)
+        raise NoSourceError(f"no list of mounts under {self._root}")
+
+
+def _printable(text: str) -> str:
+    """Return a path as a label may hold it: file names are bytes, labels are UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,142 @@
+"""Versions of kernel, drivers and firmware, and whether they are those of a baseline.
+
+Source: <procfs>/sys/kernel/osrelease, <procfs>/driver/nvidia/version (NVIDIA driver README,
+        "proc interface"), and in sysfs (Linux Documentation/ABI): class/dmi/id/bios_version,
+        devices/system/cpu/cpu0/microcode/version, module/<driver>/version,
+        class/infiniband/<device>/{fw_ver,hca_type}, class/nvme/<device>/{firmware_rev,model}.
+Cost:   some 20 small reads, once a minute; no privilege.
+
+Nodes of one job that differ in a version are slow or wrong in ways that no single node shows.
+The baseline is a TOML file: a component, and the versions that it may have (docs/host.md).
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agent.metrics import Metric
+from rankmend.errors import ConfigError, NoSourceError
+
+DRIVERS: Final = (
+    "nvidia",
+    "nvidia_peermem",
+    "gdrdrv",
+    "amdgpu",
+    "mlx5_core",
+    "mlx5_ib",
+    "ib_core",
+    "bnxt_en",
+    "bnxt_re",
+    "ice",
+    "irdma",
+    "efa",
+    "nvme",
+    "lustre",
+)
+_BYTES_MAX: Final = 1024
+_NVRM: Final = re.compile(r"NVRM version:.*? (\d{3,4}\.\d+(?:\.\d+)?) ")
+_NOTHING: Final = frozenset({"", "(null)", "N/A"})
+
+Baseline = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    component: str  # what the baseline calls it: kernel, driver:mlx5_core, nic_firmware:MT4129
+    device: str  # empty: the node
+    version: str
+
+
+def load_baseline(path: Path) -> Baseline:
+    """Return the versions that each component may have; raise ConfigError for a wrong file."""
+    try:
+        rows = msgspec.toml.decode(path.read_bytes(), type=dict[str, str | list[str]])
+    except OSError as error:
+        raise ConfigError(f"cannot read the baseline {path}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    baseline = {
+        component: (allowed,) if isinstance(allowed, str) else tuple(allowed)
+        for component, allowed in rows.items()
+    }
+    for component, allowed in baseline.items():
+        if not allowed or not all(allowed):
+            raise ConfigError(f"{path}: {component} may have no version at all")
+    return baseline
+
+
+def parse_nvidia_version(text: str) -> str | None:
+    """Return the driver's version from the NVRM line, or None when there is none."""
+    found = _NVRM.search(" ".join(text.split()) + " ")
+    return found.group(1) if found else None
+
+
+class VersionsCollector:
+    name = "versions"
+    interval_s = 60.0
+
+    def __init__(
+        self, procfs_root: Path, sysfs_root: Path, baseline: Baseline | None = None
+    ) -> None:
+        self._procfs_root = procfs_root
+        self._sysfs_root = sysfs_root
+        self._baseline = baseline or {}
+
+    def collect(self) -> Iterator[Metric]:
+        versions = list(self._read())
+        if not versions and not self._baseline:
+            raise NoSourceError(f"no version under {self._procfs_root} and {self._sysfs_root}")
+        for found in versions:
+            labels = (("component", found.component), ("device", found.device))
+            yield Metric("rankmend_version_info", 1, (*labels, ("version", found.version)))
+            if found.component in self._baseline:
+                allowed = self._baseline[found.component]
+                is_allowed = any(fnmatch.fnmatchcase(found.version, one) for one in allowed)
+                yield Metric("rankmend_version_matches_baseline", int(is_allowed), labels)
+        for component in sorted(self._baseline.keys() - {found.component for found in versions}):
+            labels = (("component", component), ("device", ""))
+            yield Metric("rankmend_version_matches_baseline", 0, labels)  # it ought to be there
+
+    def _read(self) -> Iterator[Version]:
+        if kernel := _read(self._procfs_root / "sys" / "kernel" / "osrelease"):
+            yield Version("kernel", "", kernel)
+        nvidia = _read(self._procfs_root / "driver" / "nvidia" / "version")
+        if nvidia and (version := parse_nvidia_version(nvidia)):
+            yield Version("nvidia_kernel_module", "", version)
+        for component, name in (
+            ("bios", "class/dmi/id/bios_version"),
+            ("embedded_controller", "class/dmi/id/ec_firmware_release"),
+            ("microcode", "devices/system/cpu/cpu0/microcode/version"),
+        ):
+            if version := _read(self._sysfs_root / name):
+                yield Version(component, "", version)
+        for driver in DRIVERS:
+            if version := _read(self._sysfs_root / "module" / driver / "version"):
+                yield Version(f"driver:{driver}", "", version)
+        yield from self._read_devices("infiniband", "nic_firmware", "fw_ver", "hca_type")
+        yield from self._read_devices("nvme", "nvme_firmware", "firmware_rev", "model")
+
+    def _read_devices(
+        self, kind: str, component: str, version_file: str, model_file: str
+    ) -> Iterator[Version]:
+        """Return the firmware of each device; its model is part of the component's name."""
+        for folder in sorted((self._sysfs_root / "class" / kind).glob("*")):
+            if version := _read(folder / version_file):
+                model = _read(folder / model_file) or "unknown"
+                yield Version(f"{component}:{model}", folder.name, version)
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file in one line; empty where there is none or it says nothing."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    text = " ".join(text.split())
+    return "" if text in _NOTHING else text
