@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -41,8 +41,10 @@ class FakePost:
     def __init__(self) -> None:
         self.bodies: list[list[dict[str, object]]] = []
         self.error: str | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def __call__(self, url: str, body: bytes) -> None:
+        self.meanwhile()
         if self.error is not None:
             raise AlertError(self.error)
         self.bodies.append(json.loads(body))
@@ -93,6 +95,24 @@ def test_end_is_told_until_it_is_taken_and_then_never_again() -> None:
     target.send()
 
     assert [told(body, clock) for body in post.bodies[1:]] == [{"A": False}, {}]
+
+
+def test_alert_that_ended_once_more_while_its_end_was_told_is_told_again() -> None:
+    target, post, clock = make_target()
+    target.update([alert("A")])
+    target.update([])
+
+    def flap() -> None:
+        clock.time_s += 1
+        target.update([alert("A")])
+        target.update([])
+
+    post.meanwhile = flap
+    target.send()
+    post.meanwhile = lambda: None
+    target.send()
+
+    assert [told(body, clock) for body in post.bodies] == [{"A": False}, {"A": False}]
 
 
 def test_alert_that_comes_back_is_not_told_as_ended() -> None:
