@@ -141,15 +141,8 @@ def test_new_certificate_is_used_from_the_next_connection_on(
         fetch(server.port, client_context(authority))
 
 
-def test_tls_older_than_1_2_is_refused(server: HttpServer) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    context.maximum_version = ssl.TLSVersion.TLSv1_1
-    context.set_ciphers("ALL:@SECLEVEL=0")
-
-    with pytest.raises(OSError):
-        fetch(server.port, context)
+def test_nothing_older_than_tls_1_2_is_spoken(tls: Tls) -> None:
+    assert make_context(tls).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_files_that_cannot_be_used_are_named(tls: Tls, tmp_path: Path) -> None:
@@ -170,9 +163,7 @@ def test_files_that_cannot_be_used_are_named(tls: Tls, tmp_path: Path) -> None:
             make_context(files)
 
 
-def test_key_with_a_passphrase_is_refused_and_never_asked_for(
-    authority: Authority, tls: Tls, tmp_path: Path
-) -> None:
+def test_key_with_a_passphrase_is_refused(authority: Authority, tls: Tls, tmp_path: Path) -> None:
     locked = tmp_path / "locked.key"
     run("ec", "-in", tls.key_file, "-aes128", "-passout", "pass:secret", "-out", locked)
 
