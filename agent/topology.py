@@ -8,6 +8,7 @@ Source: <root>/bus/pci/devices/*/{class,vendor,numa_node,local_cpulist} (Linux
 The plane of a port is what the configuration says, else a guess from where it sits: marked as one.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -235,10 +236,15 @@ def is_excluded(name: str, excluded: Sequence[str]) -> bool:
 
 def list_names(folder: Path) -> list[str]:
     """Return the sorted names in a folder of sysfs, none where it does not exist."""
+    return sorted(read_names(folder), key=_by_number)
+
+
+def read_names(folder: Path) -> frozenset[str]:
+    """Return the names in a folder of sysfs, none where it does not exist."""
     try:
-        return sorted((path.name for path in folder.iterdir()), key=_by_number)
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - every second: no paths are wanted
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return frozenset()
     except OSError as error:
         raise SourceError(f"cannot list {folder}: {error.strerror}") from error
 

@@ -16,11 +16,12 @@ from typing import Final
 
 from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import is_excluded, list_names, read_driver, read_pci
+from agent.topology import is_excluded, list_names, read_driver, read_names, read_pci
 from rankmend.errors import NoSourceError, SourceError
 
 Labels = tuple[tuple[str, str], ...]
 
+RESCAN_RUNS: Final = 60  # how often known names are looked at anew: devices can be renamed
 _BYTES_OF_MBIT: Final = 1e6 / 8
 _IS_ENABLED: Final = 1  # IFF_UP
 _FLAGS: Final = re.compile(r"0x[0-9a-f]{1,8}")
@@ -83,19 +84,26 @@ class EthernetCollector:
         self._excluded, self._wanted = tuple(excluded), tuple(wanted)
         self._files = KeptFiles()
         self._infos: dict[str, Metric] = {}
+        self._names: frozenset[str] = frozenset()
+        self._run = 0
 
     def collect(self) -> Iterator[Metric]:
-        devices = find_devices(self._root, self._excluded, self._wanted)
-        if not devices:
+        names = read_names(self._root)
+        if names != self._names or self._run % RESCAN_RUNS == 0:
+            self._rescan()
+            self._names = names
+        self._run += 1
+        if not self._infos:
             raise NoSourceError(f"no network card at {self._root}")
-        for gone in [name for name in self._infos if name not in devices]:
-            del self._infos[gone]
-            self._files.forget(f"{self._root}/{gone}/")
-        for device in devices:
-            if device not in self._infos:
-                self._infos[device] = _describe(self._root / device, device)
-            yield self._infos[device]
+        for device, info in self._infos.items():
+            yield info
             yield from self._read_device(device)
+
+    def _rescan(self) -> None:
+        devices = find_devices(self._root, self._excluded, self._wanted)
+        for gone in [name for name in self._infos if name not in devices]:
+            self._files.forget(f"{self._root}/{gone}/")
+        self._infos = {name: _describe(self._root / name, name) for name in devices}
 
     def _read_device(self, device: str) -> Iterator[Metric]:
         labels = (("device", device),)

@@ -20,7 +20,7 @@ from typing import Final
 
 from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import is_excluded, list_names, read_driver, read_pci, read_text
+from agent.topology import is_excluded, list_names, read_driver, read_names, read_pci, read_text
 from rankmend.errors import NoSourceError, SourceError
 
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
@@ -148,17 +148,19 @@ class NicCollector:
         self._files = KeptFiles()
         self._devices: dict[str, _Device] = {}
         self._rate_max_by_group: dict[str, float] = {}
+        self._names: frozenset[str] = frozenset()
         self._run = 0
 
     def collect(self) -> Iterator[Metric]:
         if not self._root.is_dir():
             raise NoSourceError(f"no RDMA devices at {self._root}")
-        names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
-        if not names:
-            raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
         self._files.begin_run()
-        if names != list(self._devices) or self._run % RESCAN_RUNS == 0:
-            self._rescan(names)
+        names = read_names(self._root)
+        if names != self._names or self._run % RESCAN_RUNS == 0:
+            self._rescan()
+            self._names = names
+        if not self._devices:
+            raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
         self._run += 1
         rates = self._read_rates()
         for device in self._devices.values():
@@ -170,7 +172,8 @@ class NicCollector:
                 yield from self._read_hardware(device.hardware, failed)
                 yield Metric("rankmend_nic_unreadable_files", len(failed), device.labels)
 
-    def _rescan(self, names: Sequence[str]) -> None:
+    def _rescan(self) -> None:
+        names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
         for name in [name for name in self._devices if name not in names]:
             self._files.forget(self._devices[name].folder + "/")
         self._devices = {name: self._find(name) for name in names}
