@@ -179,7 +179,7 @@ class FindingsCollector:
         away_s = max(0.0, self._clock.unix_s() - saved.unix_s)
         is_new_boot = saved.boot_id != self._boot_id
         shift_s = now_s - away_s - saved.now_s
-        self._state = self._without_unknown(restore(saved.state, shift_s, is_new_boot=is_new_boot))
+        self._state = restore(saved.state, shift_s, is_new_boot=is_new_boot)
         known = list_findings(self._state, Snapshot({}), now_s)
         self.newest = FindingsView(now_s, known, checks=len(self._checks))
 
