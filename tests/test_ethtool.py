@@ -197,7 +197,9 @@ def test_page_that_a_module_lacks_costs_only_its_values() -> None:
     assert transceiver.lanes == parse_transceiver(cmis()).lanes
 
 
-def test_flat_module_is_asked_for_its_two_pages_only() -> None:
-    pages = {place: at for place, at in _OSFP.items() if place[1] == 0}
+@pytest.mark.parametrize(("standard", "is_flat_byte"), [(cmis(), 0x80), (sff_8636(), 0x04)])
+def test_flat_module_is_asked_for_its_two_pages_only(standard: bytes, is_flat_byte: int) -> None:
+    memory = bytearray(standard)
+    memory[2] = is_flat_byte
 
-    assert len(FakeModule(cmis(is_flat=True), pages).module_memory("eth0")) == 256
+    assert len(FakeModule(bytes(memory), _OSFP | _QSFP).module_memory("eth0")) == 256

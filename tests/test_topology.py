@@ -162,6 +162,13 @@ def test_card_beside_a_cascaded_switch_is_no_rival_of_a_nearer_one() -> None:
     assert members["far/1"] == ("storage", None, False)
 
 
+def test_card_beyond_the_host_bridge_is_not_taken_for_a_compute_card() -> None:
+    gpus = (device("A/rp1/g0"),)
+    cards = (nic("mlx5_0", device("A/rp2/n")),)
+
+    assert members_of(assign_planes(Topology(gpus, cards), {}, {}))["mlx5_0/1"][0] == "unknown"
+
+
 def test_without_a_gpu_in_sight_nothing_is_guessed_of_rdma() -> None:
     cards = (nic("mlx5_0", device("A/rp/n")),)
 
