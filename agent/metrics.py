@@ -735,6 +735,12 @@ _ALL: Final = (
         "1 for each state that a discrete sensor asserts, such as Failure detected.",
     ),
     _gauge(
+        "ipmi_part_success",
+        "",
+        ("part",),
+        "1 when ipmitool showed the full (with values) or compact (discrete) sensors.",
+    ),
+    _gauge(
         "ipmi_unreadable_lines",
         "",
         (),
