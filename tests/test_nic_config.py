@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent import network_cards
+from agent.collectors.ethtool import LINK_ERRORS
+from agent.collectors.nic import COUNTERS
 from agent.config import load
 from agent.network_cards import NetworkCards, make_collectors
 from agent.topology import Plane
@@ -78,6 +80,19 @@ def test_collectors_have_the_names_that_the_configuration_knows(tmp_path: Path) 
     collectors = make_collectors(NetworkCards(), tmp_path, tmp_path)
 
     assert tuple(collector.name for collector in collectors) == network_cards.COLLECTORS
+
+
+def test_documentation_names_every_counter_and_every_kind() -> None:
+    text = (ROOT / "docs" / "nic.md").read_text()
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(rankmend_nic_\w+)` \|$", text, re.MULTILINE))
+    kinds = re.search(r"link_errors_total` has these kinds: (.*?)\. Intel", text, re.DOTALL)
+
+    assert rows == {name: counter.metric for name, counter in COUNTERS.items()}
+    assert kinds is not None
+    assert set(re.findall(r"`(\w+)`", kinds[1])) == set(LINK_ERRORS.values())
+    for collector in network_cards.COLLECTORS:
+        assert f"| `{collector}` |" in text
 
 
 @pytest.mark.real

@@ -72,7 +72,7 @@ _STORMS: Final = {
     "tx_pause_storm_warning_events": "warning",
     "tx_pause_storm_error_events": "error",
 }
-_LINK_ERRORS: Final = {
+LINK_ERRORS: Final = {
     "link_down_events_phy": "link_down",
     "link_down_events": "link_down",  # bnxt_en
     "rx_crc_errors_phy": "crc",
@@ -98,8 +98,8 @@ _ECN: Final = frozenset({"rx_ecn_mark"})  # mlx5
 
 def map_counter(name: str) -> tuple[str, tuple[tuple[str, str], ...], float] | None:
     """Return metric, labels and factor of a driver's counter, or None for one not shown."""
-    if name in _LINK_ERRORS:
-        return "rankmend_ethernet_link_errors_total", (("kind", _LINK_ERRORS[name]),), 1.0
+    if name in LINK_ERRORS:
+        return "rankmend_ethernet_link_errors_total", (("kind", LINK_ERRORS[name]),), 1.0
     if name in _STORMS:
         return "rankmend_ethernet_pause_storms_total", (("kind", _STORMS[name]),), 1.0
     if name in _ECN:
