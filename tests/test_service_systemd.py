@@ -254,6 +254,27 @@ def test_wrong_configuration_fails_the_start_and_is_named(bed: Bed) -> None:
         write(bed, "/etc/rankmend/agent.toml", CONFIG)
 
 
+def test_helper_starts_at_the_first_question_and_answers_the_agent_only(bed: Bed) -> None:
+    question = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(20); "
+        "s.connect('/run/rankmend-helper/helper.sock'); s.sendall(b'nonsense\\n'); "
+        "s.recv(4096); print('served')"
+    )
+    python = ("/opt/rankmend/bin/python", "-c", question)
+    bed.run("systemctl", "start", "rankmend-agent-helper.socket")
+    before = bed.show("rankmend-agent-helper.service", "ActiveState")
+
+    stranger = bed.run("setpriv", "--reuid=65534", "--clear-groups", *python, check=False)
+    idle = bed.show("rankmend-agent-helper.service", "ActiveState")
+    asked = bed.run("setpriv", "--reuid=rankmend-agent", "--clear-groups", *python)
+
+    assert (before, idle) == ("inactive", "inactive")
+    assert "PermissionError" in stranger.stderr
+    assert asked.stdout == "served\n"
+    assert bed.show("rankmend-agent-helper.service", "ActiveState") == "active"
+    bed.run("systemctl", "stop", "rankmend-agent-helper.service", "rankmend-agent-helper.socket")
+
+
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.iterdir()))
 def test_systemd_finds_nothing_wrong_with_the_unit(bed: Bed, unit: str) -> None:
     checked = bed.run("systemd-analyze", "verify", f"/etc/systemd/system/{unit}")
