@@ -1,5 +1,6 @@
 """The collectors of network cards and of the topology, made from one part of the configuration."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -60,19 +61,25 @@ def check(config: NetworkCards) -> None:
 
 
 def make_collectors(
-    config: NetworkCards, sysfs_root: Path, procfs_root: Path
+    config: NetworkCards,
+    sysfs_root: Path,
+    procfs_root: Path,
+    read_memory: Callable[[str], bytes] | None = None,
 ) -> tuple[Collector, ...]:
-    """Return the collectors. Beside a recorded tree no driver of this machine is asked."""
+    """Return the collectors. Beside a recorded tree no driver of this machine is asked.
+
+    ``read_memory`` reads a device's transceiver, for an agent without the right to do so itself.
+    """
     exclude, include = config.exclude, config.include
     is_live = sysfs_root == Path("/sys")
     driver = Ethtool() if is_live else _NoDriver()
-    # a socket of its own: it is used in another thread
-    modules = Ethtool() if is_live else _NoDriver()
+    if read_memory is None:  # over a socket of its own: it is used in another thread
+        read_memory = (Ethtool() if is_live else _NoDriver()).module_memory
     return (
         NicCollector(sysfs_root, exclude, config.rates_gbit),
         EthernetCollector(sysfs_root, exclude, include),
         EthtoolCollector(sysfs_root, driver, exclude, include),
-        TransceiverCollector(sysfs_root, modules.module_memory, exclude, include),
+        TransceiverCollector(sysfs_root, read_memory, exclude, include),
         TopologyCollector(
             sysfs_root, procfs_root, exclude, config.plane_by_pattern(), config.rails
         ),

@@ -177,3 +177,11 @@ def test_node_whose_transceivers_may_not_be_read_says_why(tmp_path: Path) -> Non
 
     with pytest.raises(NoSourceError, match="CAP_NET_ADMIN"):
         list(TransceiverCollector(make_node(tmp_path), read_memory).collect())
+
+
+def test_way_to_the_transceivers_that_is_broken_is_not_blamed_on_each(tmp_path: Path) -> None:
+    def read_memory(device: str) -> bytes:
+        raise SourceError("cannot reach the root helper")
+
+    with pytest.raises(SourceError, match="no transceiver can be read"):
+        list(TransceiverCollector(make_node(tmp_path), read_memory).collect())

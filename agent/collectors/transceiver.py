@@ -32,23 +32,27 @@ class TransceiverCollector:
         self._excluded, self._wanted = tuple(excluded), tuple(wanted)
 
     def collect(self) -> Iterator[Metric]:
-        found, reason = False, "no network card"
-        for device in find_devices(self._root, self._excluded, self._wanted):
-            labels = (("device", device),)
+        found: list[tuple[str, Transceiver]] = []
+        broken: dict[str, SourceError] = {}
+        reason = "no network card"
+        devices = find_devices(self._root, self._excluded, self._wanted)
+        for device in devices:
             try:
-                transceiver = parse_transceiver(self._read_memory(device))
+                found.append((device, parse_transceiver(self._read_memory(device))))
             except NoSourceError as error:
                 reason = str(error)
-                continue
-            except SourceError:
-                found = True
-                yield Metric("rankmend_transceiver_success", 0, labels)
-                continue
-            found = True
+            except SourceError as error:
+                broken[device] = error
+        if broken and len(broken) == len(devices):  # not the modules: the way to them
+            raise SourceError("no transceiver can be read") from broken[devices[0]]
+        if not found and not broken:
+            raise NoSourceError(f"no transceiver at {self._root}: {reason}")
+        for device in broken:
+            yield Metric("rankmend_transceiver_success", 0, (("device", device),))
+        for device, transceiver in found:
+            labels = (("device", device),)
             yield Metric("rankmend_transceiver_success", 1, labels)
             yield from _show(transceiver, labels)
-        if not found:
-            raise NoSourceError(f"no transceiver at {self._root}: {reason}")
 
 
 def _show(transceiver: Transceiver, labels: Labels) -> Iterator[Metric]:
