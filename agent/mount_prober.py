@@ -113,11 +113,6 @@ class MountProber:
                 answers[point] = Hung(self._hung_since_s[point])
         return answers
 
-    def stop(self) -> None:
-        """Forget the children; they were killed when they were left behind."""
-        self._bury()
-        self._left_behind.clear()
-
     def _is_hung(self, point: str) -> bool:
         return point in self._hung_since_s
 

@@ -60,7 +60,7 @@ class Mount:
 def parse_mountinfo(text: str) -> list[Mount]:
     """Return the mounts of a ``mountinfo``, in its order."""
     mounts = []
-    for line in text.splitlines():
+    for line in _lines(text):
         words = line.split(" ")
         try:
             dash = words.index("-", 6)  # optional fields lie between 6 and the dash
@@ -80,7 +80,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 def parse_mounts(text: str) -> list[Mount]:
     """Return the mounts of the older ``mounts``, which tells neither number nor part."""
     mounts = []
-    for line in text.splitlines():
+    for line in _lines(text):
         words = line.split(" ")
         if len(words) != 6:
             raise SourceError(f"mounts line has not 6 fields: {line[:200]!r}")
@@ -89,6 +89,11 @@ def parse_mounts(text: str) -> list[Mount]:
         is_read_only = "ro" in options.split(",")
         mounts.append(Mount(_unescaped(point), _unescaped(device), kind, number, "/", is_read_only))
     return mounts
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines. A file name may hold whatever else `str.splitlines` would split at."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _unescaped(text: str) -> str:
