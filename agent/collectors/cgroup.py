@@ -43,7 +43,7 @@ class Membership:
 def parse_membership(text: str) -> Membership:
     """Return what a ``/proc/<pid>/cgroup`` says."""
     unified, by_controller = None, {}
-    for line in text.split("\n"):  # a folder may be named with what splitlines splits at
+    for line in text.rstrip("\n").split("\n"):  # names may hold what splitlines splits at
         number, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
         if not colon or not number.isdigit() or not path.startswith("/"):
