@@ -1,0 +1,519 @@
+"""Slow job: which worker the others wait for, or why no machine is to blame.
+
+Rules, in this order (docs/diagnose-slow.md says more, docs/thresholds.md gives the sources):
+1. Only own work counts, and only peers are compared: same stage, same place, other replica.
+2. A worker is named when its work took longer than its peers' *and* than its own past, by 10 %
+   or more, in most of the steps of one episode, far outside of what its peers vary by.
+3. With no past it is named when it was always slower than peers known to do the same work.
+4. What half of a group shows is the group's; what all show is everybody's: no machine.
+5. Otherwise the reason that costs most is told: stage balance, sequence lengths, collection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.change_point import find_episode, robust_noise
+from detectors.peers import Rows, column_medians, group_rows, log_ratios, row_medians
+from detectors.slow_model import (
+    Matrix,
+    Reason,
+    SlowDiagnosis,
+    Suspect,
+    Verdict,
+    Worker,
+    WorkTable,
+)
+
+ALL_WORK: Final = "all work"
+WHOLE_STEPS: Final = frozenset({"mini-batch", "step"})  # says nothing of what was slow
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLimits:
+    """Defaults and the reason of each: docs/thresholds.md."""
+
+    ratio: float = 1.1  # slower than this, against the peers and the own past
+    steps_min: int = 5  # of one episode
+    held: float = 0.8  # share of an episode's steps that lie above half of the ratio
+    sigmas: float = 4.0  # outside of the peers' own variation
+    always_sigmas: float = 6.0  # with no past to compare with
+    kind_share: float = 0.1  # a kind of work below this share of all is not judged alone
+    imbalance: float = 1.05  # a stage, a replica or a pause that costs less is no reason
+    correlation: float = 0.9  # of forward and backward time over micro-batches: lengths
+    suspects_max: int = 256
+
+
+def diagnose_slow(table: WorkTable, limits: SlowLimits | None = None) -> SlowDiagnosis:
+    """Return who is slow in a work table, or the reason why nobody is named."""
+    limits = limits or SlowLimits()
+    total = _total(table)
+    refusal = _refuse(table, total, limits)
+    if refusal is not None:
+        return refusal
+    groups = group_rows([worker.peers for worker in table.workers])
+    freed = _free_of_data(table, groups)
+    suspects: tuple[Suspect, ...] = ()
+    for kind, matrix in _matrices(table, total, limits):
+        suspects = find_suspects(matrix * freed, groups, table.does_same_work, kind, limits)
+        suspects = _without_replicas(table.workers, suspects)
+        if suspects:
+            return _accuse(table, suspects)
+    return _abstain(table, total, groups, limits)
+
+
+def find_suspects(
+    seconds: Matrix,
+    groups: Sequence[Rows],
+    does_same_work: bool,
+    kind: str = ALL_WORK,
+    limits: SlowLimits | None = None,
+) -> tuple[Suspect, ...]:
+    """Return the workers that stand out from their peers, the slowest first."""
+    limits = limits or SlowLimits()
+    shifts = log_ratios(seconds, groups)
+    group_of = np.empty(len(seconds), dtype=np.intp)
+    for number, rows in enumerate(groups):
+        group_of[rows] = number
+    found: dict[int, Suspect] = {}
+    for row in _screen(shifts, limits):
+        suspect = _changed(row, seconds, shifts, groups, group_of, kind, limits)
+        if suspect is None and does_same_work:
+            suspect = _always(row, shifts, groups, group_of, kind, limits)
+        if suspect is not None:
+            found[row] = suspect
+    named = [
+        found[row]
+        for row in found
+        if sum(int(peer) in found for peer in groups[group_of[row]]) * 2
+        <= len(groups[group_of[row]])
+    ]
+    return tuple(sorted(named, key=lambda suspect: -suspect.ratio))
+
+
+def _total(table: WorkTable) -> Matrix:
+    """Return all own work; a step in which a kind is missing that the worker has is not known."""
+    has = np.isfinite(table.seconds).any(axis=2, keepdims=True)
+    return np.where(has, table.seconds, 0.0).sum(axis=0)  # type: ignore[no-any-return]
+
+
+def _matrices(table: WorkTable, total: Matrix, limits: SlowLimits) -> list[tuple[str, Matrix]]:
+    if len(table.kinds) == 1:
+        return [(table.kinds[0], total)]
+    everything = np.nansum(total)
+    return [(ALL_WORK, total)] + [
+        (kind, table.seconds[number])
+        for number, kind in enumerate(table.kinds)
+        if np.nansum(table.seconds[number]) >= limits.kind_share * everything
+    ]
+
+
+def _refuse(table: WorkTable, total: Matrix, limits: SlowLimits) -> SlowDiagnosis | None:
+    """Return the verdict "unknown" where the table is too small for any other."""
+    workers, steps = total.shape
+    if workers < 2:
+        return _unknown(f"{workers} worker: there is no peer to compare with")
+    if steps < limits.steps_min:
+        return _unknown(f"{steps} steps: at least {limits.steps_min} are needed")
+    if np.isfinite(total).sum(axis=0).max() < 2:
+        return _unknown("no step has a record of two workers")
+    if len({worker.peers for worker in table.workers}) == workers:
+        return _unknown("no two workers do the same work: there is no peer to compare with")
+    return None
+
+
+def _unknown(why: str) -> SlowDiagnosis:
+    return SlowDiagnosis(
+        Verdict.UNKNOWN, Reason.TOO_LITTLE_DATA, f"Too little data: {why}.", evidence=(why,)
+    )
+
+
+def _screen(shifts: Matrix, limits: SlowLimits) -> list[int]:
+    """Return the rows worth a closer look: some block of steps lies high."""
+    workers, steps = shifts.shape
+    if workers <= limits.suspects_max:
+        return list(range(workers))
+    width = limits.steps_min
+    blocks = steps // width
+    # the newest steps, so that what goes on now is in a whole block
+    recent = np.ascontiguousarray(shifts[:, steps - blocks * width :], dtype=np.float32)
+    levels = row_medians(recent.reshape(-1, width)).reshape(workers, blocks)
+    with np.errstate(invalid="ignore"):
+        highest = np.fmax.reduce(levels, axis=1)
+    high = np.flatnonzero(highest >= 0.5 * np.log(limits.ratio))
+    if len(high) > limits.suspects_max:
+        order = np.argpartition(-highest[high], limits.suspects_max)[: limits.suspects_max]
+        high = high[order]
+    return [int(row) for row in high]
+
+
+def _changed(
+    row: int,
+    seconds: Matrix,
+    shifts: Matrix,
+    groups: Sequence[Rows],
+    group_of: Rows,
+    kind: str,
+    limits: SlowLimits,
+) -> Suspect | None:
+    """Return a suspect that became slower than its peers and than its own past."""
+    episode = find_episode(shifts[row], limits.steps_min)
+    least = float(np.log(limits.ratio))
+    if episode is None or episode.rise < least:
+        return None
+    inside = np.zeros(shifts.shape[1], dtype=bool)
+    inside[episode.first : episode.end] = True
+    if np.isfinite(shifts[row][inside]).sum() < limits.steps_min:
+        return None
+    own = _own_rise(seconds, row, inside, groups[group_of[row]])
+    if own < 0.5 * least:  # the peers became faster
+        return None
+    base = float(np.nanmedian(shifts[row][~inside]))
+    held = _share_above(shifts[row][inside] - base, 0.5 * least)
+    if held < limits.held:
+        return None
+    spread = _peer_variation(row, shifts, groups, group_of, inside)
+    if episode.rise < limits.sigmas * max(spread, episode.noise / np.sqrt(limits.steps_min)):
+        return None
+    goes_on = episode.end >= shifts.shape[1]
+    pair = len(groups[group_of[row]]) == 2
+    confidence = 0.95 * (0.9 if pair else 1.0) * (0.9 if inside.sum() < 10 else 1.0)
+    return Suspect(
+        row=row,
+        ratio=float(np.exp(episode.rise)),
+        first=episode.first,
+        end=shifts.shape[1] if goes_on else episode.end,
+        reason=Reason.SLOWER_THAN_BEFORE,
+        kind=kind,
+        held=held,
+        confidence=confidence,
+    )
+
+
+def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows) -> float:
+    """Return how much a worker's own time rose, less what all outside of its group did."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = _rise(np.log(seconds[[row]]), inside)[0]
+        others = np.setdiff1d(np.arange(len(seconds)), peers)
+        if not len(others):
+            return float(own)
+        # a sample of rows says what everybody did
+        sample = others[:: max(1, len(others) // 1024)]
+        common = np.nanmedian(_rise(np.log(seconds[sample]), inside))
+    return float(own - max(0.0, common if np.isfinite(common) else 0.0))
+
+
+def _rise(logs: Matrix, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return np.asarray(row_medians(logs[:, inside]) - row_medians(logs[:, ~inside]))
+
+
+def _share_above(values: NDArray[np.float64], least: float) -> float:
+    known = values[np.isfinite(values)]
+    return float((known >= least).mean()) if len(known) else 0.0
+
+
+def _peer_variation(
+    row: int, shifts: Matrix, groups: Sequence[Rows], group_of: Rows, inside: NDArray[np.bool_]
+) -> float:
+    """Return by how much those that are not in question changed over the same steps.
+
+    In a group of two the other one mirrors the suspect, so other groups have to tell.
+    """
+    rows = groups[group_of[row]]
+    if len(rows) > 2:
+        others = rows[rows != row][:1024]
+    else:
+        others = np.setdiff1d(np.arange(len(shifts)), rows)[:1024]
+    if not len(others):
+        return 0.0
+    changes = _rise(shifts[others], inside)
+    changes = changes[np.isfinite(changes)]
+    if not len(changes):
+        return 0.0
+    centre = np.median(changes) if len(rows) > 2 else 0.0
+    return float(1.4826 * np.median(np.abs(changes - centre)))
+
+
+def _always(
+    row: int,
+    shifts: Matrix,
+    groups: Sequence[Rows],
+    group_of: Rows,
+    kind: str,
+    limits: SlowLimits,
+) -> Suspect | None:
+    """Return a suspect that was slower than its peers for as long as the record goes."""
+    known = shifts[row][np.isfinite(shifts[row])]
+    least = float(np.log(limits.ratio))
+    if len(known) < limits.steps_min:
+        return None
+    level = float(np.median(known))
+    held = _share_above(known, 0.5 * least)
+    if level < least or held < limits.held:
+        return None
+    rows = groups[group_of[row]]
+    pair = len(rows) == 2
+    others = np.setdiff1d(np.arange(len(shifts)), rows)[:1024] if pair else rows[rows != row][:1024]
+    if len(others) < 2:
+        return None  # one other worker: which of the two has more to do is not known
+    levels = row_medians(shifts[others])
+    levels = np.abs(levels[np.isfinite(levels)])
+    spread = 1.4826 * float(np.median(levels)) if len(levels) else np.inf
+    if level < limits.always_sigmas * max(spread, robust_noise(known) / np.sqrt(len(known))):
+        return None
+    return Suspect(
+        row=row,
+        ratio=float(np.exp(level)),
+        first=0,
+        end=shifts.shape[1],
+        reason=Reason.ALWAYS_SLOWER,
+        kind=kind,
+        held=held,
+        confidence=0.6 if pair else 0.8,
+    )
+
+
+def _free_of_data(table: WorkTable, groups: Sequence[Rows]) -> Matrix:
+    """Return factors that take unequal input out of each worker's time.
+
+    Tokens where they are known. Otherwise, with three stages or more: what all stages of one
+    replica show in a step is its input (a long sequence passes through all of them), but only as
+    far as it changes from step to step; what stays is kept, since it may be a slow host.
+    """
+    workers, steps = len(table.workers), len(table.steps)
+    factors = np.ones((workers, steps))
+    if table.tokens is not None:
+        ratios = log_ratios(table.tokens, groups)
+        halves = [2.0 if len(rows) == 2 else 1.0 for rows in groups]
+        for rows, half in zip(groups, halves, strict=True):
+            factors[rows] = np.exp(-np.nan_to_num(ratios[rows]) / half)
+        return factors
+    replicas = group_rows([worker.dp_rank for worker in table.workers])
+    stages = {worker.stage for worker in table.workers}
+    if None in stages or len(stages) < 3 or len(replicas) < 2:
+        return factors
+    shifts = log_ratios(_total(table), groups)
+    for rows in replicas:
+        common = np.nan_to_num(column_medians(shifts[rows]))
+        factors[rows] = np.exp(-(common - np.median(common)) / (2 if len(replicas) == 2 else 1))
+    return factors
+
+
+def _without_replicas(
+    workers: Sequence[Worker], suspects: tuple[Suspect, ...]
+) -> tuple[Suspect, ...]:
+    """Leave out replicas that are slow in every stage: that is their input, or their host.
+
+    Where all of a replica is known to stand on one host, the host is the likelier.
+    """
+    stages = {worker.stage for worker in workers}
+    if None in stages or len(stages) < 2:
+        return suspects
+    slow: dict[int | None, set[int | None]] = {}
+    hosts: dict[int | None, set[str | None]] = {}
+    for suspect in suspects:
+        worker = workers[suspect.row]
+        slow.setdefault(worker.dp_rank, set()).add(worker.stage)
+        hosts.setdefault(worker.dp_rank, set()).add(worker.host)
+    return tuple(
+        suspect
+        for suspect in suspects
+        if slow[(replica := workers[suspect.row].dp_rank)] != stages
+        or (len(hosts[replica]) == 1 and None not in hosts[replica])
+    )
+
+
+def _accuse(table: WorkTable, suspects: tuple[Suspect, ...]) -> SlowDiagnosis:
+    worst = suspects[0]
+    culprits = tuple(table.workers[suspect.row] for suspect in suspects)
+    first = min(suspect.first for suspect in suspects)
+    end = max(suspect.end for suspect in suspects)
+    last = None if end >= len(table.steps) else table.steps[end - 1]
+    names = ", ".join(worker.name() for worker in culprits[:8])
+    more = f" and {len(culprits) - 8} more" if len(culprits) > 8 else ""
+    confidence = worst.confidence * 0.9 ** len(table.notes)
+    since = f"since step {table.steps[first]}"
+    if worst.reason is Reason.ALWAYS_SLOWER:
+        since = "for as long as the record goes"
+    elif last is not None:
+        since = f"from step {table.steps[first]} to step {last}"
+    return SlowDiagnosis(
+        verdict=Verdict.CULPRITS,
+        reason=worst.reason,
+        explanation=f"{names}{more}: {worst.ratio:.2f} times as slow as the peers, {since}.",
+        class_name=_class_of(worst.kind),
+        culprits=culprits,
+        suspects=suspects,
+        onset=table.steps[first],
+        end=last,
+        part="rank",
+        confidence=confidence,
+        evidence=(*(_line(table, suspect) for suspect in suspects[:16]), *table.notes),
+    )
+
+
+def _class_of(kind: str) -> str:
+    if "communication" in kind:
+        return "slow_communication"
+    if kind == "io":
+        return "slow_io"
+    return "slow_rank" if kind in WHOLE_STEPS else "slow_compute"
+
+
+def _line(table: WorkTable, suspect: Suspect) -> str:
+    against = "its peers"
+    if suspect.reason is Reason.SLOWER_THAN_BEFORE:
+        against = "its peers and its own past"
+    return (
+        f"{table.workers[suspect.row].name()}: {suspect.kind} took {suspect.ratio:.2f} x {against}"
+        f" in {suspect.held:.0%} of {suspect.end - suspect.first} recorded steps"
+        f" ({table.steps[suspect.first]} to {table.steps[suspect.end - 1]})"
+    )
+
+
+def _abstain(
+    table: WorkTable, total: Matrix, groups: Sequence[Rows], limits: SlowLimits
+) -> SlowDiagnosis:
+    """Return why nobody is named: what costs most, where it costs enough to be told."""
+    shifted = _shifted(table, total, groups, limits)
+    if shifted is not None:
+        return shifted
+    costs = [
+        _stage_cost(table, total, groups),
+        _length_cost(table, total, groups, limits),
+        _pause_cost(table, total),
+    ]
+    cost, reason, line = max(costs, key=lambda one: one[0])
+    evidence = tuple(text for price, _reason, text in costs if price >= limits.imbalance)
+    if cost < limits.imbalance:
+        reason, line = Reason.BALANCED, "no worker differs from its peers for long"
+        if not table.does_same_work and _differ(total, groups, limits):
+            reason = Reason.STABLE_DIFFERENCES
+            line = "workers differ all the time, and none became slower than it was"
+        evidence = (line,)
+    return SlowDiagnosis(
+        verdict=Verdict.NOBODY,
+        reason=reason,
+        explanation=f"No machine is to blame: {line}.",
+        confidence=0.9 * 0.9 ** len(table.notes),
+        evidence=(*evidence, *table.notes),
+    )
+
+
+def _shifted(
+    table: WorkTable, total: Matrix, groups: Sequence[Rows], limits: SlowLimits
+) -> SlowDiagnosis | None:
+    """Return the abstention for groups of which every member became slower at one time."""
+    slower: list[tuple[int, int, float]] = []
+    for number, rows in enumerate(groups[:4096]):
+        if len(rows) < 2:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(total[rows])
+        episode = find_episode(column_medians(logs), limits.steps_min)
+        if episode is None or episode.rise < np.log(limits.ratio):
+            continue
+        inside = np.zeros(total.shape[1], dtype=bool)
+        inside[episode.first : episode.end] = True
+        share = _share_above(_rise(logs, inside), 0.5 * float(np.log(limits.ratio)))
+        held = column_medians(logs)[inside] - np.nanmedian(column_medians(logs)[~inside])
+        if share > 0.5 and _share_above(held, 0.5 * float(np.log(limits.ratio))) >= limits.held:
+            slower.append((number, episode.first, episode.rise))
+    if not slower:
+        return None
+    first = min(column for _number, column, _rise in slower)
+    ratio = float(np.exp(np.median([rise for _number, _column, rise in slower])))
+    stages = sorted({str(table.workers[int(groups[number][0])].stage) for number, *_ in slower})
+    is_all = len(slower) * 2 > len(groups)
+    who = "all workers" if is_all else f"all workers of stage {', '.join(stages)}"
+    line = f"{who} became {ratio:.2f} times as slow together at step {table.steps[first]}"
+    return SlowDiagnosis(
+        verdict=Verdict.NOBODY,
+        reason=Reason.SHIFTED_TOGETHER,
+        explanation=f"No machine is to blame: {line}.",
+        onset=table.steps[first],
+        confidence=0.9 * 0.9 ** len(table.notes),
+        evidence=(line, *table.notes),
+    )
+
+
+def _stage_cost(
+    table: WorkTable, total: Matrix, groups: Sequence[Rows]
+) -> tuple[float, Reason, str]:
+    """Return how much longer the heaviest stage works than the mean of all."""
+    levels: dict[int, list[float]] = {}
+    for rows in groups:
+        stage = table.workers[int(rows[0])].stage
+        if stage is not None:
+            levels.setdefault(stage, []).append(float(np.nanmedian(total[rows])))
+    if len(levels) < 2:
+        return 1.0, Reason.STAGE_BALANCE, ""
+    medians = {stage: float(np.median(values)) for stage, values in levels.items()}
+    heaviest = max(medians, key=lambda stage: medians[stage])
+    cost = medians[heaviest] / float(np.mean(list(medians.values())))
+    line = f"stage balance: stage {heaviest} works {cost:.2f} times the mean of all stages"
+    return cost, Reason.STAGE_BALANCE, f"{line}, in every replica alike"
+
+
+def _length_cost(
+    table: WorkTable, total: Matrix, groups: Sequence[Rows], limits: SlowLimits
+) -> tuple[float, Reason, str]:
+    """Return what unequal input costs: the slowest peer of each step over the mean of all."""
+    nothing = (1.0, Reason.SEQUENCE_LENGTHS, "")
+    correlation = _kind_correlation(table)
+    if correlation is None or correlation < limits.correlation:
+        return nothing
+    costs = [
+        float(np.nanmedian(np.nanmax(total[rows], axis=0) / np.nanmean(total[rows], axis=0)))
+        for rows in groups
+        if len(rows) > 1 and np.isfinite(total[rows]).all()
+    ]
+    if not costs:
+        return nothing
+    cost = float(np.median(costs))
+    line = (
+        f"sequence lengths: another replica is slowest from step to step ({cost:.2f} times the"
+        f" mean), forward and backward time go together (correlation {correlation:.2f})"
+    )
+    return cost, Reason.SEQUENCE_LENGTHS, line
+
+
+def _kind_correlation(table: WorkTable) -> float | None:
+    """Return how forward and backward time of the same micro-batches go together.
+
+    Each worker's own mean is taken out, so that stages of unequal weight do not count.
+    """
+    if table.microbatches is None or len(table.microbatches) < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        forward, backward = np.log(table.microbatches[0]), np.log(table.microbatches[1])
+    known = np.isfinite(forward) & np.isfinite(backward)
+    if known.sum() < 20:
+        return None
+    centred = []
+    for values in (forward, backward):
+        values = np.where(known, values, np.nan)  # noqa: PLW2901
+        counts = np.maximum(known.sum(axis=(1, 2), keepdims=True), 1)
+        centred.append((values - np.nansum(values, axis=(1, 2), keepdims=True) / counts)[known])
+    if min(centred[0].std(), centred[1].std()) < 1e-9:
+        return None
+    return float(np.corrcoef(centred[0], centred[1])[0, 1])
+
+
+def _pause_cost(table: WorkTable, total: Matrix) -> tuple[float, Reason, str]:
+    """Return what pauses of the collector cost: each step waits for the longest."""
+    if table.pauses is None or not np.nansum(table.pauses):
+        return 1.0, Reason.GARBAGE_COLLECTION, ""
+    longest = np.nanmax(np.nan_to_num(table.pauses), axis=0)
+    cost = 1.0 + float(np.mean(longest) / np.nanmedian(total))
+    line = f"garbage collection: the longest pause of a step adds {cost - 1:.0%} to the work of one"
+    return cost, Reason.GARBAGE_COLLECTION, line
+
+
+def _differ(total: Matrix, groups: Sequence[Rows], limits: SlowLimits) -> bool:
+    shifts = log_ratios(total, groups)
+    levels = row_medians(shifts)
+    return bool(np.nanmax(levels) - np.nanmin(levels) >= np.log(limits.ratio))

@@ -1,0 +1,118 @@
+"""What a slow-rank verdict is made of: the work table that goes in, the diagnosis that comes out.
+
+A work table holds, for each worker and step, the seconds of the worker's *own* work. Time spent
+waiting for others says nothing of the one who waits, so every format leaves it out.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+
+
+class Verdict(Enum):
+    CULPRITS = "culprits"
+    NOBODY = "nobody"  # the data suffice, and accuse no machine
+    UNKNOWN = "unknown"  # the data do not suffice
+
+
+class Reason(Enum):
+    """Why a machine is named, or why none is."""
+
+    SLOWER_THAN_BEFORE = "slower_than_before"  # against the peers and its own past
+    ALWAYS_SLOWER = "always_slower"  # against the peers, since before the record
+    STAGE_BALANCE = "stage_balance"
+    SEQUENCE_LENGTHS = "sequence_lengths"
+    GARBAGE_COLLECTION = "garbage_collection"
+    SHIFTED_TOGETHER = "everyone_shifted_together"
+    STABLE_DIFFERENCES = "stable_differences"  # workers that do unequal work
+    BALANCED = "balanced"
+    TOO_LITTLE_DATA = "too_little_data"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One row of a work table: who it is, and what it stands on where that is known."""
+
+    rank: int | None = None
+    stage: int | None = None
+    dp_rank: int | None = None
+    worker: int | None = None
+    host: str | None = None
+    device: str | None = None
+    nic: str | None = None
+    peers: tuple[int | str, ...] = ()  # equal for workers that do the same work
+
+    def name(self) -> str:
+        if self.stage is not None and self.dp_rank is not None:
+            rank = f" (rank {self.rank})" if self.rank is not None else ""
+            return f"stage {self.stage} of replica {self.dp_rank}{rank}"
+        return f"rank {self.rank}" if self.rank is not None else f"worker {self.worker}"
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("rank", "stage", "dp_rank", "worker", "host", "device", "nic")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkTable:
+    """Seconds of own work by kind, worker and step; NaN where there is no record."""
+
+    workers: tuple[Worker, ...]
+    steps: tuple[int, ...]  # ascending, may have gaps
+    kinds: tuple[str, ...]
+    seconds: NDArray[np.float64]  # kinds x workers x steps
+    does_same_work: bool = True  # peers are known to do the same work
+    microbatches: Matrix | None = None  # kinds x workers x steps x micro-batches
+    tokens: Matrix | None = None  # workers x steps
+    pauses: Matrix | None = None  # workers x steps: seconds in garbage collection
+    notes: tuple[str, ...] = ()  # what was wrong with the input; each lowers the confidence
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One worker that stands out."""
+
+    row: int
+    ratio: float  # against its peers (and, where it has one, its own past)
+    first: int  # column at which it began
+    end: int  # column after the last one; the number of steps where it goes on
+    reason: Reason
+    kind: str  # the kind of work that became slow
+    held: float  # share of those steps in which it was slow
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDiagnosis:
+    """The verdict, with everything a person needs to check it."""
+
+    verdict: Verdict
+    reason: Reason
+    explanation: str
+    class_name: str | None = None  # slow_compute, slow_io, ...
+    culprits: tuple[Worker, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    onset: int | None = None  # step number
+    end: int | None = None  # step number of the last slow step, None while it goes on
+    part: str | None = None  # rank, host, rail, switch
+    confidence: float = 0.0  # 0 to 1
+    evidence: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict.value,
+            "culprits": [worker.to_json() for worker in self.culprits],
+            "class": self.class_name,
+            "reason": self.reason.value,
+            "explanation": self.explanation,
+            "onset": self.onset,
+            "end": self.end,
+            "part": self.part,
+            "confidence": round(self.confidence, 2),
+            "evidence": list(self.evidence),
+        }
