@@ -1,6 +1,6 @@
 """How much a counter has grown within a window, over resets, with bounded memory."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 POINTS_MAX: Final = 32  # so a window is exact to 1/30 of its length
@@ -25,6 +25,8 @@ def grow(
     """
     if growth is None:
         return Growth(value, value if from_zero else 0.0, ((at_s, 0.0),))
+    if value == growth.value and growth.points[-1][1] == growth.total:
+        return growth  # as nearly always
     step = value - growth.value if value >= growth.value else value  # it began again at 0
     total = growth.total + step
     points = growth.points
@@ -34,7 +36,7 @@ def grow(
         while len(points) > 2 and points[1][0] <= begin_s:
             points = points[1:]
         points = points[-POINTS_MAX:]
-    return replace(growth, value=value, total=total, points=points)
+    return Growth(value, total, points)
 
 
 def increase(growth: Growth, at_s: float, window_s: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from detectors.finding import Severity
 from detectors.growth import Growth, grow, increase
@@ -162,21 +162,27 @@ class _Join:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._names: dict[str, tuple[str, ...]] = {}  # metric -> labels
         self._indexes: dict[tuple[str, tuple[str, ...]], dict[Labels, list[float]]] = {}
 
     def values(self, metric: str, labels: Labels) -> Sequence[float]:
         reading = self._snapshot.readings.get(metric)
         if reading is None or not reading.series:
             return ()
-        named = {name for name, _value in reading.series[0].labels}
-        shared = tuple(pair for pair in labels if pair[0] in named)
-        names = tuple(name for name, _value in shared)
+        named = self._names.get(metric)
+        if named is None:
+            named = tuple([name for name, _value in reading.series[0].labels])
+            self._names[metric] = named
+        shared = tuple([pair for pair in labels if pair[0] in named])
+        names = tuple([name for name, _value in shared])
         index = self._indexes.get((metric, names))
         if index is None:
             index = self._indexes[metric, names] = {}
             for series in reading.series:
-                own = dict(series.labels)
-                key = tuple((name, own[name]) for name in names)
+                key = series.labels
+                if names != named:
+                    own = dict(key)
+                    key = tuple([(name, own[name]) for name in names])
                 index.setdefault(key, []).append(series.value)
         return index.get(shared, ())
 
@@ -185,8 +191,7 @@ class _Join:
         return found[0] if len(found) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(NamedTuple):  # thousands a second: four times cheaper to make than a dataclass
     """One series held against its check's condition."""
 
     is_bad: bool
@@ -201,6 +206,7 @@ def observe(
     """Return the looks that new answers allow: every bad one, and the good ones of what is held."""
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
     collectors = dict(state.collectors)
+    held_checks = {subject.seen.check for subject in state.held.values()}
     join, observations = _Join(snapshot), []
     for check in checks:
         reading = snapshot.readings.get(check.metric)
@@ -210,28 +216,33 @@ def observe(
         if reading.at_s <= looked_at_s.get(check.name, -math.inf):
             continue  # the same answer again
         looked_at_s[check.name] = reading.at_s
+        judged = [
+            verdict
+            for series in reading.series
+            if _is_meant(check, series.labels)
+            and (verdict := _judge_series(check, series, reading.at_s, growths, join)) is not None
+        ]
+        if check.name not in held_checks and not any(verdict.is_bad for verdict in judged):
+            continue  # all is well, as nearly always
         groups: dict[Labels, list[_Judged]] = {}
-        for series in reading.series:
-            if not _is_meant(check, series.labels):
-                continue
-            judged = _judge_series(check, series, reading.at_s, growths, join)
-            if judged is not None:
-                groups.setdefault(_group(check.by, series.labels), []).append(judged)
+        for verdict in judged:
+            groups.setdefault(_group(check.by, verdict.labels), []).append(verdict)
         for labels, members in groups.items():
             is_bad = any(member.is_bad for member in members)
             if is_bad or finding_id(check.name, labels) in state.held:
                 observations.append(_observation(check, labels, members, reading, is_bad=is_bad))
-    if len(growths) > GROWTHS_MAX:  # series that come and go: the oldest ones are forgotten
+    if len(growths) > GROWTHS_MAX:  # series that come and go: the first ones are forgotten
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
     return state, observations
 
 
 def _is_meant(check: Check, labels: Labels) -> bool:
-    if not check.where:
-        return True
-    own = dict(labels)
-    return all(pattern.fullmatch(own[label]) for label, pattern in check.where)
+    for label, pattern in check.where:
+        for name, value in labels:
+            if name == label and pattern.fullmatch(value) is None:
+                return False
+    return True
 
 
 def _group(by: tuple[str, ...], labels: Labels) -> Labels:
@@ -246,11 +257,11 @@ def _judge_series(
     if math.isnan(value):
         return None
     if condition.measure is not Measure.VALUE:
-        key = "\x1f".join((check.name, *(text for _name, text in series.labels)))
+        key = "\x1f".join([check.name, *[text for _name, text in series.labels]])
         growth = grow(
-            growths.pop(key, None), value, at_s, check.window_s, from_zero=check.counts_from_zero
+            growths.get(key), value, at_s, check.window_s, from_zero=check.counts_from_zero
         )
-        growths[key] = growth  # at the end: the order is that of use
+        growths[key] = growth
         value = increase(growth, at_s, check.window_s)
         if condition.measure is Measure.RATE:
             value /= check.window_s
@@ -270,7 +281,7 @@ def _judge_series(
         if found is None:
             return None
         limit = found
-    if not _are_met(check.guards, series.labels, join):
+    if check.guards and not _are_met(check.guards, series.labels, join):
         return None
     return _Judged(condition.comparison.holds(value, limit), value, limit, series.labels)
 
