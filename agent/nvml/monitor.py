@@ -46,6 +46,7 @@ IDLE_S_MAX: Final = 60.0  # without anybody asking: the collector has been switc
 BACK_OFF_S_MIN: Final = 1.0
 BACK_OFF_S_MAX: Final = 300.0
 HEALTHY_S: Final = 60.0  # of a child, for the back-off to begin anew
+DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its process
 GPUS_MAX: Final = 64
 XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
 _OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
@@ -142,6 +143,7 @@ class ChildProcess:
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a stuck child must not hold the agent's own open
                 pass_fds=(theirs.fileno(), self.page),
                 start_new_session=True,  # Ctrl-C ends the agent, and the agent ends the child
             )
@@ -169,6 +171,14 @@ class ChildProcess:
 
     def is_gone(self) -> bool:
         return self.process.poll() is not None
+
+    def status_text(self) -> str:
+        """Return how a child ended that has closed its connection, where it is known."""
+        try:
+            code = self.process.wait(DEATH_S_MAX)
+        except subprocess.TimeoutExpired:
+            return ""
+        return f" of signal {-code}" if code < 0 else f" with status {code}"
 
     def close(self) -> None:
         if self.is_connected:
@@ -434,7 +444,7 @@ class GpuMonitor:
     def _lose(self, child: ChildProcess, now_s: float) -> None:
         """Take note of a child that has closed its connection, or is about to end."""
         if self._state not in (MonitorState.ABSENT, MonitorState.BROKEN):
-            self._fail("the collector of the GPUs has died")
+            self._fail(f"the collector of the GPUs has died{child.status_text()}")
         if now_s - child.started_at_s >= HEALTHY_S:
             self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s + BACK_OFF_S_MIN
         self._abandon(child, None)
