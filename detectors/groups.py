@@ -1,0 +1,155 @@
+"""Parallel groups: which ranks work together, and as what.
+
+From the group table of a dump, or from the sizes of a layout. The order of Megatron-LM is used
+for sizes (tp-cp-ep-dp-pp of `initialize_model_parallel`): tensor parallel ranks are neighbours,
+pipeline stages are farthest apart.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+from math import prod
+from typing import Final
+
+from rankmend.errors import ConfigError
+
+RANKS_MAX: Final = 1_000_000  # ten times the largest job published
+
+
+class Parallelism(Enum):
+    WORLD = "world"
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
+    DATA = "data"
+    PIPELINE = "pipeline"
+    OTHER = "other"  # a mixture of several, or one that isn't known
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that communicate with each other, in the order of their numbers in the group."""
+
+    name: str
+    ranks: tuple[int, ...]
+    parallelism: Parallelism = Parallelism.OTHER
+    description: str = ""
+    is_inferred: bool = False  # the members are those that were seen, and there may be more
+
+    @property
+    def title(self) -> str:
+        """Return the group for a person."""
+        described = self.description or self.parallelism.value
+        return f"group {self.name} ({described})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many ranks a job has in each direction."""
+
+    tensor: int = 1
+    context: int = 1
+    data: int = 1
+    pipeline: int = 1
+    expert: int = 1  # divides data
+
+    def __post_init__(self) -> None:
+        for name in ("tensor", "context", "data", "pipeline", "expert"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"parallel size {name} is {value}, not 1 or more")
+        if self.data % self.expert:
+            raise ConfigError(f"expert size {self.expert} doesn't divide data size {self.data}")
+        if self.ranks > RANKS_MAX:
+            raise ConfigError(f"{self.ranks} ranks, and at most {RANKS_MAX} are taken")
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks."""
+        return self.tensor * self.context * self.data * self.pipeline
+
+
+# Descriptions of Megatron-LM, DeepSpeed and PyTorch. Whole words: a group of several directions
+# ("TENSOR_AND_CONTEXT_PARALLEL_GROUP") is none of them.
+_DESCRIPTIONS: Final = (
+    (re.compile(r"default_pg"), Parallelism.WORLD),
+    (re.compile(r"(tensor_model_parallel(_group)?|tp|mesh_tp)"), Parallelism.TENSOR),
+    (re.compile(r"(context_parallel(_group)?|cp|mesh_cp)"), Parallelism.CONTEXT),
+    (re.compile(r"(expert_model_parallel(_group)?|ep|mesh_ep)"), Parallelism.EXPERT),
+    (re.compile(r"(data_parallel(_group)?(_with_cp)?|dp|mesh_dp|mesh_dp_.*)"), Parallelism.DATA),
+    (re.compile(r"(pipeline_model_parallel(_group)?|pp|mesh_pp)"), Parallelism.PIPELINE),
+)
+
+
+def parallelism_of(description: str) -> Parallelism:
+    """Return what a group is for, from the description that the framework gave it."""
+    text = description.strip().lower()
+    for pattern, parallelism in _DESCRIPTIONS:
+        if pattern.fullmatch(text):
+            return parallelism
+    return Parallelism.OTHER
+
+
+def layout_groups(sizes: Sizes) -> tuple[Group, ...]:
+    """Return all groups with more than one rank of a job with these sizes."""
+    extents = {
+        Parallelism.TENSOR: sizes.tensor,
+        Parallelism.CONTEXT: sizes.context,
+        Parallelism.EXPERT: sizes.expert,
+        Parallelism.DATA: sizes.data // sizes.expert,
+        Parallelism.PIPELINE: sizes.pipeline,
+    }
+    groups = [Group("world", tuple(range(sizes.ranks)), Parallelism.WORLD)]
+    for parallelism in extents:
+        along = {Parallelism.DATA, Parallelism.EXPERT}  # data parallel includes the experts
+        free = along if parallelism is Parallelism.DATA else {parallelism}
+        size = prod(extents[one] for one in free)
+        if size == 1:
+            continue
+        for number, ranks in enumerate(_slices(extents, free)):
+            groups.append(Group(f"{parallelism.value}-{number}", ranks, parallelism))
+    return tuple(groups)
+
+
+def _slices(extents: dict[Parallelism, int], free: set[Parallelism]) -> list[tuple[int, ...]]:
+    """Return the ranks that differ only in the free directions, for each choice of the others."""
+    strides: dict[Parallelism, int] = {}
+    stride = 1
+    for one, extent in extents.items():
+        strides[one] = stride
+        stride *= extent
+
+    def offsets(directions: Iterable[Parallelism]) -> list[int]:
+        chosen = list(directions)
+        steps = product(*(range(extents[one]) for one in chosen))
+        return sorted(
+            sum(index * strides[one] for index, one in zip(step, chosen, strict=True))
+            for step in steps
+        )
+
+    inner = offsets(free)
+    fixed = offsets(one for one in extents if one not in free)
+    return [tuple(start + offset for offset in inner) for start in fixed]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank stands in the layout; None where no group tells."""
+
+    stage: int | None = None
+    dp_rank: int | None = None
+
+
+def place_of(rank: int, groups: Iterable[Group]) -> Place:
+    """Return pipeline stage and data parallel number of a rank."""
+    stage = dp_rank = None
+    for group in groups:
+        if rank not in group.ranks:
+            continue
+        if group.parallelism is Parallelism.PIPELINE:
+            stage = group.ranks.index(rank)
+        elif group.parallelism is Parallelism.DATA:
+            dp_rank = group.ranks.index(rank)
+    return Place(stage, dp_rank)

@@ -1,0 +1,139 @@
+"""One model for what hung and slow jobs are judged by, and for the answer.
+
+Ranks are numbers; groups, operations, step records and hardware readings are the values below;
+`Diagnosis` is the answer. `NOBODY` (no machine is to blame) and `UNKNOWN` (the data can't tell)
+are answers like any other.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from detectors.finding import Evidence
+
+
+class OperationState(Enum):
+    """How far an operation of a rank is known to have come."""
+
+    ENQUEUED = "enqueued"  # the host has launched it
+    STARTED = "started"  # the device has begun it
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What has to agree between the ranks of one collective."""
+
+    input_sizes: tuple[tuple[int, ...], ...] = ()
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One communication operation as one rank saw it.
+
+    Times are seconds by the clock of the rank's host, and never compared with another host's.
+    """
+
+    group: str  # name of its group
+    sequence: int  # number within the group; point-to-point operations count by themselves
+    kind: str  # "all_reduce", "send" ...
+    record: int  # the rank's own order of launching, over all groups
+    state: OperationState
+    shape: Shape = Shape()
+    peer: int | None = None  # the other rank of a point-to-point operation
+    enter_s: float | None = None
+    exit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of one rank, in seconds by the rank's clock."""
+
+    rank: int
+    step: int
+    duration_s: float
+    compute_s: float | None = None
+    communication_s: float | None = None
+    io_s: float | None = None
+    tokens: int | None = None  # work of the step, where the job tells
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareReading:
+    """One value of one device that a rank stands on."""
+
+    rank: int
+    name: str  # of the metric, as in docs/metrics.md
+    value: float
+    age_s: float
+
+
+class Verdict(Enum):
+    CULPRITS = "culprits"
+    NOBODY = "nobody"  # no machine is to blame
+    UNKNOWN = "unknown"  # the data can't tell
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """What is to blame; None where it isn't known."""
+
+    rank: int | None = None
+    host: str | None = None
+    device: str | None = None
+    stage: int | None = None
+    dp_rank: int | None = None
+    worker: int | None = None
+    cause: str = ""  # the class of this one, where several differ
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """When it began: a step, or unix seconds by the clock of the host that recorded it."""
+
+    step: int | None = None
+    unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer of a detector that sees the whole job."""
+
+    verdict: Verdict
+    culprits: tuple[Culprit, ...]  # empty unless the verdict is CULPRITS
+    cause: str  # the class: value of an Enum of the detector; empty where there is none
+    reason: str  # one sentence for a person
+    onset: Onset | None
+    confidence: float  # 0 to 1: how far the verdict can be trusted, by rule and not by calibration
+    evidence: tuple[Evidence, ...]
+
+    def __post_init__(self) -> None:
+        assert bool(self.culprits) == (self.verdict is Verdict.CULPRITS)
+        assert 0 <= self.confidence <= 1
+
+
+def diagnosis_page(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return a diagnosis in the form that `rankmend diagnose ... --json` prints."""
+    return {
+        "verdict": diagnosis.verdict.value,
+        "culprits": [
+            {
+                "rank": culprit.rank,
+                "host": culprit.host,
+                "device": culprit.device,
+                "stage": culprit.stage,
+                "dp_rank": culprit.dp_rank,
+                "worker": culprit.worker,
+                "class": culprit.cause or diagnosis.cause,
+            }
+            for culprit in diagnosis.culprits
+        ],
+        "class": diagnosis.cause or None,
+        "reason": diagnosis.reason,
+        "onset": None
+        if diagnosis.onset is None
+        else {"step": diagnosis.onset.step, "unix_s": diagnosis.onset.unix_s},
+        "confidence": round(diagnosis.confidence, 3),
+        "evidence": [{"source": line.source, "text": line.text} for line in diagnosis.evidence],
+    }
