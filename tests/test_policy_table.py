@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from detectors.policy_table import (
     parse_rows,
 )
 from rankmend.errors import ConfigError
+from tests.agent_support import ROOT
 
 KNOWN = {
     "rankmend_x_celsius": MetricShape(("gpu", "uuid"), is_counter=False),
@@ -219,3 +221,45 @@ def test_every_metric_of_the_registry_is_known_with_its_labels() -> None:
     assert known.keys() == FAMILIES.keys()
     assert known["rankmend_disk_size_bytes"] == MetricShape(("device", "mount"), is_counter=False)
     assert known["rankmend_host_cpu_seconds_total"].is_counter
+
+
+def checks_table() -> str:
+    rows = ["| check | severity | action | when |", "| --- | --- | --- | --- |"]
+    for check in load_checks():
+        where = "".join(f", {label} `{pattern.pattern}`" for label, pattern in check.where)
+        when = "".join(f", when `{guard.text}`" for guard in check.guards)
+        window = f" in {check.window_s:g} s" if check.window_s else ""
+        looks = f"; {check.persistence.bad_looks} looks" if check.persistence.bad_looks > 1 else ""
+        condition = f"`{check.metric}`: `{check.condition.text}`{window}{where}{when}{looks}"
+        condition = condition.replace("|", "\\|")
+        rows.append(
+            f"| `{check.name}` | {check.severity.value} | {check.action.value} | {condition} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def test_documentation_lists_exactly_the_checks_that_are_shipped() -> None:
+    text = (ROOT / "docs" / "findings.md").read_text()
+
+    listed = re.search(r"<!-- checks -->\n(.*?)<!-- end -->", text, re.DOTALL)
+
+    assert listed is not None
+    assert listed.group(1) == checks_table(), (
+        "docs/findings.md differs from node_policy.toml; the table is printed by "
+        "python -c 'from tests.test_policy_table import checks_table as t; print(t(), end=\"\")'"
+    )
+
+
+def test_documented_example_of_a_site_file_is_accepted(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "findings.md").read_text()
+    example = re.search(
+        r"    \[gpu_memory_hot\].*?measured: 0\.01 s on a good day\"\n", text, re.DOTALL
+    )
+    assert example is not None
+    (tmp_path / "site.toml").write_text(textwrap.dedent(example.group(0)))
+
+    by_name = {check.name: check for check in load_checks(tmp_path / "site.toml")}
+
+    assert by_name["gpu_memory_hot"].condition.limit == 95
+    assert "ethernet_paused" not in by_name
+    assert by_name["scratch_slow"].persistence.of_looks == 10
