@@ -67,6 +67,9 @@ class PciDevice:
     cpus: str  # such as 0-31,64-95; empty where not known
 
 
+_NOWHERE: Final = PciDevice("", (), None, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Nic:
     """An RDMA device, or a network device that belongs to none."""
@@ -198,13 +201,16 @@ def read_default_route(procfs_root: Path, sysfs_root: Path) -> frozenset[str]:
 
 def read_pci(folder: Path) -> PciDevice:
     """Return the place of the PCI device at, or above, a folder of sysfs."""
-    resolved = folder.resolve()
+    try:
+        resolved = folder.resolve()
+    except (OSError, RuntimeError):  # links that go round; RuntimeError before Python 3.13
+        return _NOWHERE
     ancestry: list[str] = []
     for part in resolved.parts:
         if _ROOT.fullmatch(part) or (ancestry and _BUS_ID.fullmatch(part)):
             ancestry.append(part)
     if len(ancestry) < 2:
-        return PciDevice("", (), None, "")
+        return _NOWHERE
     while resolved.name != ancestry[-1]:
         resolved = resolved.parent
     node = read_text(resolved / "numa_node")
@@ -218,8 +224,10 @@ def read_pci(folder: Path) -> PciDevice:
 
 def read_driver(device: Path) -> str:
     """Return the driver's name of a device folder, or nothing."""
-    link = device / "driver"
-    return link.resolve().name if link.exists() else ""
+    try:
+        return (device / "driver").resolve(strict=True).name
+    except (OSError, RuntimeError):  # none, or links that go round
+        return ""
 
 
 def read_text(path: Path) -> str | None:
@@ -239,14 +247,26 @@ def list_names(folder: Path) -> list[str]:
     return sorted(read_names(folder), key=_by_number)
 
 
+def list_known(folder: Path, unlisted: list[str]) -> list[str]:
+    """Return the sorted names in a folder; one that can't be read is added to ``unlisted``."""
+    try:
+        return list_names(folder)
+    except SourceError:
+        unlisted.append(str(folder))
+        return []
+
+
 def read_names(folder: Path) -> frozenset[str]:
     """Return the names in a folder of sysfs, none where it does not exist."""
     try:
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - every second: no paths are wanted
+        names = os.listdir(folder)  # noqa: PTH208 - every second: no paths are wanted
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
     except OSError as error:
         raise SourceError(f"cannot list {folder}: {error.strerror}") from error
+    return frozenset(
+        name for name in names if name.isprintable()
+    )  # bytes that are no text break a page
 
 
 def _read_gpus(sysfs_root: Path) -> tuple[PciDevice, ...]:
@@ -266,10 +286,10 @@ def _read_nics(sysfs_root: Path, excluded: Sequence[str]) -> Iterator[Nic]:
     rdma_root, net_root = sysfs_root / "class" / "infiniband", sysfs_root / "class" / "net"
     for name in list_names(rdma_root):
         device = rdma_root / name / "device"
-        network_devices = tuple(list_names(device / "net"))
+        network_devices = tuple(list_known(device / "net", []))
         taken.update(network_devices)
         if not is_excluded(name, excluded):
-            ports = tuple(list_names(rdma_root / name / "ports"))
+            ports = tuple(list_known(rdma_root / name / "ports", []))
             yield Nic(name, ports, network_devices, read_driver(device), True, read_pci(device))
     for name in list_names(net_root):
         device = net_root / name / "device"

@@ -394,3 +394,32 @@ def test_folder_that_vanishes_under_the_collector_is_survived(sys: Path) -> None
 
     assert "nic_link_downed_total{mlx5_0,1}" not in values
     assert values["nic_port_state_id{mlx5_0,1}"] == 4
+
+
+def test_folder_that_cannot_be_listed_costs_only_its_values(sys: Path) -> None:
+    port = port_of(sys, "mlx5_0").resolve()
+    shutil.rmtree(port / "counters")
+    (port / "counters").symlink_to("counters")  # goes round: ELOOP
+    ports = port_of(sys, "mlx5_1").resolve().parent
+    shutil.rmtree(ports)
+    ports.symlink_to("ports")
+    device = sys / "class" / "infiniband" / "mlx5_2" / "device"
+    device.unlink()
+    device.symlink_to("device")
+
+    values = collect(NicCollector(sys))
+
+    assert values["nic_unreadable_files{mlx5_0,1}"] == 1
+    assert values["nic_hardware_total{mlx5_0,1,np_cnp_sent}"] == 41
+    assert values["nic_unreadable_files{mlx5_1,}"] == 1
+    assert values["nic_port_state_id{mlx5_2,1}"] == 4
+
+
+def test_name_that_is_no_text_does_not_break_the_page(sys: Path) -> None:
+    counters = port_of(sys, "mlx5_0") / "hw_counters"
+    (Path(os.fsdecode(bytes(counters) + b"/bad\xff"))).write_text("1\n")
+
+    values = collect(NicCollector(sys))
+
+    assert all(name.isprintable() for name in values)
+    assert values["nic_hardware_total{mlx5_0,1,np_cnp_sent}"] == 41

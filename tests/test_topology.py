@@ -200,6 +200,17 @@ def test_device_without_a_bus_has_no_place(tmp_path: Path) -> None:
     assert read_pci(tmp_path) == PciDevice("", (), None, "")
 
 
+def test_links_that_go_round_lead_nowhere(sys: Path, tmp_path: Path) -> None:
+    device = sys / "class" / "infiniband" / "mlx5_0" / "device"
+    device.unlink()
+    device.symlink_to("device")
+
+    values = values_of(list(TopologyCollector(sys, tmp_path / "proc").collect()))
+
+    assert values["topology_info{,nic,mlx5_0,,}"] == 1
+    assert values["topology_affinity_info{0000:39:00.0,mlx5_1,PIX}"] == 1
+
+
 def test_numa_node_minus_one_is_none(sys: Path) -> None:
     folder = sys / "bus" / "pci" / "devices" / "0000:1a:00.0"
     (folder / "numa_node").write_text("-1\n")

@@ -20,7 +20,15 @@ from typing import Final
 
 from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import is_excluded, list_names, read_driver, read_names, read_pci, read_text
+from agent.topology import (
+    is_excluded,
+    list_known,
+    list_names,
+    read_driver,
+    read_names,
+    read_pci,
+    read_text,
+)
 from rankmend.errors import NoSourceError, SourceError
 
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
@@ -118,6 +126,7 @@ class _Port:
     group: str  # ports of one board and link layer, which ought to have one rate
     counters: tuple[tuple[str, PortCounter, str], ...]  # path, counter, name
     hardware: tuple[tuple[str, str, Labels], ...]  # path, metric, labels
+    unlisted: tuple[str, ...]  # folders that could not be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,7 @@ class _Device:
     info: Metric
     ports: tuple[_Port, ...]
     hardware: tuple[tuple[str, str, Labels], ...]
+    unlisted: tuple[str, ...]
 
 
 class NicCollector:
@@ -167,8 +177,8 @@ class NicCollector:
             yield device.info
             for port in device.ports:
                 yield from self._read_port(port, rates)
-            if device.hardware:
-                failed: list[str] = []
+            if device.hardware or device.unlisted:
+                failed = list(device.unlisted)
                 yield from self._read_hardware(device.hardware, failed)
                 yield Metric("rankmend_nic_unreadable_files", len(failed), device.labels)
 
@@ -196,17 +206,19 @@ class NicCollector:
                 ("board", board),
             ),
         )
+        unlisted: list[str] = []
         ports = tuple(
             self._find_port(name, folder / "ports" / number, board)
-            for number in list_names(folder / "ports")
+            for number in list_known(folder / "ports", unlisted)
             if number.isdecimal()
         )
         labels = (("device", name), ("port", ""))
-        hardware = _find_hardware([folder / "hw_counters"], labels)
-        return _Device(str(folder), labels, info, ports, hardware)
+        hardware = _find_hardware([folder / "hw_counters"], labels, unlisted)
+        return _Device(str(folder), labels, info, ports, hardware, tuple(unlisted))
 
     def _find_port(self, device: str, folder: Path, board: str) -> _Port:
         labels = (("device", device), ("port", folder.name))
+        unlisted: list[str] = []
         link_layer = read_text(folder / "link_layer") or ""
         info = (
             *labels,
@@ -215,7 +227,7 @@ class NicCollector:
         )
         counters = tuple(
             (str(folder / "counters" / name), COUNTERS[name], name)
-            for name in list_names(folder / "counters")
+            for name in list_known(folder / "counters", unlisted)
             if name in COUNTERS
         )
         folders = [folder / "counters", folder / "hw_counters"]
@@ -227,7 +239,8 @@ class NicCollector:
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
             counters=counters,
-            hardware=_find_hardware(folders, labels),
+            hardware=_find_hardware(folders, labels, unlisted),
+            unlisted=tuple(dict.fromkeys(unlisted)),
         )
 
     def _read_rates(self) -> dict[str, float | None]:
@@ -249,7 +262,7 @@ class NicCollector:
         return rates
 
     def _read_port(self, port: _Port, rates: Mapping[str, float | None]) -> Iterator[Metric]:
-        failed: list[str] = []
+        failed = list(port.unlisted)
         yield port.info
         for name, metric in _STATES:
             path = f"{port.folder}/{name}"
@@ -305,10 +318,12 @@ class NicCollector:
         return self._rate_max_by_group.get(port.group)
 
 
-def _find_hardware(folders: Sequence[Path], labels: Labels) -> tuple[tuple[str, str, Labels], ...]:
+def _find_hardware(
+    folders: Sequence[Path], labels: Labels, unlisted: list[str]
+) -> tuple[tuple[str, str, Labels], ...]:
     found: dict[str, tuple[str, str, Labels]] = {}
     for folder in folders:
-        for name in list_names(folder)[:FILES_MAX]:
+        for name in list_known(folder, unlisted)[:FILES_MAX]:
             if name in COUNTERS or name in _NO_COUNTERS or name in found:
                 continue  # hw_counters may repeat some of the folder counters
             is_resource = _RESOURCE.fullmatch(name) is not None
@@ -323,8 +338,7 @@ def _network_device(port: Path) -> str:
     if named:
         return named
     devices = port.parent.parent / "device" / "net"
-    names = list_names(devices)
-    for name in names:
+    for name in list_known(devices, []):
         number = read_text(devices / name / "dev_port")
         if number is not None and number.isdecimal() and int(number) + 1 == int(port.name):
             return name
