@@ -18,6 +18,7 @@ from agent.collectors.processes import STUCK_S_MIN, ProcessesCollector, parse_st
 from agent.collectors.services import ServicesCollector, Systemctl, parse_units
 from agent.collectors.versions import VersionsCollector, load_baseline, parse_nvidia_version
 from agent.host_parts import COLLECTORS, Host, check, make_collectors
+from agent.kept_files import KeptFiles
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.agent_support import FIXTURE, PATIENT, ROOT, FakeClock, values_of, wait_for
@@ -118,7 +119,16 @@ def test_host_is_read_anew_from_kept_descriptors(proc: Path) -> None:
 
 
 @pytest.mark.real
-def test_long_file_of_procfs_is_read_to_its_end() -> None:
+def test_file_that_procfs_gives_a_page_at_a_time_is_read_to_the_bound() -> None:
+    files = KeptFiles(bytes_max=60_000)
+
+    for _time in ("opened", "kept"):
+        assert len(files.read("/proc/kallsyms")) > 59_000
+    files.close()
+
+
+@pytest.mark.real
+def test_host_reads_the_real_procfs() -> None:
     collector = HostCollector(Path("/proc"))
 
     values = values_of(list(collector.collect()))

@@ -129,6 +129,34 @@ def test_membership_of_version_1_is_by_controller() -> None:
     assert membership.name == "/slurm/job_1"
 
 
+def test_version_1_counts_in_nanoseconds_and_has_a_number_for_no_limit(tmp_path: Path) -> None:
+    proc, root = tmp_path / "proc" / "7", tmp_path / "sys" / "fs" / "cgroup"
+    proc.mkdir(parents=True)
+    (proc / "cgroup").write_text("9:pids:/\n4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n")
+    for place, text in (
+        ("pids/pids.max", "100\n"),  # of the root group, which is nobody's limit
+        ("memory/job/memory.usage_in_bytes", "4096\n"),
+        ("memory/job/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
+        ("cpu,cpuacct/job/cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 2500000000\n"),
+    ):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text)
+
+    collector = CgroupCollector(tmp_path / "proc", tmp_path / "sys", lambda: [rank(0, 7)])
+    values = values_of(list(collector.collect()))
+
+    del values[f"rank_cgroup_info{{{JOB_ID},0,/job}}"]
+    assert values == {
+        "cgroup_success{/job}": 1,
+        "cgroup_memory_used_bytes{/job}": 4096,
+        "cgroup_oom_kills_total{/job}": 3,
+        "cgroup_cpu_periods_total{/job}": 9,
+        "cgroup_cpu_throttled_periods_total{/job}": 4,
+        "cgroup_cpu_throttled_seconds_total{/job}": 2.5,
+    }
+
+
 def test_path_out_of_the_tree_is_refused() -> None:
     with pytest.raises(SourceError, match="outside of this cgroup namespace"):
         parse_membership("0::/../../etc\n")

@@ -42,6 +42,19 @@ def test_older_drivers_tell_by_row_and_channel() -> None:
     assert "edac_module_info{mc1,csrow0-ch0,DIMM_B1,csrow0 ch0}" in values
 
 
+def test_module_that_a_kernel_shows_in_both_ways_is_counted_once(sys_root: Path) -> None:
+    root = sys_root / "devices" / "system" / "edac" / "mc"
+    shutil.copytree(root / "mc1" / "csrow0", root / "mc0" / "csrow0")
+
+    values = values_of(list(EdacCollector(sys_root).collect()))
+
+    modules = [name for name in values if name.startswith("edac_module_corrected_total{mc0")]
+    assert modules == [
+        "edac_module_corrected_total{mc0,dimm0}",
+        "edac_module_corrected_total{mc0,dimm3}",
+    ]
+
+
 def test_count_that_makes_no_sense_takes_no_other_with_it(sys_root: Path) -> None:
     dimm = sys_root / "devices" / "system" / "edac" / "mc" / "mc0" / "dimm0"
     (dimm / "dimm_ce_count").write_text("N/A\n")
