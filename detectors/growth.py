@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-POINTS_MAX: Final = 32  # so a window is exact to 1/30 of its length
+BUCKETS: Final = 30  # growth is dated too late by at most this part of the window
+POINTS_MAX: Final = 2 * BUCKETS + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,9 @@ class Growth:
 
     value: float
     total: float
-    points: tuple[tuple[float, float], ...]  # (time in s, total then), oldest first
+    points: tuple[
+        tuple[float, float], ...
+    ]  # (time in s, total then), oldest first; the last is now's
 
 
 def grow(
@@ -25,18 +28,18 @@ def grow(
     """
     if growth is None:
         return Growth(value, value if from_zero else 0.0, ((at_s, 0.0),))
-    if value == growth.value and growth.points[-1][1] == growth.total:
+    if value == growth.value:
         return growth  # as nearly always
     step = value - growth.value if value >= growth.value else value  # it began again at 0
     total = growth.total + step
     points = growth.points
-    if at_s - points[-1][0] >= window_s / (POINTS_MAX - 2):
-        points = (*points, (at_s, total))
-        begin_s = at_s - window_s
-        while len(points) > 2 and points[1][0] <= begin_s:
-            points = points[1:]
-        points = points[-POINTS_MAX:]
-    return Growth(value, total, points)
+    if len(points) > 1 and at_s - points[-2][0] <= window_s / BUCKETS:
+        points = points[:-1]  # one point for all growth of one bucket
+    points = (*points, (at_s, total))
+    begin_s = at_s - window_s
+    while len(points) > 2 and points[1][0] <= begin_s:
+        points = points[1:]
+    return Growth(value, total, points[-POINTS_MAX:])
 
 
 def increase(growth: Growth, at_s: float, window_s: float) -> float:

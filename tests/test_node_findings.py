@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.metrics import Metric
 from detectors.finding import LABELS, Severity, identity
-from detectors.growth import Growth, grow, increase
+from detectors.growth import BUCKETS, POINTS_MAX, Growth, grow, increase
 from detectors.kernel_policy import Action
 from detectors.node import (
     ABSENT_S,
@@ -388,7 +388,23 @@ def test_growth_is_never_negative_never_more_than_all_and_bounded(
 
     assert growth is not None
     assert 0 <= increase(growth, at_s, 60) <= growth.total
-    assert len(growth.points) <= 32
+    assert len(growth.points) <= POINTS_MAX
+    assert growth.points[-1][1] == growth.total
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.1, 40)), min_size=1, max_size=80))
+def test_growth_in_a_window_is_right_to_a_thirtieth_of_it(steps: list[tuple[int, float]]) -> None:
+    window_s, at_s, value = 60.0, 0.0, 0
+    growth = grow(None, value, at_s, window_s)
+    history = []
+    for more, after_s in steps:
+        at_s, value = at_s + after_s, value + more
+        history.append((at_s, more))
+        growth = grow(growth, value, at_s, window_s)
+
+    least = sum(more for when_s, more in history if when_s > at_s - window_s)
+    most = sum(more for when_s, more in history if when_s > at_s - window_s * (1 + 1 / BUCKETS))
+    assert least <= increase(growth, at_s, window_s) <= most
 
 
 def test_growth_that_is_older_than_the_window_does_not_count() -> None:
