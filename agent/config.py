@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from agent import host_parts, network_cards
+from agent import helper_parts, host_parts, network_cards
+from agent.helper_parts import Redfish
 from agent.host_parts import Host
 from agent.network_cards import NetworkCards
 from rankmend.errors import ConfigError
@@ -21,6 +22,7 @@ COLLECTORS: Final = (
     "network",
     "thermal",
     *network_cards.COLLECTORS,
+    *helper_parts.COLLECTORS,
     "kernel_log",
     "agent",
     "findings",
@@ -71,6 +73,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     sysfs: str = "/sys"
     nic: NetworkCards = NetworkCards()
     host: Host = Host()
+    helper_socket: str | None = None  # of the root helper; None: its usual place
+    redfish: Redfish = Redfish()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
@@ -131,6 +135,7 @@ def check(config: Config) -> None:
         raise ConfigError(f"state_dir is no folder: {config.state_dir}")
     network_cards.check(config.nic)
     host_parts.check(config.host)
+    helper_parts.check(config.helper_socket, config.redfish)
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")

@@ -10,7 +10,7 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
-from agent import host_parts, network_cards
+from agent import helper_parts, host_parts, network_cards
 from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
@@ -76,6 +76,8 @@ class Agent:
         gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
         self.gpus = GpuMonitor(clock, gpu_interval_s, config.gpu.call_s_max)
         expected_gpus = config.gpu.expected_count
+        is_live = (config.procfs, config.sysfs) == (Config().procfs, Config().sysfs)
+        ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             *host_parts.make_collectors(
@@ -91,7 +93,15 @@ class Agent:
                 procfs_root,
             ),
             GpuStateCollector(self.gpus, expected_gpus),
-            *network_cards.make_collectors(config.nic, sysfs_root, procfs_root),
+            *network_cards.make_collectors(
+                config.nic,
+                sysfs_root,
+                procfs_root,
+                helper_parts.make_read_memory(ask_helper, config.helper_socket, clock)
+                if is_live
+                else None,
+            ),
+            *helper_parts.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
             AgentCollector(clock, self.table),
             self.findings,

@@ -794,6 +794,12 @@ _ALL: Final = (
         (),
         "Requests of the last run that the BMC did not answer well; what they ask for is missing.",
     ),
+    _gauge(
+        "redfish_complete",
+        "",
+        (),
+        "1 when the last run has read everything, 0 when something failed or a bound was reached.",
+    ),
     # agent/collectors/disk_health.py
     _gauge(
         "disk_health_info",
