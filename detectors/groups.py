@@ -103,8 +103,9 @@ def layout_groups(sizes: Sizes) -> tuple[Group, ...]:
     }
     groups = [Group("world", tuple(range(sizes.ranks)), Parallelism.WORLD)]
     for parallelism in extents:
-        along = {Parallelism.DATA, Parallelism.EXPERT}  # data parallel includes the experts
-        free = along if parallelism is Parallelism.DATA else {parallelism}
+        free = {parallelism}
+        if parallelism is Parallelism.DATA:
+            free.add(Parallelism.EXPERT)  # experts are spread over data parallel ranks
         size = prod(extents[one] for one in free)
         if size == 1:
             continue
