@@ -24,6 +24,7 @@ LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
 ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two
 
 Labels = tuple[tuple[str, str], ...]
+Values = tuple[tuple[str, tuple[str, ...], float], ...]
 
 
 class GpuCollector:
@@ -43,6 +44,7 @@ class GpuCollector:
         self._expected_count = expected_count
         self._ranks = ranks
         self._procfs = procfs_root
+        self._made: dict[tuple[int, str], tuple[Values, tuple[Metric, ...]]] = {}
         self._is_first = True
 
     def collect(self) -> Iterator[Metric]:
@@ -63,12 +65,26 @@ class GpuCollector:
             is_fresh = gpu.age_s <= fresh_s_max
             yield from _standing(gpu, is_fresh)
             if is_fresh:
-                yield from _readings(gpu, self._sampled_every_s)
+                yield from self._readings(gpu)
                 yield from self._processes(gpu, rank_by_pid)
 
     def stop(self) -> None:
         """End the collector child: a GPU that nobody holds can be reset."""
         self._monitor.stop()
+
+    def _readings(self, gpu: GpuView) -> Iterator[Metric]:
+        labels = _labels(gpu)
+        if not gpu.is_lost:
+            yield Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels)
+        for group, read in gpu.groups.items():
+            period_s = max(PERIOD_S_BY_GROUP.get(group, 0.0), self._sampled_every_s)
+            if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
+                continue
+            made_of, metrics = self._made.get((gpu.index, group), (None, ()))
+            if made_of is not read.values:  # most groups are read less often than shown
+                metrics = tuple(_metrics(labels, read.values))
+                self._made[gpu.index, group] = (read.values, metrics)
+            yield from metrics
 
     def _rank_by_pid(self) -> dict[int, RankSample]:
         return {rank.pid: rank for rank in self._ranks() if rank.pid}
@@ -182,17 +198,10 @@ def _standing(gpu: GpuView, is_fresh: bool) -> Iterator[Metric]:
         yield Metric("rankmend_gpu_clocks_event_seconds_total", seconds, about)
 
 
-def _readings(gpu: GpuView, interval_s: float) -> Iterator[Metric]:
-    labels = _labels(gpu)
-    if not gpu.is_lost:
-        yield Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels)
-    for group, read in gpu.groups.items():
-        period_s = max(PERIOD_S_BY_GROUP.get(group, interval_s), interval_s)
-        if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
-            continue
-        for name, values, value in read.values:
-            family = FAMILIES.get(f"rankmend_gpu_{name}")
-            if family is None or len(family.labels) != len(labels) + len(values):
-                raise SourceError(f"the collector of the GPUs has sent {name} with {values}")
-            about = (*labels, *zip(family.labels[len(labels) :], values, strict=True))
-            yield Metric(family.name, value, about)
+def _metrics(labels: Labels, values: Values) -> Iterator[Metric]:
+    for name, texts, value in values:
+        family = FAMILIES.get(f"rankmend_gpu_{name}")
+        if family is None or len(family.labels) != len(labels) + len(texts):
+            raise SourceError(f"the collector of the GPUs has sent {name} with {texts}")
+        about = (*labels, *zip(family.labels[len(labels) :], texts, strict=True))
+        yield Metric(family.name, value, about)

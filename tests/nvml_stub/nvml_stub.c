@@ -352,7 +352,7 @@ int nvmlDeviceRegisterEvents(void *d, u64 types, void *set) {
 typedef struct { void *device; u64 type, data; u32 gpu_instance, compute_instance; } event_t;
 int nvmlEventSetWait_v2(void *set, event_t *out, u32 timeout_ms) {
     (void)set;
-    for (u32 waited_ms = 0;; waited_ms += 10) {
+    for (u32 waited_ms = 0;; waited_ms += 100) { /* seldom: a driver sleeps until it is woken */
         char key[64], values[128], *at = values;
         snprintf(key, sizeof key, "event/%llu", last_event + 1);
         if (find(key, values, sizeof values)) {
@@ -365,6 +365,6 @@ int nvmlEventSetWait_v2(void *set, event_t *out, u32 timeout_ms) {
             return OK;
         }
         if (waited_ms >= timeout_ms) return TIMEOUT;
-        pause_ms(10);
+        pause_ms(waited_ms + 100 < timeout_ms ? 100 : (int)(timeout_ms - waited_ms));
     }
 }
