@@ -281,7 +281,7 @@ _ALL: Final = (
         "mount_read_only",
         "",
         _MOUNT,
-        "1 when the file system itself is read-only, as after an error.",
+        "1 when it became read-only, as after an error; 0 for one mounted read-only on purpose.",
     ),
     _gauge("mount_present", "", ("mount",), "1 when a mount of the configuration is there."),
     _gauge("mount_size_bytes", "bytes", _MOUNT, "Size of a file system that is on no local disk."),

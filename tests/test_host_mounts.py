@@ -31,7 +31,7 @@ ANSWER_S_MAX = 0.5
 
 
 def mount(point: str, number: str = "8:1", root: str = "/", kind: str = "ext4") -> Mount:
-    return Mount(point, "/dev/sda1", kind, number, root, is_read_only=False)
+    return Mount(point, "/dev/sda1", kind, number, root, is_read_only=False, is_for_writing=True)
 
 
 def asking(answers: dict[str, Answer], asked: list[str]):  # type: ignore[no-untyped-def]
@@ -47,7 +47,7 @@ def test_each_file_system_is_asked_once_and_pseudo_ones_never() -> None:
 
     list(MountsCollector(PROC, FakeClock(), asking({}, asked)).collect())
 
-    assert asked == ["/", "/dev/shm", "/home", "/mnt/whole disk"]
+    assert asked == ["/", "/dev/shm", "/home", "/mnt/whole disk", "/scratch2", "/sw"]
 
 
 def test_ignored_mounts_are_not_asked() -> None:
@@ -55,7 +55,7 @@ def test_ignored_mounts_are_not_asked() -> None:
 
     list(MountsCollector(PROC, FakeClock(), asking({}, asked), ignored=["/mnt/*"]).collect())
 
-    assert asked == ["/", "/dev/shm", "/home"]
+    assert asked == ["/", "/dev/shm", "/home", "/scratch2", "/sw"]
 
 
 def test_disk_and_network_share_are_told_apart() -> None:
@@ -68,11 +68,25 @@ def test_disk_and_network_share_are_told_apart() -> None:
     assert "mount_size_bytes{/,ext4}" not in values
 
 
-def test_read_only_is_the_file_system_and_not_one_mount_of_it() -> None:
+def test_file_system_that_became_read_only_is_told_from_one_meant_to_be() -> None:
     values = values_of(list(MountsCollector(PROC, FakeClock(), None).collect()))
 
+    assert values["mount_read_only{/,ext4}"] == 1  # mounted rw, and ro since an error
+    assert values["mount_read_only{/mnt/whole disk,xfs}"] == 0  # only this mount of it is ro
+    assert values["mount_read_only{/sw,nfs4}"] == 0  # mounted ro on purpose
+    assert values["mount_read_only{/scratch2,ext4}"] == 1  # as kernels from 6.14 on say it
+
+
+def test_sandbox_that_mounts_all_read_only_does_not_hide_the_fault(tmp_path: Path) -> None:
+    proc = Path(shutil.copytree(PROC, tmp_path / "proc"))
+    text = (proc / "self" / "mountinfo").read_text()
+    (proc / "1" / "mountinfo").write_text(text)
+    (proc / "self" / "mountinfo").write_text(text.replace(" rw,relatime ", " ro,relatime "))
+
+    values = values_of(list(MountsCollector(proc, FakeClock(), None).collect()))
+
     assert values["mount_read_only{/,ext4}"] == 1
-    assert values["mount_read_only{/mnt/whole disk,xfs}"] == 0
+    assert values["mount_read_only{/sw,nfs4}"] == 0
 
 
 def test_recorded_tree_is_not_asked_for_its_space() -> None:
@@ -165,17 +179,36 @@ def test_full_tmpfs_has_nothing_left(tmp_path: Path) -> None:
     assert values[f"mount_inodes{place}"] == 64
 
 
+def make_read_only(folder: Path) -> None:
+    """Make a file system read-only but not its mount, as the kernel does after an error."""
+    import ctypes
+
+    fspick, fsconfig, set_flag, reconfigure = 433, 431, 0, 7  # <asm-generic/unistd.h>, mount.h
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.syscall(fspick, -100, os.fsencode(folder), 0)
+    assert descriptor >= 0, os.strerror(ctypes.get_errno())
+    try:
+        assert libc.syscall(fsconfig, descriptor, set_flag, b"ro", None, 0) == 0
+        assert libc.syscall(fsconfig, descriptor, reconfigure, None, None, 0) == 0
+    finally:
+        os.close(descriptor)
+
+
 @pytest.mark.real
-def test_file_system_made_read_only_is_told(tmp_path: Path) -> None:
+def test_real_file_system_that_became_read_only_is_told(tmp_path: Path) -> None:
+    collector = MountsCollector(Path("/proc"), SystemClock(), None)
+    name = f"mount_read_only{{{tmp_path / 'disk'},tmpfs}}"
     with tmpfs(tmp_path / "disk", "size=1m") as folder:
-        collector = MountsCollector(Path("/proc"), SystemClock(), None)
         before = values_of(list(collector.collect()))
+        make_read_only(folder)
+        with pytest.raises(OSError, match="Read-only file system"):
+            (folder / "checkpoint").write_bytes(b"x")
+
+        fault = values_of(list(collector.collect()))
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        purpose = values_of(list(collector.collect()))
 
-        after = values_of(list(collector.collect()))
-
-    assert before[f"mount_read_only{{{folder},tmpfs}}"] == 0
-    assert after[f"mount_read_only{{{folder},tmpfs}}"] == 1
+    assert (before[name], fault[name], purpose[name]) == (0, 1, 0)
 
 
 @pytest.mark.real
@@ -328,7 +361,9 @@ NAMES = st.text(st.characters(exclude_characters="\0"), min_size=1)
 def test_every_mount_is_read_back(point: str, device: str) -> None:
     line = f"24 21 0:45 / /{escaped(point)} rw,relatime shared:30 master:1 - nfs4 {escaped(device)} ro\n"
 
-    assert parse_mountinfo(line) == [Mount(f"/{point}", device, "nfs4", "0:45", "/", True)]
+    assert parse_mountinfo(line) == [
+        Mount(f"/{point}", device, "nfs4", "0:45", "/", is_read_only=True, is_for_writing=True)
+    ]
 
 
 @PATIENT

@@ -5,8 +5,10 @@ Source: <root>/self/mountinfo (else 1/mountinfo, self/mounts, mounts), Linux
         waits for ever on a dead server.
 Cost:   one child of 10 ms a run.
 
-Read-only is what the file system says of itself, not of one mount of it: that is what the kernel
-changes after an error (errors=remount-ro), and a service's sandbox mounts much read-only.
+A file system became read-only when it says so of itself (``ro`` or ext4's ``emergency_ro`` among
+its own options: what the kernel changes after an error) while a mount of it is still one to write
+to. Whoever mounts it read-only on purpose marks the mount, too; a service's sandbox marks only
+mounts. Process 1's mounts count beside our own, since ours may all be the sandbox's.
 """
 
 import errno
@@ -26,6 +28,7 @@ from rankmend.errors import NoSourceError, SourceError
 MOUNTS_MAX: Final = 256
 _FILE_BYTES_MAX: Final = 4 << 20
 _FILES: Final = ("self/mountinfo", "1/mountinfo", "self/mounts", "mounts")
+_READ_ONLY: Final = frozenset({"ro", "emergency_ro"})
 # as node_exporter's filesystem collector leaves them out, and others that hold nobody's data
 _PSEUDO_TYPES: Final = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|efivarfs|erofs|fusectl"
@@ -50,7 +53,8 @@ class Mount:
     type: str
     number: str  # major:minor, the same for all mounts of one file system
     root: str  # which part of it is mounted here
-    is_read_only: bool  # the file system, not this mount of it
+    is_read_only: bool  # the file system says so, whatever its mounts do
+    is_for_writing: bool  # this mount of it
 
     @property
     def is_disk(self) -> bool:
@@ -68,26 +72,39 @@ def parse_mountinfo(text: str) -> list[Mount]:
             number, root, point = words[2:5]
         except ValueError as error:
             raise SourceError(f"mountinfo line has not its fields: {line[:200]!r}") from error
-        is_read_only = "ro" in options.split(",")
         mounts.append(
             Mount(
-                _unescaped(point), _unescaped(device), kind, number, _unescaped(root), is_read_only
+                point=_unescaped(point),
+                device=_unescaped(device),
+                type=kind,
+                number=number,
+                root=_unescaped(root),
+                is_read_only=not _READ_ONLY.isdisjoint(options.split(",")),
+                is_for_writing="ro" not in words[5].split(","),
             )
         )
     return mounts
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """Return the mounts of the older ``mounts``, which tells neither number nor part."""
+    """Return the mounts of the older ``mounts``: no number, no part, and one ``ro`` for both."""
     mounts = []
     for line in _lines(text):
         words = line.split(" ")
         if len(words) != 6:
             raise SourceError(f"mounts line has not 6 fields: {line[:200]!r}")
         device, point, kind, options = words[:4]
-        number = device if device.startswith("/dev/") else point
-        is_read_only = "ro" in options.split(",")
-        mounts.append(Mount(_unescaped(point), _unescaped(device), kind, number, "/", is_read_only))
+        mounts.append(
+            Mount(
+                point=_unescaped(point),
+                device=_unescaped(device),
+                type=kind,
+                number=device if device.startswith("/dev/") else point,
+                root="/",
+                is_read_only="emergency_ro" in options.split(","),
+                is_for_writing=True,
+            )
+        )
     return mounts
 
 
@@ -141,10 +158,12 @@ class MountsCollector:
         self._ignored = tuple(ignored)
 
     def collect(self) -> Iterator[Metric]:
-        mounts = self._read_mounts()
+        mounts = self._read_mounts(_FILES)
         points = {mount.point for mount in mounts if mount.type != "autofs"}
         for point in self._required:
             yield Metric("rankmend_mount_present", int(point in points), (("mount", point),))
+        for_writing = {mount.number for mount in mounts if mount.is_for_writing}
+        for_writing |= self._for_writing_outside()
         chosen = choose_mounts(mounts, self._ignored)
         try:
             answers = self._probe([mount.point for mount in chosen]) if self._probe else {}
@@ -152,7 +171,8 @@ class MountsCollector:
             raise SourceError("cannot start the probe of the mounts") from error
         for mount in chosen:
             labels = (("mount", _printable(mount.point)), ("type", mount.type))
-            yield Metric("rankmend_mount_read_only", int(mount.is_read_only), labels)
+            is_lost = mount.is_read_only and mount.number in for_writing
+            yield Metric("rankmend_mount_read_only", int(is_lost), labels)
             if (answer := answers.get(mount.point)) is not None:
                 yield from self._describe(mount, answer, labels)
 
@@ -179,8 +199,16 @@ class MountsCollector:
             yield Metric(f"rankmend_{subject}_inodes", answer.inodes, place)
             yield Metric(f"rankmend_{subject}_inodes_available", answer.inodes_available, place)
 
-    def _read_mounts(self) -> list[Mount]:
-        for name in _FILES:
+    def _for_writing_outside(self) -> set[str]:
+        """Return the file systems that process 1 can write to, if we may know."""
+        try:
+            mounts = self._read_mounts(("1/mountinfo",))
+        except (NoSourceError, SourceError):
+            return set()
+        return {mount.number for mount in mounts if mount.is_for_writing}
+
+    def _read_mounts(self, names: Sequence[str]) -> list[Mount]:
+        for name in names:
             path = self._root / name
             try:
                 with path.open("rb") as file:
