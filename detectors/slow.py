@@ -9,7 +9,7 @@ Rules, in this order (docs/diagnose-slow.md says more, docs/thresholds.md gives 
 5. Otherwise the reason that costs most is told: stage balance, sequence lengths, collection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.change_point import find_episode, robust_noise
+from detectors.model import Verdict
 from detectors.peers import Rows, column_medians, group_rows, log_ratios, row_medians
+from detectors.placement import locate
 from detectors.slow_model import (
     Matrix,
     Reason,
     SlowDiagnosis,
     Suspect,
-    Verdict,
     Worker,
     WorkTable,
 )
@@ -47,10 +48,17 @@ class SlowLimits:
     suspects_max: int = 256
 
 
-def diagnose_slow(table: WorkTable, limits: SlowLimits | None = None) -> SlowDiagnosis:
-    """Return who is slow in a work table, or the reason why nobody is named."""
+def diagnose_slow(
+    table: WorkTable,
+    limits: SlowLimits | None = None,
+    switch_of: Mapping[str, str] | None = None,
+) -> SlowDiagnosis:
+    """Return who is slow in a work table, or the reason why nobody is named.
+
+    ``switch_of``: the leaf switch of each host, where the topology is known.
+    """
     limits = limits or SlowLimits()
-    total = _total(table)
+    total = total_work(table)
     refusal = _refuse(table, total, limits)
     if refusal is not None:
         return refusal
@@ -61,7 +69,7 @@ def diagnose_slow(table: WorkTable, limits: SlowLimits | None = None) -> SlowDia
         suspects = find_suspects(matrix * freed, groups, table.does_same_work, kind, limits)
         suspects = _without_replicas(table.workers, suspects)
         if suspects:
-            return _accuse(table, suspects)
+            return _accuse(table, suspects, switch_of or {})
     return _abstain(table, total, groups, limits)
 
 
@@ -94,7 +102,7 @@ def find_suspects(
     return tuple(sorted(named, key=lambda suspect: -suspect.ratio))
 
 
-def _total(table: WorkTable) -> Matrix:
+def total_work(table: WorkTable) -> Matrix:
     """Return all own work; a step in which a kind is missing that the worker has is not known."""
     has = np.isfinite(table.seconds).any(axis=2, keepdims=True)
     return np.where(has, table.seconds, 0.0).sum(axis=0)  # type: ignore[no-any-return]
@@ -295,7 +303,7 @@ def _free_of_data(table: WorkTable, groups: Sequence[Rows]) -> Matrix:
     stages = {worker.stage for worker in table.workers}
     if None in stages or len(stages) < 3 or len(replicas) < 2:
         return factors
-    shifts = log_ratios(_total(table), groups)
+    shifts = log_ratios(total_work(table), groups)
     for rows in replicas:
         common = np.nan_to_num(column_medians(shifts[rows]))
         factors[rows] = np.exp(-(common - np.median(common)) / (2 if len(replicas) == 2 else 1))
@@ -326,7 +334,9 @@ def _without_replicas(
     )
 
 
-def _accuse(table: WorkTable, suspects: tuple[Suspect, ...]) -> SlowDiagnosis:
+def _accuse(
+    table: WorkTable, suspects: tuple[Suspect, ...], switch_of: Mapping[str, str]
+) -> SlowDiagnosis:
     worst = suspects[0]
     culprits = tuple(table.workers[suspect.row] for suspect in suspects)
     first = min(suspect.first for suspect in suspects)
@@ -335,21 +345,24 @@ def _accuse(table: WorkTable, suspects: tuple[Suspect, ...]) -> SlowDiagnosis:
     names = ", ".join(worker.name() for worker in culprits[:8])
     more = f" and {len(culprits) - 8} more" if len(culprits) > 8 else ""
     confidence = worst.confidence * 0.9 ** len(table.notes)
+    found = locate(table.workers, [suspect.row for suspect in suspects], switch_of)
+    parts = tuple(f"{part.kind} {part.name}" for part in found if part.kind != "rank")
     since = f"since step {table.steps[first]}"
     if worst.reason is Reason.ALWAYS_SLOWER:
         since = "for as long as the record goes"
     elif last is not None:
         since = f"from step {table.steps[first]} to step {last}"
+    where = f" (all of {', '.join(parts)})" if parts else ""
     return SlowDiagnosis(
         verdict=Verdict.CULPRITS,
         reason=worst.reason,
-        explanation=f"{names}{more}: {worst.ratio:.2f} times as slow as the peers, {since}.",
+        explanation=f"{names}{more}{where}: {worst.ratio:.2f} times as slow as the peers, {since}.",
         class_name=_class_of(worst.kind),
         culprits=culprits,
         suspects=suspects,
         onset=table.steps[first],
         end=last,
-        part="rank",
+        parts=parts,
         confidence=confidence,
         evidence=(*(_line(table, suspect) for suspect in suspects[:16]), *table.notes),
     )
@@ -429,7 +442,7 @@ def _shifted(
     stages = sorted({str(table.workers[int(groups[number][0])].stage) for number, *_ in slower})
     is_all = len(slower) * 2 > len(groups)
     who = "all workers" if is_all else f"all workers of stage {', '.join(stages)}"
-    line = f"{who} became {ratio:.2f} times as slow together at step {table.steps[first]}"
+    line = f"everyone shifted together: {who} became {ratio:.2f} times as slow at step {table.steps[first]}"
     return SlowDiagnosis(
         verdict=Verdict.NOBODY,
         reason=Reason.SHIFTED_TOGETHER,

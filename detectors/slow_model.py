@@ -6,18 +6,14 @@ waiting for others says nothing of the one who waits, so every format leaves it 
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.finding import Evidence
+from detectors.model import Culprit, Diagnosis, Onset, Verdict
+
 Matrix = NDArray[np.float64]
-
-
-class Verdict(Enum):
-    CULPRITS = "culprits"
-    NOBODY = "nobody"  # the data suffice, and accuse no machine
-    UNKNOWN = "unknown"  # the data do not suffice
 
 
 class Reason(Enum):
@@ -52,10 +48,6 @@ class Worker:
             rank = f" (rank {self.rank})" if self.rank is not None else ""
             return f"stage {self.stage} of replica {self.dp_rank}{rank}"
         return f"rank {self.rank}" if self.rank is not None else f"worker {self.worker}"
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("rank", "stage", "dp_rank", "worker", "host", "device", "nic")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,20 +91,28 @@ class SlowDiagnosis:
     suspects: tuple[Suspect, ...] = ()
     onset: int | None = None  # step number
     end: int | None = None  # step number of the last slow step, None while it goes on
-    part: str | None = None  # rank, host, rail, switch
+    parts: tuple[str, ...] = ()  # "host gpu7", "rail mlx5_3", "switch leaf2", "rank 5"
     confidence: float = 0.0  # 0 to 1
     evidence: tuple[str, ...] = field(default=())
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict.value,
-            "culprits": [worker.to_json() for worker in self.culprits],
-            "class": self.class_name,
-            "reason": self.reason.value,
-            "explanation": self.explanation,
-            "onset": self.onset,
-            "end": self.end,
-            "part": self.part,
-            "confidence": round(self.confidence, 2),
-            "evidence": list(self.evidence),
-        }
+    def diagnosis(self) -> Diagnosis:
+        """Return the answer in the form that all job-wide detectors share."""
+        return Diagnosis(
+            verdict=self.verdict,
+            culprits=tuple(
+                Culprit(
+                    rank=worker.rank,
+                    host=worker.host,
+                    device=worker.device,
+                    stage=worker.stage,
+                    dp_rank=worker.dp_rank,
+                    worker=worker.worker,
+                )
+                for worker in self.culprits
+            ),
+            cause=self.class_name or self.reason.value,
+            reason=self.explanation,
+            onset=None if self.onset is None else Onset(step=self.onset),
+            confidence=self.confidence,
+            evidence=tuple(Evidence("step records", line) for line in self.evidence),
+        )
