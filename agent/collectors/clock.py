@@ -9,6 +9,7 @@ A clock that is slewed stays: both clocks run faster or slower alike. A step mov
 and leaves CLOCK_MONOTONIC, so their difference changes by the step.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -55,8 +56,13 @@ def decode_timex(
 
 
 def make_adjtimex() -> Callable[[], KernelClock]:
-    """Return a function that asks the kernel, or raises OSError."""
-    import ctypes  # noqa: PLC0415 - `import agent` stays light
+    """Return a function that asks the kernel, or raises OSError where it can't."""
+    try:
+        import ctypes  # noqa: PLC0415 - `import agent` stays light
+
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (ImportError, AttributeError) as error:  # a Python without libffi, a foreign libc
+        return _refuse(f"no way to call adjtimex: {error}")
 
     class Timex(ctypes.Structure):
         _fields_ = (
@@ -69,17 +75,22 @@ def make_adjtimex() -> Callable[[], KernelClock]:
             ("rest", ctypes.c_byte * 256),  # never read; the kernel's own is 208 bytes in all
         )
 
-    libc = ctypes.CDLL(None, use_errno=True)
-
     def ask() -> KernelClock:
         timex = Timex()  # modes 0: change nothing
-        state = libc.adjtimex(ctypes.byref(timex))
+        state = adjtimex(ctypes.byref(timex))
         if state < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return decode_timex(
             state, timex.status, timex.offset, timex.freq, timex.maxerror, timex.esterror
         )
+
+    return ask
+
+
+def _refuse(problem: str) -> Callable[[], KernelClock]:
+    def ask() -> KernelClock:
+        raise OSError(errno.ENOSYS, problem)
 
     return ask
 
