@@ -1,0 +1,239 @@
+"""The rules of starting, abandoning and killing collector children, with children that are fakes."""
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+
+from agent.nvml.monitor import (
+    ABANDONED_S_MAX,
+    BACK_OFF_S_MAX,
+    OPEN_S_MAX,
+    SKIP_S,
+    GpuMonitor,
+    MonitorState,
+)
+from agent.nvml.protocol import NO_GPU, Call
+from tests.agent_support import FakeClock, wait_for
+
+CALL_S_MAX = 10.0
+
+
+class FakeProcess:
+    def __init__(self) -> None:
+        self.signals: list[str] = []
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(f"signal {int(number)}")
+
+    def kill(self) -> None:
+        self.signals.append("kill")
+
+    def wait(self, timeout: float) -> int:
+        return 0
+
+
+class FakeChild:
+    """A child that does what a test tells it; one in a call can't be killed, as in D state."""
+
+    def __init__(self, skipped: Sequence[int], now_s: float) -> None:
+        self.skipped = list(skipped)
+        self.started_at_s = self.heard_at_s = now_s
+        self.channel, self.its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setblocking(False)
+        self.process = FakeProcess()
+        self.pid = 4242
+        self.is_connected = True
+        self.stuck_call: Call | None = None
+        self.killed_at_s: float | None = None
+        self.current: Call | None = None
+        self.looks = 0
+
+    def call(self) -> Call | None:
+        return self.current
+
+    def disconnect(self) -> None:
+        self.is_connected = False
+        self.channel.close()
+
+    def is_gone(self) -> bool:
+        self.looks += 1
+        return self.current is None
+
+    def status_text(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self.its_end.close()
+
+    def say(self, **message: object) -> None:
+        self.its_end.send(json.dumps(message).encode())
+
+
+class World:
+    """A monitor with its fake children. Its thread runs; its time is ours."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.children: list[FakeChild] = []
+        self.monitor = GpuMonitor(self.clock, 1.0, CALL_S_MAX, self._spawn)  # type: ignore[arg-type]
+
+    def _spawn(self, _interval_s: float, skipped: Sequence[int], now_s: float) -> FakeChild:
+        self.children.append(FakeChild(skipped, now_s))
+        return self.children[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass in pieces: somebody asks for values all the while."""
+        while seconds > 0:
+            self.clock.time_s += min(seconds, 5.0)
+            seconds -= 5.0
+            self.monitor.view()
+
+    def wait_children(self, count: int) -> FakeChild:
+        self.monitor.view()
+        wait_for(lambda: len(self.children) == count, f"{count} children")
+        return self.children[-1]
+
+    def hang(self, child: FakeChild, name: str = "nvmlDeviceGetPowerUsage", gpu: int = 3) -> None:
+        child.current = Call(1, self.clock.time_s, gpu, name)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    for child in world.children:
+        child.current = None
+    world.monitor.stop()
+
+
+def test_replacement_leaves_out_the_gpu_that_the_first_one_hangs_on(world: World) -> None:
+    first = world.wait_children(1)
+    world.hang(first, gpu=3)
+    world.pass_time(CALL_S_MAX + 1)
+
+    second = world.wait_children(2)
+
+    assert second.skipped == [3]
+    assert not first.is_connected
+    assert world.monitor.view().stuck[0].gpu == 3
+
+
+def test_call_within_its_deadline_is_left_alone(world: World) -> None:
+    child = world.wait_children(1)
+    world.hang(child)
+    world.clock.time_s += CALL_S_MAX
+    wait_tick(world)
+
+    assert child.is_connected
+    assert world.monitor.view().stuck == ()
+
+
+def test_setting_up_the_driver_may_take_longer_than_a_reading(world: World) -> None:
+    child = world.wait_children(1)
+    world.hang(child, "nvmlInitWithFlags", NO_GPU)
+    world.pass_time(OPEN_S_MAX - 5)
+    is_connected_before = child.is_connected
+
+    world.pass_time(10)
+
+    wait_for(lambda: not child.is_connected, "the child to be abandoned")
+    assert is_connected_before
+
+
+def test_third_child_is_not_started_while_two_hang(world: World) -> None:
+    for number in (1, 2):
+        child = world.wait_children(number)
+        world.hang(child, gpu=number)
+        world.pass_time(CALL_S_MAX + 1)
+        wait_for(lambda child=child: not child.is_connected, "the child to be abandoned")
+    looks = world.children[0].looks
+
+    world.pass_time(10 * BACK_OFF_S_MAX)
+
+    wait_for(lambda: world.children[0].looks > looks + 3, "the monitor to have looked")
+    assert len(world.children) == 2
+    world.children[0].current = None  # its call comes back
+    assert world.wait_children(3).skipped == [1, 2]
+
+
+def test_abandoned_child_is_killed_after_a_minute_and_once(world: World) -> None:
+    child = world.wait_children(1)
+    world.hang(child)
+    world.pass_time(CALL_S_MAX + 1)
+    wait_for(lambda: not child.is_connected, "the child to be abandoned")
+    signals_before = list(child.process.signals)
+
+    world.pass_time(ABANDONED_S_MAX + 5)
+    wait_for(lambda: bool(child.process.signals), "the kill")
+    looks = child.looks
+    wait_for(lambda: child.looks > looks + 3, "more looks")
+
+    assert signals_before == []  # no signal while a driver call may be harmed by it
+    assert child.process.signals == ["kill"]
+
+
+def test_gpu_that_was_left_out_is_tried_again_when_nothing_hangs_any_more(world: World) -> None:
+    first = world.wait_children(1)
+    world.hang(first, gpu=3)
+    world.pass_time(CALL_S_MAX + 1)
+    second = world.wait_children(2)
+    first.current = None
+    second.heard_at_s = 1e9  # it goes on talking
+
+    world.pass_time(SKIP_S + 5)
+
+    assert world.wait_children(3).skipped == []
+
+
+def test_children_that_die_at_once_are_started_less_and_less_often(world: World) -> None:
+    started_at_s = []
+    for number in range(1, 6):
+        child = world.wait_children(number)
+        started_at_s.append(child.started_at_s)
+        child.its_end.close()
+        wait_for(lambda child=child: not child.is_connected, "the death to be seen")
+        while len(world.children) == number:
+            world.clock.time_s += 0.5
+            world.monitor.view()
+            wait_tick(world)
+
+    gaps_s = [after - before for before, after in pairwise(started_at_s)]
+    assert gaps_s == sorted(gaps_s)
+    assert gaps_s[-1] >= 4 * gaps_s[0]
+
+
+def wait_tick(world: World) -> None:
+    """Wait until the monitor has looked at the time."""
+    with world.monitor._changed:
+        world.monitor._wake()
+        world.monitor._changed.wait(timeout=1.0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "invented"},
+        {"kind": "node", "driver": 1},
+        {"kind": "event", "gpu": 1000, "event": "xid", "code": 1},
+    ],
+)
+def test_child_that_sends_nonsense_is_replaced(world: World, message: dict[str, object]) -> None:
+    child = world.wait_children(1)
+
+    child.say(**message)
+
+    wait_for(lambda: not child.is_connected, "the child to be abandoned")
+    assert world.monitor.view().state is MonitorState.BROKEN
+
+
+def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World) -> None:
+    child = world.wait_children(1)
+    world.clock.time_s += 100
+    wait_for(lambda: not child.is_connected, "the child to be let go")
+
+    world.monitor.view()
+
+    assert world.wait_children(2).is_connected
