@@ -1,0 +1,341 @@
+"""Writes the alert rules and the runbook from the tables of findings.
+
+    python deploy/prometheus/generate.py [--runbooks URL]
+
+The agent judges; a rule only carries its verdict (`rankmend_finding_active`) to Alertmanager, under
+the alert name that the agent itself would use, so that both ways name the same alert. Run it
+after a change of detectors/data; tests/test_alert_rules.py compares what is there with the tables.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from agent.findings import load_checks  # noqa: E402
+from detectors.finding import Severity  # noqa: E402
+from detectors.kernel_policy import ANY, Action, Table, parse_policy  # noqa: E402
+from detectors.node import alert_name  # noqa: E402
+
+RUNBOOKS = "docs/runbooks"  # a link where the site serves them: --runbooks https://...
+NODE = {"node": "gpu-001", "instance": "gpu-001:9476", "job": "rankmend-agent"}
+
+STEPS = {
+    Action.NONE: "Nothing: it is for the record.",
+    Action.WATCH: "Nothing now. If it comes back, or a second sign joins it, drain the node and look.",
+    Action.RESTART_APP: "Restart the job's ranks where they are; the controller does so by itself. If the same comes back on the same device, treat it as the device's.",
+    Action.RESET_GPU: "Take the job off the GPU, let go of it (`rankmend agent release`), reset it (`nvidia-smi --gpu-reset -i N`), take it up again (`rankmend agent resume`).",
+    Action.REBOOT: "Drain the node, reboot it, and look whether the finding is gone.",
+    Action.DRAIN: "Take the node out of the scheduler and let nothing new start there; then look at what the evidence names.",
+    Action.REPLACE: "Drain the node and replace the part that the finding names.",
+    Action.CONTACT_SUPPORT: "Drain the node, collect the evidence (`/api/v1/findings`, `nvidia-bug-report.sh`, the kernel log), and open a case with the vendor.",
+}
+
+
+@dataclass(frozen=True)
+class FindingRule:
+    """One kind of finding."""
+
+    check: str
+    title: str
+    severity: str
+    action: str
+    condition: str
+    source: str
+
+    @property
+    def alert(self) -> str:
+        return alert_name(self.check)
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """What the agent can't say of itself."""
+
+    alert: str
+    expression: str
+    for_: str
+    severity: str
+    summary: str
+    fires: dict[str, str]  # series and its values, which make it fire at minute 15
+    quiet: dict[str, str]
+    labels: dict[str, str] = field(default_factory=dict)  # of the firing alert
+    value: str = ""  # that its summary shows
+
+
+def _series(name: str, **labels: str) -> str:
+    inner = ",".join(f'{key}="{value}"' for key, value in sorted({**NODE, **labels}.items()))
+    return f"{name}{{{inner}}}"
+
+
+OWN = (
+    OwnRule(
+        "RankmendAgentDown",
+        'up{job="rankmend-agent"} == 0',
+        "1m",
+        "critical",
+        "{{ $labels.node }}: the node agent does not answer",
+        {_series("up"): "1x5 0x15"},
+        {_series("up"): "1x20"},
+    ),
+    OwnRule(
+        "RankmendAgentRestarting",
+        "resets(rankmend_agent_uptime_seconds[30m]) >= 3",
+        "0m",
+        "warning",
+        "{{ $labels.node }}: the node agent started {{ $value }} times in 30 minutes",
+        {_series("rankmend_agent_uptime_seconds"): "600 60 120 10 70 5 65 125 185x10"},
+        {_series("rankmend_agent_uptime_seconds"): "600+60x4 5+60x15"},
+        value="3",
+    ),
+    OwnRule(
+        "RankmendFindingsStopped",
+        'rankmend_collector_age_seconds{collector="findings"} > 30',
+        "1m",
+        "critical",
+        "{{ $labels.node }}: nothing has judged this node for {{ $value }} s",
+        {_series("rankmend_collector_age_seconds", collector="findings"): "0+60x20"},
+        {_series("rankmend_collector_age_seconds", collector="findings"): "1x20"},
+        {"collector": "findings"},
+        value="900",
+    ),
+    OwnRule(
+        "RankmendFindingsBroken",
+        'rankmend_collector_success{collector="findings"} == 0',
+        "1m",
+        "critical",
+        "{{ $labels.node }}: the detectors fail on this node",
+        {_series("rankmend_collector_success", collector="findings"): "1x5 0x15"},
+        {_series("rankmend_collector_success", collector="findings"): "1x20"},
+        {"collector": "findings"},
+    ),
+    OwnRule(
+        "RankmendChecksBlocked",
+        "rankmend_finding_checks_blocked > 0",
+        "5m",
+        "warning",
+        "{{ $labels.node }}: {{ $value }} checks can't run, because their collector is silent",
+        {_series("rankmend_finding_checks_blocked"): "0x5 3x15"},
+        {_series("rankmend_finding_checks_blocked"): "0x10 3x2 0x8"},
+        value="3",
+    ),
+    OwnRule(
+        "RankmendAgentLarge",
+        "rankmend_agent_memory_bytes > 150e6",
+        "10m",
+        "warning",
+        "{{ $labels.node }}: the node agent uses {{ $value | humanize1024 }}B; its unit allows 192 MiB",
+        {_series("rankmend_agent_memory_bytes"): "160000000x20"},
+        {_series("rankmend_agent_memory_bytes"): "60000000x20"},
+        value="152.6Mi",
+    ),
+    OwnRule(
+        "RankmendFindingsNoisy",
+        "sum without (severity) (rankmend_finding_raised_last_day) > 50",
+        "0m",
+        "warning",
+        "{{ $labels.node }}: {{ $value }} findings in a day: the node is ill, or the table cries wolf",
+        {_series("rankmend_finding_raised_last_day", severity="warning"): "51x20"},
+        {_series("rankmend_finding_raised_last_day", severity="warning"): "50x20"},
+        value="51",
+    ),
+)
+
+
+def finding_rules() -> Iterator[FindingRule]:
+    """Return the kinds of findings that reach a person or the controller: not those for the record."""
+    for check in load_checks():
+        if check.severity is not Severity.INFO:
+            condition = f"`{check.metric}`: {check.condition.text}"
+            title = check.summary
+            yield FindingRule(
+                check.name, title, check.severity.value, check.action.value, condition, check.source
+            )
+    text = (files("detectors") / "data" / "kernel_log.csv").read_text(encoding="utf-8")
+    for (table, code), policy in parse_policy(text, "kernel_log.csv").items():
+        if policy.severity is not Severity.INFO and code != ANY:
+            prefix = "kernel" if table is Table.LOG else table.value
+            condition = f"the kernel log: {policy.name}"
+            yield FindingRule(
+                f"{prefix}_{code}",
+                policy.meaning,
+                policy.severity.value,
+                policy.action.value,
+                condition,
+                policy.source,
+            )
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _finding_annotations(rule: FindingRule, runbooks: str) -> dict[str, str]:
+    where = "{{ with $labels.uuid }} {{ . }}{{ end }}{{ with $labels.device }} {{ . }}{{ end }}"
+    return {
+        "summary": "{{ $labels.node }}" + where + f": {rule.check.replace('_', ' ')}",
+        "action": "{{ $labels.action }}",
+        "runbook_url": f"{runbooks}/findings.md#{rule.check}",
+    }
+
+
+def _own_annotations(rule: OwnRule, runbooks: str) -> dict[str, str]:
+    return {"summary": rule.summary, "runbook_url": f"{runbooks}/agent.md#{rule.alert.lower()}"}
+
+
+def rules_text(runbooks: str) -> str:
+    lines = [
+        "# Written by deploy/prometheus/generate.py from detectors/data: do not edit.",
+        "groups:",
+        "  - name: rankmend-findings",
+        "    rules:",
+    ]
+    for rule in finding_rules():
+        lines += [
+            f"      - alert: {rule.alert}",
+            f'        expr: rankmend_finding_active{{check="{rule.check}",severity!="info"}} == 1',
+            "        annotations:",
+            *_mapping(_finding_annotations(rule, runbooks), 10),
+        ]
+    lines += ["  - name: rankmend-agent", "    rules:"]
+    for own in OWN:
+        lines += [
+            f"      - alert: {own.alert}",
+            f"        expr: {own.expression}",
+            f"        for: {own.for_}",
+            f"        labels: {{severity: {own.severity}}}",
+            "        annotations:",
+            *_mapping(_own_annotations(own, runbooks), 10),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(texts: dict[str, str], indent: int) -> list[str]:
+    return [f"{' ' * indent}{key}: {quoted(value)}" for key, value in texts.items()]
+
+
+def _expected(labels: dict[str, str], annotations: dict[str, str]) -> list[str]:
+    return [
+        "          - exp_labels:",
+        *_mapping(labels, 14),
+        "            exp_annotations:",
+        *_mapping(annotations, 14),
+    ]
+
+
+def _test(series: dict[str, str], looks: list[tuple[str, str, list[str]]]) -> list[str]:
+    """Return one test: series with their values, then (minute, alert, what is expected)."""
+    lines = ["  - interval: 1m", "    input_series:"]
+    for name, values in series.items():
+        lines += [f"      - series: {quoted(name)}", f"        values: {quoted(values)}"]
+    lines.append("    alert_rule_test:")
+    for minute, alert, expected in looks:
+        lines += [f"      - eval_time: {minute}", f"        alertname: {alert}"]
+        lines += ["        exp_alerts:", *expected] if expected else ["        exp_alerts: []"]
+    return lines
+
+
+def tests_text(runbooks: str) -> str:
+    """Return tests for `promtool test rules`: each rule firing, not firing, and no longer firing."""
+    lines = [
+        "rule_files: [rankmend-rules.yml]",
+        "evaluation_interval: 1m",
+        "tests:",
+    ]
+    found, lowered = {}, {}
+    looks: list[tuple[str, str, list[str]]] = []
+    for rule in finding_rules():  # all at once: each must fire for its own finding alone
+        labels = {
+            "check": rule.check,
+            "component": "gpu",
+            "uuid": "GPU-1",
+            "device": "",
+            "severity": rule.severity,
+            "action": rule.action,
+        }
+        found[_series("rankmend_finding_active", **labels)] = "_ _ 1 1 stale"
+        info = {**labels, "severity": "info"}  # a site has lowered it: for the record only
+        lowered[_series("rankmend_finding_active", **info)] = "1x5"
+        annotations = _finding_annotations(rule, runbooks) | {
+            "summary": f"{NODE['node']} GPU-1: {rule.check.replace('_', ' ')}",
+            "action": rule.action,
+        }
+        alerted = {key: value for key, value in {**NODE, **labels}.items() if value}
+        looks += [
+            ("1m", rule.alert, []),
+            ("2m", rule.alert, _expected(alerted, annotations)),
+            ("4m", rule.alert, []),
+        ]
+    lines += _test(found, looks)
+    lines += _test(lowered, [("3m", rule.alert, []) for rule in finding_rules()])
+    for own in OWN:
+        labels = {**NODE, **own.labels, "severity": own.severity}
+        summary = own.summary.replace("{{ $labels.node }}", NODE["node"])
+        summary = summary.replace("{{ $value }}", own.value)
+        summary = summary.replace("{{ $value | humanize1024 }}", own.value)
+        annotations = _own_annotations(own, runbooks) | {"summary": summary}
+        lines += _test(own.fires, [("15m", own.alert, _expected(labels, annotations))])
+        lines += _test(own.quiet, [("15m", own.alert, [])])
+    return "\n".join(lines) + "\n"
+
+
+def runbook_text() -> str:
+    lines = [
+        "# Runbook: findings",
+        "",
+        "Written by `deploy/prometheus/generate.py` from `detectors/data`: change the tables, not this file.",
+        "Every alert `Rankmend<Check>` of a node leads here, to the section of its check. First look:",
+        "",
+        "    curl -s http://NODE:9476/api/v1/findings      # evidence, since when, which ranks, how to silence",
+        "    rankmend check node                           # on the node: one look at everything",
+        "",
+        "The alert's own `action` wins over the one below: the driver's verdict, or a finding that came",
+        "back after reboots, changes it, and `reason` says so.",
+        "",
+        "| action | what to do |",
+        "| --- | --- |",
+        *(f"| `{action.value}` | {steps} |" for action, steps in STEPS.items()),
+        "",
+    ]
+    for rule in finding_rules():
+        title = re.sub(r"\{(\w+)(:[^}]*)?\}", r"`\1`", rule.title)
+        lines += [
+            f"## {rule.check}",
+            "",
+            f"Says: {title}",
+            "",
+            f"- Alert: `{rule.alert}`, {rule.severity}; action `{rule.action}`.",
+            f"- When: {rule.condition}",
+            f"- Why: {rule.source}",
+            f"- Silence: `amtool silence add alertname={rule.alert} node=NODE`, or `{rule.check}` under"
+            " `[findings] silenced` of that node's agent.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+OUTPUTS: Final[dict[str, Callable[[str], str]]] = {
+    "deploy/prometheus/rankmend-rules.yml": rules_text,
+    "docs/runbooks/findings.md": lambda _runbooks: runbook_text(),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runbooks", default=RUNBOOKS, help="where the runbooks are served")
+    options = parser.parse_args()
+    for path, text_of in OUTPUTS.items():
+        target = ROOT / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text_of(options.runbooks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

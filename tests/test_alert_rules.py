@@ -1,0 +1,100 @@
+"""The rules for Prometheus: written from the tables, understood by promtool, firing and not firing."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.agent_support import ROOT
+
+RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
+NEEDS_PROMTOOL = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed"
+)
+
+
+def load_generator() -> ModuleType:
+    path = ROOT / "deploy" / "prometheus" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate_rules", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+@pytest.mark.parametrize("path", generate.OUTPUTS)
+def test_file_is_what_the_tables_of_findings_say(path: str) -> None:
+    expected = generate.OUTPUTS[path](generate.RUNBOOKS)
+
+    assert (ROOT / path).read_text() == expected, "run python deploy/prometheus/generate.py"
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.real
+def test_promtool_understands_every_rule_and_the_configuration() -> None:
+    rules = promtool("check", "rules", RULES.name, folder=RULES.parent)
+    configuration = promtool(
+        "check", "config", "--syntax-only", "rankmend.yml", folder=RULES.parent
+    )
+
+    assert rules.returncode == 0, rules.stderr
+    assert configuration.returncode == 0, configuration.stderr
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.real
+def test_each_rule_fires_for_its_own_finding_and_for_nothing_else(tmp_path: Path) -> None:
+    shutil.copy(RULES, tmp_path)
+    (tmp_path / "rules.test.yml").write_text(generate.tests_text(generate.RUNBOOKS))
+
+    tested = promtool("test", "rules", "rules.test.yml", folder=tmp_path)
+
+    assert tested.returncode == 0, (tested.stdout + tested.stderr)[-4000:]
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ('check="gpu_lost"', 'check="gpu_last"'),  # never fires
+        ('{check="gpu_lost",severity!="info"}', '{severity!="info"}'),  # fires for everything
+        ('{check="gpu_lost",severity!="info"}', '{check="gpu_lost"}'),  # also for the record
+        ("> 150e6", "> 150"),
+    ],
+)
+def test_tests_of_the_rules_find_a_rule_that_is_wrong(tmp_path: Path, good: str, bad: str) -> None:
+    text = RULES.read_text()
+    assert good in text
+    (tmp_path / RULES.name).write_text(text.replace(good, bad, 1))
+    (tmp_path / "rules.test.yml").write_text(generate.tests_text(generate.RUNBOOKS))
+
+    assert promtool("test", "rules", "rules.test.yml", folder=tmp_path).returncode != 0
+
+
+def test_every_rule_has_a_summary_and_a_runbook_that_exists() -> None:
+    text = RULES.read_text()
+
+    alerts = re.findall(r"- alert: (\w+)", text)
+    links = re.findall(r"runbook_url: '(docs/runbooks/[a-z]+\.md)#([a-z0-9_]+)'", text)
+
+    assert len(alerts) == len(set(alerts)) == len(links) == text.count("summary: ")
+    for path, anchor in links:
+        sections = re.findall(r"^## (\S+)", (ROOT / path).read_text(), re.MULTILINE)
+        assert anchor in [section.lower() for section in sections], (path, anchor)
+
+
+def promtool(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
