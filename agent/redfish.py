@@ -10,12 +10,11 @@ import http.client
 import os
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -28,8 +27,6 @@ BODY_BYTES_MAX: Final = 1 << 20  # the largest resource in DMTF's mock-ups has 6
 REQUEST_S_MAX: Final = 10.0  # a BMC takes 0.05 to 3 s
 RETRIES_MAX: Final = 1  # of one request, when the BMC has closed the connection meanwhile
 CREDENTIALS_BYTES_MAX: Final = 4096
-
-ContextMaker = Callable[[], ssl.SSLContext]
 
 
 class RefusedError(RankmendError):
@@ -165,7 +162,8 @@ class RedfishSession:
         guard = self._guard
         assert guard is not None
         # a peer that sends one byte at a time never trips a socket's timeout
-        timer = Timer(left_s, _end, (guard,))
+        is_over = Event()
+        timer = Timer(left_s, _end, (guard, is_over))
         timer.daemon = True
         timer.start()
         try:
@@ -174,10 +172,11 @@ class RedfishSession:
             connection.request("GET", path, headers=self._headers)
             answer = connection.getresponse()
             body = answer.read(BODY_BYTES_MAX + 1)
-            if not timer.is_alive():  # cut off in mid-answer
+            if is_over.is_set():  # cut off in mid-answer
                 raise TimeoutError
         except (OSError, http.client.HTTPException) as error:
-            if not timer.is_alive():
+            self.close()
+            if is_over.is_set():
                 raise SourceError(f"the BMC takes more than {left_s:.3g} s for {path}") from error
             raise
         finally:
@@ -185,13 +184,14 @@ class RedfishSession:
         if len(body) > BODY_BYTES_MAX:
             self.close()  # the rest is still on its way
             raise SourceError(f"{path} has more than {BODY_BYTES_MAX} bytes")
-        if answer.will_close:
+        if answer.will_close or not answer.isclosed():  # the body was cut short
             self.close()
         return _decode(path, answer.status, body)
 
     def _open(self, left_s: float) -> http.client.HTTPConnection:
         address = self._address
         self._raw = socket.create_connection((address.host, address.port), left_s)
+        self._raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._guard = self._raw.dup()
         self._connection = http.client.HTTPConnection(address.host, address.port)
         self._connection.auto_open = 0  # by itself it would connect without TLS
@@ -206,7 +206,8 @@ class RedfishSession:
         return self._context.wrap_socket(raw, server_hostname=self._address.host)
 
 
-def _end(guard: socket.socket) -> None:
+def _end(guard: socket.socket, is_over: Event) -> None:
+    is_over.set()
     with suppress(OSError):
         guard.shutdown(socket.SHUT_RDWR)
 
