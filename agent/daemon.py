@@ -59,9 +59,10 @@ class Agent:
         self.table = RankTable()
         self.ranks = RanksCollector(self.table, clock, config.progress_glob)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
+        kernel_policy = load_policy(Path(config.kernel_policy) if config.kernel_policy else None)
         self.kernel_log = KernelLogCollector(
             clock,
-            load_policy(Path(config.kernel_policy) if config.kernel_policy else None),
+            kernel_policy,
             _kernel_log_path(config),
             saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
             trusts_user=config.kmsg_trusts_user,
@@ -72,6 +73,7 @@ class Agent:
             load_checks(_policy_path(config)),
             config.findings.silenced,
             self.kernel_log,
+            kernel_policy,
         )
         gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
         self.gpus = GpuMonitor(clock, gpu_interval_s, config.gpu.call_s_max)

@@ -19,6 +19,7 @@ from agent.metrics import FAMILIES, Metric, MetricType
 from agent.page import runner_metrics
 from agent.runner import CollectorView, Outcome
 from detectors.finding import Severity
+from detectors.kernel_policy import PolicyTable
 from detectors.node import (
     NodeFinding,
     NodeState,
@@ -35,7 +36,12 @@ from detectors.node import (
     release,
     restore,
 )
-from detectors.node_kernel import kernel_observations
+from detectors.node_kernel import (
+    DriverEvents,
+    driver_events,
+    driver_groups,
+    kernel_observations,
+)
 from detectors.policy_table import (
     Check,
     MetricShape,
@@ -45,6 +51,7 @@ from detectors.policy_table import (
     parse_rows,
 )
 from detectors.xid import KernelFinding
+from detectors.xid import judge as judge_log
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError
 
@@ -52,6 +59,8 @@ SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become
 DAY_S: Final = 86_400.0
 RAISES_MAX: Final = 10_000  # remembered for the last day
 _TABLE_BYTES_MAX: Final = 1_000_000
+LOG_RECORDS: Final = "rankmend_kernel_log_records_total"  # on the page: the log can be read
+XID_COLLECTOR: Final = "gpu"
 _KERNEL_CHECKS: Final = ("kernel_", "xid_", "sxid_")
 
 log = logging.getLogger(__name__)
@@ -140,12 +149,15 @@ class FindingsCollector:
         checks: Sequence[Check],
         silenced: Sequence[str] = (),
         kernel_log: KernelLog | None = None,
+        kernel_policy: PolicyTable | None = None,
     ) -> None:
         self._clock = clock
         self._node = node
         self._checks = tuple(checks)
         self._patterns = tuple(silenced)
         self._kernel_log = kernel_log
+        self._kernel_policy = kernel_policy
+        self._driver_events: DriverEvents = {}
         self._views: Callable[[], Sequence[CollectorView]] = list
         self._store: FindingStore | None = None
         self._targets: tuple[Target, ...] = ()
@@ -232,10 +244,15 @@ class FindingsCollector:
     def _kernel_observations(
         self, state: NodeState, snapshot: Snapshot, now_s: float
     ) -> list[Observation]:
-        if self._kernel_log is None:
+        """Return the looks at the kernel's messages, else at the XIDs that the driver reports."""
+        if self._kernel_log is not None and LOG_RECORDS in snapshot.readings:
+            found = self._kernel_log.findings()
+            return list(kernel_observations(found, state, snapshot, now_s))
+        if self._kernel_policy is None:
             return []
-        found = self._kernel_log.findings()
-        return list(kernel_observations(found, state, snapshot, now_s))
+        self._driver_events = driver_events(self._driver_events, snapshot)
+        found = judge_log(driver_groups(self._driver_events), self._kernel_policy, now_s)
+        return list(kernel_observations(found, state, snapshot, now_s, XID_COLLECTOR))
 
     def _without_unknown(self, state: NodeState) -> NodeState:
         names = {check.name for check in self._checks}

@@ -10,7 +10,8 @@ from typing import Final
 
 from detectors.finding import Severity
 from detectors.kernel_policy import Action
-from detectors.kernel_rules import EventKind
+from detectors.kernel_rules import EventKind, KernelEvent
+from detectors.kernel_state import EventGroup
 from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id, pci_address
 from detectors.persistence import Latch, Persistence
 from detectors.policy_table import Component
@@ -21,6 +22,7 @@ STICKY_RESET_S: Final = 10_800.0  # NVSentinel health-events-analyzer: 3 h
 REBOOTS_MAX: Final = 2  # gpud xid/threshold.go: then hardware inspection
 VERDICT_XID: Final = 154
 GPU_INFO: Final = "rankmend_gpu_info"
+XID_EVENTS: Final = "rankmend_gpu_xid_events_total"
 COLLECTOR: Final = "kernel_log"
 _GPU_KINDS: Final = frozenset(
     {EventKind.XID, EventKind.GPU_LOST, EventKind.GSP, EventKind.GPU_INIT}
@@ -56,11 +58,61 @@ _COMPONENTS: Final = {
 }
 
 
+DriverEvents = Mapping[tuple[str, int], tuple[float, float]]  # (address, XID) -> count, when
+
+
+def driver_events(seen: DriverEvents, snapshot: Snapshot) -> DriverEvents:
+    """Return which XIDs the driver itself has reported, and when their counts grew last."""
+    reading = snapshot.readings.get(XID_EVENTS)
+    if reading is None:
+        return seen
+    events = dict(seen)
+    for series in reading.series:
+        own = dict(series.labels)
+        key = (f"{pci_address(own['pci_bus_id'])}.0", int(own["xid"]))
+        if events.get(key, (0.0, 0.0))[0] != series.value:
+            events[key] = (series.value, reading.at_s)
+    return events
+
+
+def driver_groups(events: DriverEvents) -> Iterator[EventGroup]:
+    """Return the driver's XIDs in the form of the log's, for a node whose log can't be read.
+
+    Without XID 154, of which the driver reports no text: its verdict is polled beside.
+    """
+    for (address, code), (count, at_s) in events.items():
+        if code == VERDICT_XID:
+            continue
+        event = KernelEvent(
+            EventKind.XID,
+            f"XID {code}, reported by the driver to this agent",
+            code=code,
+            device=address,
+            at_s=at_s,
+            seq=int(count),
+        )
+        yield EventGroup(
+            kind=EventKind.XID,
+            code=code,
+            sub_code="",
+            device=address,
+            count=int(count),
+            first=event,
+            last=event,
+            last_number=0,
+            bursts=((at_s, at_s),),
+        )
+
+
 def kernel_observations(
-    findings: Iterable[KernelFinding], state: NodeState, snapshot: Snapshot, now_s: float
+    findings: Iterable[KernelFinding],
+    state: NodeState,
+    snapshot: Snapshot,
+    now_s: float,
+    collector: str = COLLECTOR,
 ) -> Iterator[Observation]:
     """Return one look at each of the kernel log's findings, new or held."""
-    gpus = _gpus_by_address(snapshot)
+    gpus = {**_gpus_held(state), **_gpus_by_address(snapshot)}
     for finding in findings:
         labels = _labels(finding, gpus)
         check = check_name(finding)
@@ -70,13 +122,14 @@ def kernel_observations(
         is_nothing = finding.action is Action.NONE or finding.severity is Severity.INFO
         is_new = held is None or held.seen.mark != mark
         is_bad = is_new and not is_nothing
-        if held is None and (is_nothing or _is_over(finding, persistence, now_s)):
+        is_idle = held is None or not held.track.is_active
+        if is_idle and (is_nothing or _is_over(finding, persistence, now_s)):
             continue
         yield Observation(
             check=check,
             component=_component(finding),
             labels=labels,
-            collector=COLLECTOR,
+            collector=collector,
             at_s=now_s,
             is_bad=is_bad,
             persistence=persistence,
@@ -124,6 +177,16 @@ def _component(finding: KernelFinding) -> Component:
     return _COMPONENTS.get(finding.kind, Component.HOST)
 
 
+def _gpus_held(state: NodeState) -> Mapping[str, Labels]:
+    """Return the GPUs of findings: one that is lost keeps its name when NVML has forgotten it."""
+    held = (subject.seen.labels for subject in state.held.values())
+    return {
+        pci_address(dict(labels)["pci_bus_id"]): labels
+        for labels in held
+        if [name for name, _value in labels] == ["gpu", "uuid", "pci_bus_id"]
+    }
+
+
 def _gpus_by_address(snapshot: Snapshot) -> Mapping[str, Labels]:
     reading = snapshot.readings.get(GPU_INFO)
     found = {}
@@ -152,4 +215,4 @@ def _summary(finding: KernelFinding) -> str:
 
 def _evidence(finding: KernelFinding) -> tuple[str, ...]:
     lines = dict.fromkeys((finding.first, finding.last))
-    return tuple(f"kernel log {event.when}: {event.text}" for event in lines)
+    return tuple(f"kernel {event.when}: {event.text}" for event in lines)

@@ -1,14 +1,22 @@
 """The kernel log's findings among the node's: events become findings that begin, hold and end."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.kernel_policy import load_policy
 from agent.metrics import Metric
+from detectors.finding import Severity
 from detectors.kernel_log import parse_line
 from detectors.kernel_policy import Action
 from detectors.kernel_state import KernelLogState
 from detectors.node import NodeFinding, NodeState, Reading, Snapshot, judge, list_findings, restore
-from detectors.node_kernel import STICKY_RESET_S, STICKY_S, kernel_observations
+from detectors.node_kernel import (
+    STICKY_RESET_S,
+    STICKY_S,
+    driver_events,
+    driver_groups,
+    kernel_observations,
+)
 from detectors.policy_table import Component
 from detectors.xid import judge as judge_log
 
@@ -62,6 +70,15 @@ def test_xid_is_a_finding_on_the_gpu_with_its_uuid_and_the_line_as_evidence() ->
 
 def test_without_nvml_the_finding_names_the_pci_address() -> None:
     assert "xid_79/0000:9b:00.0" in Log().look(100, FELL_OFF, gpus=())
+
+
+def test_gpu_that_nvml_forgets_keeps_its_name() -> None:
+    log = Log()
+    log.look(100, MEMORY)
+
+    found = log.look(101, FELL_OFF, gpus=())
+
+    assert set(found) == {"xid_95/GPU-x", "xid_79/GPU-x"}
 
 
 def test_fatal_xid_is_held_until_the_node_has_booted() -> None:
@@ -132,6 +149,63 @@ def test_what_turns_out_to_be_a_victim_is_withdrawn() -> None:
         found = log.look(101 + second, *([cancelled] if second == 0 else []))
 
     assert "xid_163/GPU-x" not in found
+
+
+def test_latch_lets_go_of_what_turns_out_to_be_nothing() -> None:
+    log = Log()
+    log.look(100, FELL_OFF)
+    (judged,) = (f for f in judge_log(log.kernel.groups(), POLICY, 101) if f.code == 79)
+    nothing = replace(judged, severity=Severity.INFO, action=Action.NONE)
+
+    for now_s in (101.0, 102.0, 101 + STICKY_S):
+        looks = list(kernel_observations([nothing], log.state, Snapshot({}), now_s))
+        log.state = judge(log.state, looks, Snapshot({}), now_s, 1.7e9 + now_s)
+
+    assert list_findings(log.state, Snapshot({}), 101 + STICKY_S) == ()
+
+
+def test_old_event_told_in_another_way_is_no_new_one() -> None:
+    log = Log()
+    log.look(100, CONTEXT)
+    for second in range(4):
+        found = log.look(100 + STICKY_S + second)
+    assert found == {}
+
+    log.kernel = KernelLogState()  # begins anew, with other numbers
+    log.kernel.feed(parse_line(f"3,77,{100 * 10**6},-;{CONTEXT}"))
+
+    assert log.look(200 + STICKY_S) == {}
+
+
+def xid_event(code: int, count: float) -> Metric:
+    labels = (("gpu", "3"), ("uuid", "GPU-x"), ("pci_bus_id", "00000000:9B:00.0"))
+    return Metric("rankmend_gpu_xid_events_total", count, (*labels, ("xid", str(code))))
+
+
+def test_driver_reports_xids_where_the_log_cant_be_read() -> None:
+    state, events = NodeState(), {}
+
+    def look(now_s: float, *metrics: Metric) -> dict[str, NodeFinding]:
+        nonlocal state, events
+        readings = {INFO.name: Reading("gpu", now_s, [INFO])}
+        if metrics:
+            readings[metrics[0].name] = Reading("gpu", now_s, metrics)
+        snapshot = Snapshot(readings)
+        events = driver_events(events, snapshot)
+        found = judge_log(driver_groups(events), POLICY, now_s)
+        looks = list(kernel_observations(found, state, snapshot, now_s, "gpu"))
+        state = judge(state, looks, snapshot, now_s, 1.7e9 + now_s)
+        return {f.id: f for f in list_findings(state, snapshot, now_s)}
+
+    assert look(100) == {}
+    found = look(101, xid_event(79, 1), xid_event(45, 1), xid_event(154, 1))
+    assert set(found) == {"xid_79/GPU-x"}  # 45 is its victim, and of 154 the text is not known
+    assert found["xid_79/GPU-x"].action is Action.REBOOT
+    assert set(look(102, xid_event(79, 1), xid_event(13, 1))) == {"xid_79/GPU-x", "xid_13/GPU-x"}
+    for second in range(103, 106):
+        look(second, xid_event(13, 1))
+    assert set(look(103 + STICKY_S, xid_event(13, 1))) == {"xid_79/GPU-x"}
+    assert "xid_13/GPU-x" in look(104 + STICKY_S, xid_event(13, 2))
 
 
 def test_many_equal_lines_are_one_finding() -> None:
