@@ -1,6 +1,7 @@
 """When a series changed: the one episode in which it lay highest above the rest of itself."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -51,30 +52,42 @@ def find_episode(
     return Episode(
         first=int(known[first]),
         end=len(series) if end == len(values) else int(last),
-        rise=float(np.median(inside) - np.median(outside)),
+        rise=_median(inside) - _median(outside),
         noise=noise,
     )
 
 
 def _scan(points: NDArray[np.float64], length: int, clip: float) -> tuple[int, int]:
     count = len(points)
-    middle = float(np.median(points))
-    # Cut around the middle of the range, too: with an onset at half the median is either level.
-    low, high = np.percentile(points, (10, 90))
-    cut = np.clip(points, min(middle, low) - clip, max(middle, high) + clip)
+    # Cut outside of the middle 80 %: an onset at half has two levels, and both are to stay.
+    ordered = np.sort(points)
+    cut = np.clip(points, ordered[count // 10] - clip, ordered[count - 1 - count // 10] + clip)
     sums = np.concatenate([[0.0], np.cumsum(cut - cut.mean())])
+    first, end, weight = _segments(count, length)
+    # The sum over all is 0, so the sum outside is the negative of the one inside.
+    best = int(np.argmax((sums[end] - sums[first]) * weight))
+    return int(first[best]), int(end[best])
+
+
+@lru_cache(maxsize=4)
+def _segments(
+    count: int, length: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """Return start, end and weight of every segment that is neither too short nor too long."""
     first, end = np.triu_indices(count + 1, k=length)
     size = end - first
     kept = count - size >= length
     first, end, size = first[kept], end[kept], size[kept]
-    inside = sums[end] - sums[first]  # the sum over all is 0: the mean outside is its negative
-    score = inside * np.sqrt(count / (size * (count - size)))
-    best = int(np.argmax(score))
-    return int(first[best]), int(end[best])
+    return first, end, np.sqrt(count / (size * (count - size)))
 
 
 def robust_noise(values: NDArray[np.float64]) -> float:
     """Return the standard deviation of a point, untouched by slow drift and by single jumps."""
     if len(values) < 3:
         return 0.0
-    return float(1.4826 * np.median(np.abs(np.diff(values))) / np.sqrt(2.0))
+    return 1.4826 * _median(np.abs(np.diff(values))) / float(np.sqrt(2.0))
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """Return the upper median; several times as fast as numpy.median on a short series."""
+    return float(np.sort(values)[len(values) // 2])

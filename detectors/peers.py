@@ -27,13 +27,13 @@ def log_ratios(seconds: Matrix, groups: Sequence[Rows]) -> Matrix:
 
     A step in which fewer than half of the peers have a record compares with nobody.
     """
-    out = np.full(seconds.shape, np.nan)
+    out = np.full(seconds.shape, np.nan, dtype=seconds.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(seconds)
     for rows in groups:
-        part = logs[rows]
         if len(rows) == 1:
             continue
+        part = logs[rows]
         if len(rows) == 2:
             out[rows[0]] = part[0] - part[1]
             out[rows[1]] = part[1] - part[0]

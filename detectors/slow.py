@@ -29,6 +29,9 @@ from detectors.slow_model import (
     WorkTable,
 )
 
+SAMPLE_MAX: Final = 1_024  # peers or others that are asked how much they vary
+BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
+SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
 ALL_WORK: Final = "all work"
 WHOLE_STEPS: Final = frozenset({"mini-batch", "step"})  # says nothing of what was slow
 
@@ -144,16 +147,18 @@ def _screen(shifts: Matrix, limits: SlowLimits) -> list[int]:
     workers, steps = shifts.shape
     if workers <= limits.suspects_max:
         return list(range(workers))
-    width = limits.steps_min
+    width = max(limits.steps_min, steps // BLOCKS_MAX)
     blocks = steps // width
     # the newest steps, so that what goes on now is in a whole block
-    recent = np.ascontiguousarray(shifts[:, steps - blocks * width :], dtype=np.float32)
-    levels = row_medians(recent.reshape(-1, width)).reshape(workers, blocks)
-    with np.errstate(invalid="ignore"):
-        highest = np.fmax.reduce(levels, axis=1)
-    high = np.flatnonzero(highest >= 0.5 * np.log(limits.ratio))
+    recent = shifts[:, steps - blocks * width :].reshape(-1, width)
+    levels = row_medians(recent).reshape(workers, blocks)
+    highest, lowest = np.fmax.reduce(levels, axis=1), np.fmin.reduce(levels, axis=1)
+    stands_out = np.nan_to_num(np.fmax(highest, highest - lowest))
+    least = float(np.log(limits.ratio))
+    # who never lies above its peers is not the one they wait for, whatever its past
+    high = np.flatnonzero((stands_out >= SCREEN * least) & (highest >= 0.5 * least))
     if len(high) > limits.suspects_max:
-        order = np.argpartition(-highest[high], limits.suspects_max)[: limits.suspects_max]
+        order = np.argpartition(-stands_out[high], limits.suspects_max)[: limits.suspects_max]
         high = high[order]
     return [int(row) for row in high]
 
@@ -205,13 +210,20 @@ def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows)
     """Return how much a worker's own time rose, less what all outside of its group did."""
     with np.errstate(divide="ignore", invalid="ignore"):
         own = _rise(np.log(seconds[[row]]), inside)[0]
-        others = np.setdiff1d(np.arange(len(seconds)), peers)
-        if not len(others):
-            return float(own)
         # a sample of rows says what everybody did
-        sample = others[:: max(1, len(others) // 1024)]
+        sample = _outside(peers, len(seconds))
+        if not len(sample):
+            return float(own)
         common = np.nanmedian(_rise(np.log(seconds[sample]), inside))
     return float(own - max(0.0, common if np.isfinite(common) else 0.0))
+
+
+def _outside(rows: Rows, count: int) -> Rows:
+    """Return a sample of the rows that are not among these."""
+    is_outside = np.ones(count, dtype=bool)
+    is_outside[rows] = False
+    others = np.flatnonzero(is_outside)
+    return others[:: max(1, len(others) // SAMPLE_MAX)]
 
 
 def _rise(logs: Matrix, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -231,10 +243,7 @@ def _peer_variation(
     In a group of two the other one mirrors the suspect, so other groups have to tell.
     """
     rows = groups[group_of[row]]
-    if len(rows) > 2:
-        others = rows[rows != row][:1024]
-    else:
-        others = np.setdiff1d(np.arange(len(shifts)), rows)[:1024]
+    others = rows[rows != row][:SAMPLE_MAX] if len(rows) > 2 else _outside(rows, len(shifts))
     if not len(others):
         return 0.0
     changes = _rise(shifts[others], inside)
@@ -264,7 +273,7 @@ def _always(
         return None
     rows = groups[group_of[row]]
     pair = len(rows) == 2
-    others = np.setdiff1d(np.arange(len(shifts)), rows)[:1024] if pair else rows[rows != row][:1024]
+    others = _outside(rows, len(shifts)) if pair else rows[rows != row][:SAMPLE_MAX]
     if len(others) < 2:
         return None  # one other worker: which of the two has more to do is not known
     levels = row_medians(shifts[others])
