@@ -334,6 +334,55 @@ def test_silent_peer_is_dropped_and_the_next_one_answered(paths: Paths, tmp_path
             peer.close()
 
 
+@pytest.mark.real
+def test_socket_of_systemd_goes_on_listening_when_a_helper_stops(
+    paths: Paths, tmp_path: Path
+) -> None:
+    path = tmp_path / "helper.sock"
+    with service.listen(path, UID) as held_by_systemd:
+        for _start in range(2):
+            helper = HelperService(held_by_systemd.dup(), UID, SystemClock(), paths)
+            thread = Thread(target=helper.serve)
+            thread.start()
+            answer = HelperClient(path, SystemClock(), 20.0).ask(Query.NVME_SMART)
+            helper.stop()
+            thread.join(10)
+
+            assert answer.results[0].outcome is Outcome.ANSWERED
+
+
+@pytest.mark.real
+def test_helper_takes_the_socket_that_systemd_passes(tmp_path: Path) -> None:
+    path = tmp_path / "helper.sock"
+    script = (
+        "import os, sys; os.dup2(int(sys.argv[1]), 3);"
+        "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
+        "os.execv(sys.executable, [sys.executable, '-m', 'rankmend.cli.__main__',"
+        " 'agent-helper', '--user', sys.argv[2]])"
+    )
+    with service.listen(path, UID) as listener:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(listener.fileno()), str(UID)],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[listener.fileno()],
+        )
+        try:
+            answer = HelperClient(path, SystemClock(), 20.0).ask(Query.TRANSCEIVERS)
+            process.send_signal(signal.SIGTERM)
+            _out, error_text = process.communicate(timeout=20)
+        finally:
+            process.kill()
+
+    assert answer.results[0].name == "all"
+    assert process.returncode == 0, error_text
+    assert path.exists()  # it is systemd's to remove
+    with pytest.raises(ConfigError, match="expected 1"):
+        service.inherited_listener(str(os.getpid()), "2")
+    assert service.inherited_listener("1", "1") is None
+
+
 def test_transceivers_are_read_for_devices_of_hardware_only(tmp_path: Path) -> None:
     for name in ("eth0", "eth1", "eth2", "eth3"):
         (tmp_path / "class/net" / name / "device").mkdir(parents=True)

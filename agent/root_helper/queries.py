@@ -70,9 +70,13 @@ def programs_of(query: Query, paths: Paths, excluded: Sequence[str]) -> tuple[Pr
                 for disk in (*_disks(paths, excluded), *_nvme_controllers(paths, excluded))
             )
         case Query.NVME_SMART:
-            arguments = ("smart-log", "--output-format=json")
             return tuple(
-                Program(disk, paths.nvme, (*arguments, f"{paths.devices}/{disk}"), 10.0)
+                Program(
+                    disk,
+                    paths.nvme,
+                    ("smart-log", f"{paths.devices}/{disk}", "--output-format=json"),
+                    10.0,
+                )
                 for disk in _nvme_controllers(paths, excluded)
             )
         case Query.TRANSCEIVERS:

@@ -5,9 +5,9 @@ else, says nothing or asks too much at once is refused, with a line in the log. 
 given again for `REUSE_S`, so that asking often costs nothing but asking.
 """
 
-import contextlib
 import logging
 import os
+import selectors
 import socket
 import stat
 import struct
@@ -74,27 +74,42 @@ class HelperService:
         self._runner = ProgramRunner(clock)
         self._logged_at_s: deque[float] = deque(maxlen=_LOG_LINES_PER_MINUTE_MAX)
         self._stopping = Event()
+        self._stopper, self._stopped = socket.socketpair()
 
     def serve(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                connection, _address = self._listener.accept()
-            except OSError as error:
-                if not self._stopping.wait(0.1):  # no descriptor left: not at full speed
-                    self._log_refusal("cannot accept a peer", error=str(error))
-                continue
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                self._log_refusal("peer refused", error="too many at once")
-                continue
-            Thread(target=self._handle, args=(connection,), name="peer", daemon=True).start()
+        self._listener.setblocking(False)  # a peer may be gone before it is accepted
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._stopped, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                selector.select(timeout=1.0)
+                self._accept()
+        self._listener.close()
+        self._stopped.close()
 
     def stop(self) -> None:
-        """End `serve` and kill the programs that run."""
+        """End `serve` and kill the programs that run.
+
+        The listener is closed and never shut down: it may be systemd's, who listens on.
+        """
         self._stopping.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        self._stopper.close()
         self._runner.stop()
+
+    def _accept(self) -> None:
+        try:
+            connection, _address = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._log_refusal("cannot accept a peer", error=str(error))
+            self._stopping.wait(0.1)  # no descriptor left: not at full speed
+            return
+        if not self._places.acquire(blocking=False):
+            connection.close()
+            self._log_refusal("peer refused", error="too many at once")
+            return
+        Thread(target=self._handle, args=(connection,), name="peer", daemon=True).start()
 
     def _handle(self, connection: socket.socket) -> None:
         try:

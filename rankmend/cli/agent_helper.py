@@ -14,7 +14,7 @@ import click
 )
 @click.option(
     "--user",
-    default="rankmend",
+    default="rankmend-agent",
     show_default=True,
     help="Name or number of the user whom the agent runs as; nobody else but root may ask.",
 )
