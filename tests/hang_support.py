@@ -1,0 +1,172 @@
+"""A small training job that hangs: hosts launch ahead, devices carry out in order, some stop.
+
+Every rank runs the same program over its groups. A collective ends when the devices of all members
+have come to it; a host launches at most ``ahead`` operations beyond its device. Nothing random
+but what the caller draws.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detectors.groups import Group, Parallelism, Sizes, layout_groups
+from detectors.hang_state import JobView, RankView, Standing
+from detectors.model import Operation, OperationState, Shape
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation in the program of one rank."""
+
+    key: tuple[str, int]  # equal for all ranks that carry it out together
+    group: str
+    kind: str
+    sequence: int
+    members: tuple[int, ...]
+    peer: int | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``at`` counts the rank's operations. A device may go on after its last word."""
+
+    kind: str  # "host", "device", "gone"
+    at: int
+    unheard: int = 0  # operations that a stuck device still took part in
+
+
+def program_of(rank: int, groups: tuple[Group, ...], steps: int, microbatches: int) -> list[Call]:
+    mine = {group.parallelism: group for group in groups if rank in group.ranks}
+    counts: dict[str, int] = {}
+    calls: list[Call] = []
+
+    def collective(parallelism: Parallelism, kind: str) -> None:
+        if (group := mine.get(parallelism)) is not None:
+            number = counts[group.name] = counts.get(group.name, 0) + 1
+            calls.append(Call((group.name, number), group.name, kind, number, group.ranks))
+
+    def transfer(other: int, kind: str) -> None:
+        pipe = mine[Parallelism.PIPELINE]
+        low, high = sorted((rank, other))
+        sender = rank if kind == "send" else other
+        name = f"{pipe.name}:{low}-{high}:{sender}"
+        number = counts[name] = counts.get(name, 0) + 1
+        calls.append(Call((name, number), pipe.name, kind, number, (low, high), other))
+
+    stages = mine[Parallelism.PIPELINE].ranks if Parallelism.PIPELINE in mine else (rank,)
+    stage = stages.index(rank)
+    for _step in range(steps):
+        for direction in (1, -1):
+            before, after = stage - direction, stage + direction
+            for _microbatch in range(microbatches):
+                if 0 <= before < len(stages):
+                    transfer(stages[before], "recv")
+                collective(Parallelism.TENSOR, "_all_gather_base")
+                collective(Parallelism.EXPERT, "all_to_all")
+                collective(Parallelism.TENSOR, "_reduce_scatter_base")
+                if 0 <= after < len(stages):
+                    transfer(stages[after], "send")
+        collective(Parallelism.DATA, "all_reduce")
+    return calls
+
+
+@dataclass(frozen=True)
+class Hung:
+    """What the dumps show, and which faults have come into effect."""
+
+    job: JobView
+    effective: frozenset[int]
+
+
+def hang(
+    sizes: Sizes,
+    faults: Mapping[int, Fault],
+    *,
+    steps: int = 3,
+    microbatches: int = 2,
+    ahead: int = 4,
+    is_timed: bool = False,
+) -> Hung:
+    """Run the job until nothing moves any more. ``is_timed``: devices tell what they begin."""
+    groups = tuple(g for g in layout_groups(sizes) if g.parallelism is not Parallelism.WORLD)
+    programs = [program_of(rank, groups, steps, microbatches) for rank in range(sizes.ranks)]
+    done = [0] * sizes.ranks
+
+    def launched(rank: int) -> int:
+        fault = faults.get(rank)
+        bound = len(programs[rank])
+        if fault is not None and fault.kind in {"host", "gone"}:
+            bound = min(bound, fault.at)
+        heard = done[rank]
+        if fault is not None and fault.kind == "device":
+            heard = min(heard, fault.at)  # the host waits for what it never hears of
+            return min(bound, max(heard + ahead, done[rank]))
+        return min(bound, heard + ahead)
+
+    def is_at(rank: int, key: tuple[str, int]) -> bool:
+        fault = faults.get(rank)
+        if fault is not None and fault.kind == "device" and done[rank] >= fault.at + fault.unheard:
+            return False
+        here = done[rank]
+        return here < launched(rank) and programs[rank][here].key == key
+
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for rank, program in enumerate(programs):
+            while done[rank] < len(program):
+                call = program[done[rank]]
+                if not all(is_at(member, call.key) for member in call.members):
+                    break
+                for member in call.members:
+                    done[member] += 1
+                has_moved = True
+
+    views = []
+    for rank in range(sizes.ranks):
+        fault = faults.get(rank)
+        if fault is not None and fault.kind == "gone":
+            continue
+        heard = min(done[rank], fault.at) if fault and fault.kind == "device" else done[rank]
+        is_stuck = fault is not None and fault.kind == "device" and done[rank] >= fault.at
+        views.append(_view(rank, programs[rank], heard, launched(rank), is_timed and not is_stuck))
+    reached = {
+        rank
+        for rank, fault in faults.items()
+        if fault.at < len(programs[rank]) and done[rank] >= fault.at + fault.unheard
+    }
+    return Hung(JobView(groups, tuple(views)), frozenset(reached))
+
+
+def _view(rank: int, program: list[Call], done: int, launched: int, has_begun: bool) -> RankView:
+    names = {call.group for call in program if call.peer is None}
+    standings = []
+    for name in sorted(names):
+        calls = [
+            (n, c) for n, c in enumerate(program[:launched]) if c.group == name and c.peer is None
+        ]
+        waiting = [
+            operation(call, record, is_started=has_begun and record == done)
+            for record, call in calls
+            if record >= done
+        ]
+        completed = len(calls) - len(waiting)
+        standings.append(Standing(name, len(calls), completed, waiting[0] if waiting else None))
+    p2p = tuple(
+        operation(call, record)
+        for record, call in enumerate(program[:launched])
+        if call.peer is not None and record >= done
+    )
+    return RankView(rank, tuple(standings), p2p)
+
+
+def operation(call: Call, record: int, is_started: bool = False) -> Operation:
+    return Operation(
+        group=call.group,
+        sequence=call.sequence,
+        kind=call.kind,
+        record=record,
+        state=OperationState.STARTED if is_started else OperationState.ENQUEUED,
+        shape=Shape(((4, 8),), ((4, 8),), ("BFloat16",)),
+        peer=call.peer,
+        enter_s=1000.0 + record,
+    )
