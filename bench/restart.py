@@ -42,9 +42,11 @@ class Peer:
 
 def known_peers(ranks: int) -> dict[str, Peer]:
     common = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS_MAX}")
+    rankmend = (str(BIN / "rankmend"), "run", *common)
     torchrun = (sys.executable, "-m", "torch.distributed.run", *common)
     peers = [
-        Peer("rankmend", (str(BIN / "rankmend"), "run", *common, "--job=bench")),
+        Peer("rankmend", (*rankmend, "--job=bench")),
+        Peer("rankmend-standby", (*rankmend, "--job=bench", "--standby=torch,torch._dynamo")),
         Peer("torchrun", torchrun, (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)),
         Peer("torchrun-default", torchrun),
     ]
@@ -76,13 +78,13 @@ class Trial:
     restored_s: float | None = None
 
 
-def run_trial(peer: Peer, ranks: int, killed_rank: int) -> Trial:
+def run_trial(peer: Peer, ranks: int, killed_rank: int, settle_s: float) -> Trial:
     """Start the job, kill one rank and wait until every rank has made a new step."""
     folder = Path(tempfile.mkdtemp(prefix=f"rankmend-bench-{peer.name}-"))
     for name in ("log", "checkpoints"):
         (folder / name).mkdir()
     command = list(peer.command)
-    if peer.name == "rankmend":
+    if peer.name.startswith("rankmend"):
         command.append(f"--state-dir={folder / 'state'}")
     environment = {
         **os.environ,
@@ -101,14 +103,19 @@ def run_trial(peer: Peer, ranks: int, killed_rank: int) -> Trial:
             start_new_session=True,
         )
     try:
-        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank)
+        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s)
     finally:
         _stop(launcher, folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_and_watch(
-    peer: Peer, folder: Path, launcher: subprocess.Popen[bytes], ranks: int, killed_rank: int
+    peer: Peer,
+    folder: Path,
+    launcher: subprocess.Popen[bytes],
+    ranks: int,
+    killed_rank: int,
+    settle_s: float,
 ) -> Trial:
     def reached(events: list[Event]) -> bool:
         last = {event.rank: event.step for event in events if event.name == "step"}
@@ -117,6 +124,7 @@ def _kill_and_watch(
     if not _wait(folder, launcher, reached, START_S_MAX):
         end = (folder / "output").read_text(errors="replace")[-3000:]
         raise SystemExit(f"{peer.name} never came to step {KILL_AT_STEP}:\n{end}")
+    time.sleep(settle_s)
     before = {event.pid: event.rank for event in read_events(folder)}
     victim = next(pid for pid, rank in before.items() if rank == killed_rank)
     killed_ns = time.monotonic_ns()
@@ -258,7 +266,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from kill -9 to the next step.")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--peers", default="rankmend,torchrun,torchrun-default")
+    parser.add_argument("--peers", default="rankmend,rankmend-standby,torchrun,torchrun-default")
+    parser.add_argument(
+        "--settle-s",
+        type=float,
+        default=15.0,
+        help=f"from step {KILL_AT_STEP} to the kill: standbys import meanwhile",
+    )
     parser.add_argument("--output", type=Path, default=Path("bench/results/restart.json"))
     arguments = parser.parse_args()
     known = known_peers(arguments.ranks)
@@ -269,7 +283,9 @@ def main() -> None:
     trials = []
     for number in range(arguments.rounds):
         for name in names:
-            trial = run_trial(known[name], arguments.ranks, number % arguments.ranks)
+            trial = run_trial(
+                known[name], arguments.ranks, number % arguments.ranks, arguments.settle_s
+            )
             trials.append(trial)
             shown = "never" if trial.first_step_s is None else f"{trial.first_step_s:.2f} s"
             print(f"round {number + 1}/{arguments.rounds}  {name:<18}{shown}", flush=True)

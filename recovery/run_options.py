@@ -40,6 +40,7 @@ class RunOptions:
     master_port: int | None = None
     port_range: str | None = None
     store: str = "auto"
+    standby: str | None = None
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock, SystemClock, read_boot_id
-from rankmend.errors import LaunchError, RankmendError
+from rankmend.errors import ConfigError, LaunchError, RankmendError
 from rankmend.node import node_name
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
@@ -37,6 +37,7 @@ from recovery.launcher.output import Output, OutputPlan
 from recovery.launcher.ports import PortRange, read_default_range
 from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.standby import StandbyPool
 from recovery.launcher.state import JobFolder, default_state_folder, job_key, open_job
 from recovery.launcher.store import RendezvousStore, probe_torch
 from recovery.ledger import Copy, decode_copy, fold_all
@@ -233,6 +234,7 @@ class _Session:
             agent,
             self._clock,
             lambda report: thread.put(report),  # noqa: PLW0108 - the thread is made below
+            self._make_standbys(command, runtime),
         )
         controller = Controller(
             self._journal,
@@ -306,6 +308,26 @@ class _Session:
                 raise
             log.warning("%s; rank 0 hosts the rendezvous store", error)
         return store
+
+    def _make_standbys(self, command: RankCommand, runtime: RuntimeFolder) -> StandbyPool | None:
+        modules = self._options.standby
+        if modules is None:
+            return None
+        if command.interpreter is None:
+            raise ConfigError("--standby: the ranks are no Python processes")
+        names = tuple(name.strip() for name in modules.split(",") if name.strip())
+        if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
+            raise ConfigError(f"--standby {modules!r} is no list of modules such as torch,numpy")
+        return StandbyPool(
+            command.interpreter.path,
+            names,
+            self._world_size,
+            self._job_id,
+            self._environment,
+            runtime.path,
+            runtime.site,
+            self._clock,
+        )
 
     def _start_watch(self) -> CheckpointWatch | None:
         if self._options.checkpoint_dir is None:

@@ -119,6 +119,11 @@ Examples:
     help="Who hosts the rendezvous store.",
 )
 @click.option(
+    "--standby",
+    metavar="MODULES",
+    help="Keep a process a rank that has imported these, such as torch, to restart ranks from.",
+)
+@click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the ranks' output.",

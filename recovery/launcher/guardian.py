@@ -27,6 +27,7 @@ from recovery.launcher import guardian_main
 from recovery.launcher.guardian_messages import (
     PACKET_BYTES_MAX,
     TEXT_MAX,
+    AdoptCommand,
     Command,
     Emptied,
     Event,
@@ -143,6 +144,13 @@ class Guardian:
         with _anonymous_file(body) as file:
             descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
             self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
+
+    def adopt(self, slot: int, attempt: int, rank: int) -> None:
+        """Have the standby that was spawned as ``(STANDBY_ATTEMPT, slot)`` count as a rank.
+
+        `Spawned` follows, or `SpawnFailed` with ESRCH where it is gone.
+        """
+        self._send(AdoptCommand(slot, attempt, rank))
 
     def signal(self, attempt: int, signum: int, ranks: Collection[int] | None = None) -> None:
         """Send a signal to the process groups of ranks that still run; None means all of them."""

@@ -29,8 +29,10 @@ from recovery.launcher.guardian_messages import (
     EVERY_ATTEMPT,
     LISTED_MAX,
     PACKET_BYTES_MAX,
+    STANDBY_ATTEMPT,
     SURVIVORS_MAX,
     TEXT_MAX,
+    AdoptCommand,
     Emptied,
     Exited,
     Exiting,
@@ -192,6 +194,8 @@ class GuardianProcess:
             match command:
                 case SpawnCommand():
                     self._spawn(command, descriptors)
+                case AdoptCommand():
+                    self._make_rank(command)
                 case SignalCommand():
                     self._signal(command)
                 case KillCommand(through_attempt=through):
@@ -233,7 +237,8 @@ class GuardianProcess:
     # Starting.
 
     def _spawn(self, command: SpawnCommand, descriptors: list[int]) -> None:
-        self._newest_attempt = max(self._newest_attempt, command.attempt)
+        if command.attempt != STANDBY_ATTEMPT:
+            self._newest_attempt = max(self._newest_attempt, command.attempt)
         if command.attempt <= self._fenced_through:
             text = (
                 f"attempt {command.attempt} is fenced: all up to {self._fenced_through} have ended"
@@ -258,6 +263,27 @@ class GuardianProcess:
             become_rank(guardian_pid, body, (self._null, stdout, stderr), write_end)
         os.close(write_end)
         self._adopt(command, pid, exec_pipe)
+
+    def _make_rank(self, command: AdoptCommand) -> None:
+        """Make a standby a rank of an attempt: from now on it is fenced with it."""
+        self._newest_attempt = max(self._newest_attempt, command.attempt)
+        asked = SpawnCommand(command.attempt, command.rank)
+        standby = next(
+            (
+                rank
+                for rank in self._ranks.values()
+                if rank.attempt == STANDBY_ATTEMPT and rank.rank == command.slot
+            ),
+            None,
+        )
+        if command.attempt <= self._fenced_through:
+            self._fail_spawn(asked, errno.ESTALE, f"attempt {command.attempt} is fenced")
+        elif standby is None:
+            self._fail_spawn(asked, errno.ESRCH, f"standby {command.slot} is gone")
+        else:
+            standby.attempt, standby.rank = command.attempt, command.rank
+            standby.is_told_exiting = False
+            self._send(Spawned(command.attempt, command.rank, standby.pid, standby.start_ticks))
 
     def _adopt(self, command: SpawnCommand, pid: int, exec_pipe: int) -> None:
         state = read_state(pid)

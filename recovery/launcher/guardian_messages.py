@@ -17,6 +17,7 @@ LISTED_MAX: Final = 1000  # pids in one message
 SURVIVORS_MAX: Final = 100
 TEXT_MAX: Final = 2000  # characters of a message for a person
 EVERY_ATTEMPT: Final = 2**62
+STANDBY_ATTEMPT: Final = 2**40  # of a process that is no rank yet: newer than every attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,15 @@ class SpawnCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptCommand:
+    """Count a standby as a rank from now on. `Spawned` follows, or `SpawnFailed` (ESRCH)."""
+
+    slot: int
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class SignalCommand:
     attempt: int
     signum: int
@@ -113,7 +123,7 @@ class KillCommand:
 
 
 Event = Spawned | SpawnFailed | Exiting | Exited | KillPending | Emptied | GuardianLost
-Command = SpawnCommand | SignalCommand | KillCommand
+Command = SpawnCommand | AdoptCommand | SignalCommand | KillCommand
 Message = Ready | Event | Command
 
 _TYPES: Final[dict[str, type[Message]]] = {
@@ -128,6 +138,7 @@ _TYPES: Final[dict[str, type[Message]]] = {
         Emptied,
         GuardianLost,
         SpawnCommand,
+        AdoptCommand,
         SignalCommand,
         KillCommand,
     )

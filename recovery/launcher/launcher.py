@@ -7,6 +7,7 @@ on descriptors only.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -25,11 +26,13 @@ from recovery.launcher import guardian as guardian_events
 from recovery.launcher.command import RankCommand, fill
 from recovery.launcher.environment import Rendezvous, rank_environment
 from recovery.launcher.guardian import Guardian, Spawn
+from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
 from recovery.launcher.process_tree import fence_leftovers, find_marked
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import (
     VERSION,
@@ -80,6 +83,7 @@ class Launcher:
         agent: AgentLink,
         clock: Clock,
         send_report: Callable[[Report], None],
+        standbys: StandbyPool | None = None,
         *,
         takes_signals: bool = True,
     ) -> None:
@@ -87,12 +91,14 @@ class Launcher:
         self._start_guardian = start_guardian
         self._guardian = start_guardian()
         self._guardians_lost = 0
+        self._promoted: dict[int, tuple[Order, LaunchedRank, Rendezvous]] = {}
         self._store = store
         self._output = output
         self._runtime = runtime
         self._agent = agent
         self._clock = clock
         self._send_report = send_report
+        self._standbys = standbys
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
         self._attempt: LaunchedAttempt | None = None
@@ -134,6 +140,8 @@ class Launcher:
         selector = self._selector = selectors.DefaultSelector()
         selector.register(self._wake_read, selectors.EVENT_READ)
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
+        if self._standbys is not None:
+            selector.register(self._standbys.fileno(), selectors.EVENT_READ)
         with _signals_to(self._wake_write) if self._takes_signals else contextlib.nullcontext():
             while not self._is_finished:
                 selector.select(self._wait_s())
@@ -144,6 +152,8 @@ class Launcher:
                 self._check_time()
                 self._check_store()
                 self._agent.tick()
+                if self._standbys is not None:
+                    self._standbys.tick(self._guardian, may_start=self._is_calm())
                 self._reconcile()
                 self._report_if_due()
         selector.close()
@@ -153,6 +163,8 @@ class Launcher:
         if self._attempt is not None:
             self._close_ranks(self._attempt)
         self._guardian.close()
+        if self._standbys is not None:
+            self._standbys.close()
         self._agent.close()
         self._runtime.remove()
         os.close(self._wake_read)
@@ -176,6 +188,14 @@ class Launcher:
             return False  # ranks that tell of no steps
         alive = [rank for rank in self._attempt.ranks.values() if rank.exit is None]
         return any(rank.progress is None or rank.progress.step_count < 2 for rank in alive)
+
+    def _is_calm(self) -> bool:
+        """Return whether every rank trains, so that standbys may take time from the processors."""
+        attempt = self._attempt
+        if attempt is None or self._wanted is None or self._stop_requested is not None:
+            return False
+        is_started = all(rank.pid and rank.exit is None for rank in attempt.ranks.values())
+        return is_started and not self._is_in_a_hurry()
 
     def _read_wakeups(self) -> None:
         try:
@@ -235,6 +255,8 @@ class Launcher:
                     log.warning(
                         "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
                     )
+            case _ if event.attempt == STANDBY_ATTEMPT:
+                self._take_standby_event(event)
             case _ if attempt is None or event.attempt != attempt.number:
                 return
             case guardian_events.Spawned(rank=number, pid=pid, start_ticks=ticks):
@@ -243,9 +265,8 @@ class Launcher:
                 if all(one.pid for one in attempt.ranks.values()):
                     self._tell_of_ranks(attempt)
                     self._report_now = True
-            case guardian_events.SpawnFailed(rank=number, message=message):
-                self._launch_error = f"rank {number} can't be started: {message}"
-                self._report_now = True
+            case guardian_events.SpawnFailed():
+                self._take_failed_spawn(event)
             case guardian_events.Exiting(rank=number, exit_code=code, signal=signum):
                 attempt.ranks[number].is_exiting = True
                 self._report_now = True
@@ -253,6 +274,26 @@ class Launcher:
                     self._note_exit(attempt.ranks[number], code, signum)
             case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
+
+    def _take_failed_spawn(self, event: guardian_events.SpawnFailed) -> None:
+        spawn = self._promoted.pop(event.rank, None)
+        if spawn is not None and event.errno == errno.ESRCH:  # the standby had just died
+            self._spawn(*spawn, may_promote=False)
+            return
+        self._launch_error = f"rank {event.rank} can't be started: {event.message}"
+        self._report_now = True
+
+    def _take_standby_event(self, event: guardian_events.Event) -> None:
+        if self._standbys is None:
+            return
+        match event:
+            case guardian_events.Spawned(rank=slot, pid=pid):
+                self._standbys.note_spawned(slot, pid)
+            case guardian_events.SpawnFailed(rank=slot, message=message):
+                self._standbys.note_ended(slot, message)
+            case guardian_events.Exited(rank=slot, exit_code=code, signal=signum):
+                how = f"exit code {code}" if signum is None else f"signal {signum}"
+                self._standbys.note_ended(slot, how)
 
     def _replace_guardian(self, reason: str) -> None:
         """Start another guardian. The ranks died with the old one (PR_SET_PDEATHSIG)."""
@@ -267,6 +308,8 @@ class Launcher:
             pids = ", ".join(str(one.pid) for one in left.alive)
             raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
         self._guardian = self._start_guardian()
+        if self._standbys is not None:
+            self._standbys.forget_all()
         self._selector.register(self._guardian.fileno(), selectors.EVENT_READ)
         attempt = self._attempt
         if attempt is None:
@@ -378,6 +421,7 @@ class Launcher:
         attempt = self._attempt = LaunchedAttempt(order.attempt, self._clock.now_s())
         self._empty_through = min(self._empty_through, order.attempt - 1)
         self._launch_error = None
+        self._promoted.clear()
         self._oom.take_new_kills()
         try:
             for local_rank, number in enumerate(order.ranks):
@@ -392,7 +436,9 @@ class Launcher:
             self._launch_error = str(error)
             self._guardian.kill_through(order.attempt)
 
-    def _spawn(self, order: Order, rank: LaunchedRank, rendezvous: Rendezvous) -> None:
+    def _spawn(
+        self, order: Order, rank: LaunchedRank, rendezvous: Rendezvous, *, may_promote: bool = True
+    ) -> None:
         environment = rank_environment(
             self._plan.environment,
             order,
@@ -406,18 +452,21 @@ class Launcher:
             is_auto=self._plan.is_auto,
         )
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
+        spawn = Spawn(
+            attempt=order.attempt,
+            rank=rank.rank,
+            argv=fill(self._plan.command.argv, order.restore, rank.local_rank),
+            env=environment,
+            cwd=str(self._plan.folder),
+            stdout_fd=out,
+            stderr_fd=err,
+        )
         try:
-            self._guardian.spawn(
-                Spawn(
-                    attempt=order.attempt,
-                    rank=rank.rank,
-                    argv=fill(self._plan.command.argv, order.restore, rank.local_rank),
-                    env=environment,
-                    cwd=str(self._plan.folder),
-                    stdout_fd=out,
-                    stderr_fd=err,
-                )
-            )
+            pool = self._standbys if may_promote else None
+            if pool is not None and pool.promote(self._guardian, spawn):
+                self._promoted[rank.rank] = (order, rank, rendezvous)
+            else:
+                self._guardian.spawn(spawn)
         finally:
             os.close(out)
             os.close(err)

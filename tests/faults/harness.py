@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from recovery.launcher.process_tree import find_marked
 from recovery.overview import read_entries, view_ranks
-from recovery.records import AttemptStarted, Entry, IncidentOpened, JobEnded
+from recovery.records import AttemptStarted, AttemptVerified, Entry, IncidentOpened, JobEnded
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -149,7 +149,10 @@ class Job:
         return self.records(JobEnded)
 
     def pids_at_step(self, step: int, attempt: int = 1) -> dict[int, int]:
-        """Return each rank's process once every rank of the attempt has made this step."""
+        """Return each rank's process once every rank of the attempt has made this step.
+
+        And once the journal has it verified: what fails before is another try of one incident.
+        """
 
         def look() -> dict[int, int] | None:
             if self.process is not None and self.process.poll() is not None:
@@ -164,7 +167,12 @@ class Job:
                 return None
             return {rank.rank: rank.pid for rank in ranks}
 
-        return wait_for(look, f"step {step} of attempt {attempt} on every rank")
+        pids = wait_for(look, f"step {step} of attempt {attempt} on every rank")
+        wait_for(
+            lambda: any(one.attempt == attempt for one in self.records(AttemptVerified)),
+            f"attempt {attempt} is verified",
+        )
+        return pids
 
     def result(self) -> dict[str, Any]:
         return json.loads((self.folder / "result.json").read_text())

@@ -35,6 +35,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--fail-at-start", action="store_true")
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--grandchild", type=Path, help="leave a daemon; its pid goes here")
+    parser.add_argument("--forked", type=Path, help="the same by a fork without exec")
     parser.add_argument("--early-rank", type=int, default=-1, help="ends with 0 at once")
     parser.add_argument("--ballast-mb", type=int, default=0, help="memory that dies with a rank")
     parser.add_argument("--timeout-s", type=float, default=60.0)
@@ -58,6 +59,17 @@ def leave_daemon(path: Path) -> None:
     subprocess.run([sys.executable, "-c", code.format(str(path))], check=True)
 
 
+def fork_daemon(path: Path) -> None:
+    """Leave a process that was never executed anew, and so has the environment that we had."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            path.write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+
+
 def main() -> None:
     arguments = read_arguments()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -72,6 +84,8 @@ def main() -> None:
         fail(arguments)
     if arguments.grandchild and rank == 0:
         leave_daemon(arguments.grandchild)
+    if arguments.forked and rank == 0 and attempt == 2:
+        fork_daemon(arguments.forked)
     if rank == arguments.early_rank:
         return
     others = world_size - (0 <= arguments.early_rank < world_size)
