@@ -50,5 +50,8 @@ bench: $(VENV)/.dev ## the quick benchmarks; bench/README.md has them all
 bench-agent: $(VENV)/.dev ## the node agent beside prometheus-node-exporter: memory, CPU, scrapes
 	$(BIN)/python bench/agent/compare.py --output bench/agent/latest.json
 
+scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
+	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)
+
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .coverage

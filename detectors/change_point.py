@@ -17,7 +17,8 @@ class Episode:
     first: int
     end: int
     rise: float  # median inside less median outside
-    noise: float  # robust standard deviation of one point, from neighbouring differences
+    noise: float  # robust standard deviation of one point around its level
+    sure: float  # standard deviation of the rise, in units of the noise
 
 
 def find_episode(
@@ -34,7 +35,6 @@ def find_episode(
     if len(known) < 2 * length_min:
         return None
     values = series[known]
-    noise = robust_noise(values)
     block = -(-len(values) // POINTS_MAX)
     points, length = values, length_min
     if block > 1:
@@ -49,11 +49,14 @@ def find_episode(
     if not len(outside):
         return None
     last = known[end - 1] + 1
+    residuals = np.concatenate([inside - _median(inside), outside - _median(outside)])
+    noise = robust_noise(values)
     return Episode(
         first=int(known[first]),
         end=len(series) if end == len(values) else int(last),
         rise=_median(inside) - _median(outside),
-        noise=noise,
+        noise=max(noise, 1.4826 * _median(np.abs(residuals))),
+        sure=float(np.sqrt(len(values) / (len(inside) * len(outside)))),
     )
 
 

@@ -42,8 +42,9 @@ class SlowLimits:
 
     ratio: float = 1.1  # slower than this, against the peers and the own past
     steps_min: int = 5  # of one episode
-    held: float = 0.8  # share of an episode's steps that lie above half of the ratio
+    held: float = 0.8  # share of an episode's steps that are slow, and of the others that are not
     sigmas: float = 4.0  # outside of the peers' own variation
+    chance_sigmas: float = 7.0  # the best of all episodes of all workers is high by chance alone
     always_sigmas: float = 6.0  # with no past to compare with
     kind_share: float = 0.1  # a kind of work below this share of all is not judged alone
     imbalance: float = 1.05  # a stage, a replica or a pause that costs less is no reason
@@ -184,12 +185,14 @@ def _changed(
     own = _own_rise(seconds, row, inside, groups[group_of[row]])
     if own < 0.5 * least:  # the peers became faster
         return None
-    base = float(np.nanmedian(shifts[row][~inside]))
-    held = _share_above(shifts[row][inside] - base, 0.5 * least)
-    if held < limits.held:
+    above = shifts[row] - float(np.nanmedian(shifts[row][~inside]))
+    # A rise that the rest of the series reaches as well is noise, however long the episode is.
+    held = _share_above(above[inside], min(least, 0.5 * episode.rise))
+    if held < limits.held or _share_above(above[~inside], 0.5 * episode.rise) > 1 - limits.held:
         return None
     spread = _peer_variation(row, shifts, groups, group_of, inside)
-    if episode.rise < limits.sigmas * max(spread, episode.noise / np.sqrt(limits.steps_min)):
+    chance = limits.chance_sigmas * episode.noise * episode.sure
+    if episode.rise < max(limits.sigmas * spread, chance):
         return None
     goes_on = episode.end >= shifts.shape[1]
     pair = len(groups[group_of[row]]) == 2

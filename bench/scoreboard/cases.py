@@ -1,0 +1,197 @@
+"""What the scoreboard runs on: recorded cases with their truth, and cases with injected faults."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from detectors.slow_model import Worker, WorkTable
+from rankmend.errors import ConfigError
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[no-redef]
+
+KNOWN = Path(__file__).with_name("known.toml")
+IDENTITIES = ("rank", "stage", "dp_rank", "worker", "host", "device")
+TRUTH_KEYS = {"name", "kind", "data", "verdict", "class", "culprits", "onset", "end", "source"}
+FACTORS = (1.15, 1.5, 2.5)
+ONSETS = (0.0, 0.25, 0.5, 0.75)  # as a share of the recorded steps
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is known of a case."""
+
+    name: str
+    kind: str  # slow or hang
+    culprits: tuple[tuple[tuple[str, Any], ...], ...]  # identities; empty: nobody
+    class_name: str | None = None
+    onset: int | None = None  # step
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: data in a file or folder, or a table in memory."""
+
+    truth: Truth
+    is_recorded: bool
+    path: Path | None = None
+    table: WorkTable | None = None
+
+
+def is_same(identity: tuple[tuple[str, Any], ...], culprit: Mapping[str, Any]) -> bool:
+    """Return whether a named culprit is the one of the truth, by what the truth tells of it."""
+    return all(culprit.get(name) == value for name, value in identity)
+
+
+def parse_truth(table: Mapping[str, Any], name: str) -> Truth:
+    """Return the truth of one case, or raise ConfigError."""
+    unknown = sorted(set(table) - TRUTH_KEYS)
+    if unknown:
+        raise ConfigError(f"{name}: unknown key {', '.join(unknown)}")
+    if table.get("kind") not in ("slow", "hang"):
+        raise ConfigError(f"{name}: kind is {table.get('kind')!r}, not slow or hang")
+    if table.get("verdict") not in ("culprits", "nobody"):
+        raise ConfigError(f"{name}: verdict is {table.get('verdict')!r}, not culprits or nobody")
+    culprits = []
+    for entry in table.get("culprits", []):
+        entry = {"rank": entry} if isinstance(entry, int) else entry  # noqa: PLW2901
+        wrong = sorted(set(entry) - set(IDENTITIES))
+        if wrong or not entry:
+            raise ConfigError(f"{name}: a culprit has {', '.join(IDENTITIES)}, not {entry!r}")
+        culprits.append(tuple(sorted(entry.items())))
+    if bool(culprits) != (table["verdict"] == "culprits"):
+        raise ConfigError(f"{name}: verdict {table['verdict']} with {len(culprits)} culprits")
+    return Truth(
+        name=str(table.get("name", name)),
+        kind=table["kind"],
+        culprits=tuple(culprits),
+        class_name=table.get("class"),
+        onset=table.get("onset"),
+    )
+
+
+def recorded_cases(datasets: Path | None, truth_folder: Path | None) -> list[Case]:
+    """Return the known cases whose data are there, and those of a folder with truth files.
+
+    In ``truth_folder`` each case is a folder with truth.toml; `data` in it is a path from there,
+    or from the data sets; without it the data are the folder itself.
+    """
+    cases = []
+    if datasets is not None:
+        for table in _load(KNOWN)["case"]:
+            path = datasets / table["data"]
+            if path.exists():
+                cases.append(Case(parse_truth(table, table["name"]), True, path))
+    if truth_folder is not None:
+        files = sorted(truth_folder.rglob("truth.toml"))
+        if not files:
+            raise ConfigError(f"no truth.toml below {truth_folder}")
+        cases.extend(_case(file, datasets) for file in files)
+    return cases
+
+
+def _case(file: Path, datasets: Path | None) -> Case:
+    table = _load(file)
+    truth = parse_truth(table, file.parent.name)
+    if "data" not in table:
+        return Case(truth, True, file.parent)
+    roots = [file.parent, *([datasets] if datasets else [])]
+    for root in roots:
+        if (path := root / table["data"]).exists():
+            return Case(truth, True, path)
+    raise ConfigError(f"{file}: no data {table['data']!r} in {', '.join(map(str, roots))}")
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def datasets_folder() -> Path | None:
+    named = os.environ.get("RANKMEND_DATASETS")
+    return Path(named) if named else None
+
+
+def injected_cases(trace: WorkTable | None) -> Iterator[Case]:
+    """Return faults put into a recorded healthy trace, and whole synthetic jobs."""
+    if trace is not None:
+        yield from _into_trace(trace)
+    yield from _synthetic()
+
+
+def slow_down(table: WorkTable, rows: list[int], factor: float, first: int) -> WorkTable:
+    """Return the table with the work of some workers made slower from one column on."""
+    seconds = table.seconds.copy()
+    seconds[:, rows, first:] *= factor
+    microbatches = table.microbatches
+    if microbatches is not None:
+        microbatches = microbatches.copy()
+        microbatches[:, rows, first:] *= factor
+    return replace(table, seconds=seconds, microbatches=microbatches)
+
+
+def _into_trace(trace: WorkTable) -> Iterator[Case]:
+    steps = len(trace.steps)
+    for factor in FACTORS:
+        for share in ONSETS:
+            first = int(share * steps)
+            when = f"{factor}x from step {trace.steps[first]}"
+            for row, worker in enumerate(trace.workers):
+                identity = (("dp_rank", worker.dp_rank), ("stage", worker.stage))
+                truth = Truth(
+                    f"ST {worker.name()} {when}", "slow", (identity,), onset=trace.steps[first]
+                )
+                yield Case(truth, False, table=slow_down(trace, [row], factor, first))
+            for stage in sorted({worker.stage for worker in trace.workers}, key=str):
+                rows = [n for n, worker in enumerate(trace.workers) if worker.stage == stage]
+                truth = Truth(f"ST stage {stage} {when}", "slow", ())
+                yield Case(truth, False, table=slow_down(trace, rows, factor, first))
+            everyone = list(range(len(trace.workers)))
+            truth = Truth(f"ST everyone {when}", "slow", ())
+            yield Case(truth, False, table=slow_down(trace, everyone, factor, first))
+
+
+def synthetic_job(seed: int, replicas: int, stages: int, steps: int, noise: float) -> WorkTable:
+    """Return a healthy job: stages of unequal weight, drift of everyone, noise, single long steps."""
+    random = np.random.default_rng(seed)
+    weights = 0.5 * (1 + 0.4 * random.random(stages))
+    workers = [
+        Worker(rank=dp * stages + stage, stage=stage, dp_rank=dp, peers=("stage", stage))
+        for dp in range(replicas)
+        for stage in range(stages)
+    ]
+    drift = np.exp(np.cumsum(0.01 * random.standard_normal(steps)))
+    seconds = np.array([weights[worker.stage or 0] * drift for worker in workers])
+    seconds *= np.exp(noise * random.standard_normal(seconds.shape))
+    seconds *= np.where(random.random(seconds.shape) < 0.01, 2.0, 1.0)
+    return WorkTable(tuple(workers), tuple(range(steps)), ("compute",), seconds[None])
+
+
+def _synthetic() -> Iterator[Case]:
+    for seed in range(24):
+        random = np.random.default_rng(1_000 + seed)
+        replicas, stages = int(random.integers(3, 17)), int(random.integers(1, 5))
+        noise = (0.01, 0.03, 0.05)[seed % 3]
+        table = synthetic_job(seed, replicas, stages, 60, noise)
+        size = f"{replicas} replicas x {stages} stages, noise {noise:.0%}, seed {seed}"
+        yield Case(Truth(f"synthetic healthy, {size}", "slow", ()), False, table=table)
+        row = int(random.integers(len(table.workers)))
+        first = int(random.integers(10, 45))
+        factor = FACTORS[seed % len(FACTORS)]
+        identity = (("rank", table.workers[row].rank),)
+        truth = Truth(f"synthetic slow {factor}x, {size}", "slow", (identity,), onset=first)
+        yield Case(truth, False, table=slow_down(table, [row], factor, first))
+        lengths = np.exp(0.2 * random.standard_normal((replicas, 60)))
+        unequal = table.seconds * np.array(
+            [lengths[worker.dp_rank or 0] for worker in table.workers]
+        )
+        truth = Truth(f"synthetic sequence lengths, {size}", "slow", ())
+        yield Case(truth, False, table=replace(table, seconds=unequal))
