@@ -250,8 +250,9 @@ class Runner:
         )
 
     def start(self) -> None:
+        at = _wall_clock()  # one for all: the scheduler wakes once a second and not for each
         for name in self._enabled:
-            self._add_job(self._slots[name])
+            self._add_job(self._slots[name], at)
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -301,6 +302,7 @@ class Runner:
 
     def reload(self, interval_s_by_name: Mapping[str, float], disabled: AbstractSet[str]) -> None:
         """Take over new intervals and a new set of disabled collectors while running."""
+        at = _wall_clock()
         for name, slot in self._slots.items():
             slot.interval_s = interval_s_by_name[name]
             if name in self._enabled:
@@ -308,15 +310,15 @@ class Runner:
             if name not in disabled:
                 if name not in self._enabled:
                     slot.forget()
-                self._add_job(slot)
+                self._add_job(slot, at)
         self._enabled = set(self._slots) - disabled
 
-    def _add_job(self, slot: Slot) -> None:
+    def _add_job(self, slot: Slot, at: datetime) -> None:
         self._scheduler.add_job(
             slot.run,
             _Trigger(seconds=slot.interval_s, timezone=timezone.utc),
             id=slot.collector.name,
-            next_run_time=_wall_clock(),
+            next_run_time=at,
         )
 
 
