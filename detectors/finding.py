@@ -38,7 +38,7 @@ class Blame(Enum):
 
 # label -> meaning; an alert carries those that apply, as text
 LABELS: Final = {
-    "alertname": "RankmendRankFailed, RankmendRankHung, ...: one name a kind",
+    "alertname": "RankmendRankFailed, ...: one name a kind; of a node's findings, one a check",
     "job_id": "UUID of the job",
     "node": "node name: configured, else SLURMD_NODENAME, else short host name",
     "rank": "global rank, decimal; several: ascending, with commas between",
