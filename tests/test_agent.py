@@ -134,6 +134,8 @@ def test_pages_beside_the_metrics(tmp_path: Path) -> None:
     with running_agent("--socket", str(tmp_path / "agent.sock"), "--node", "<gpu-1>") as found:
         agent, port = found
         wait_for(lambda: agent.get(port, "/healthz") == (200, "ok\n"), "health")
+        # The page is rendered once a sample: the first may be from before the agent's own.
+        wait_for(lambda: "rankmend_agent_info{" in agent.get(port, "/metrics")[1], "its own series")
         home_status, home = agent.get(port, "/")
         missing_status, _missing = agent.get(port, "/nothing")
         request = urllib.request.Request(
