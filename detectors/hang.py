@@ -41,6 +41,7 @@ from detectors.model import (
 
 EVIDENCE_MAX: Final = 32
 MISSING_RATIO_MAX: Final = 0.5  # with fewer dumps than that nobody is called gone
+P2P_WAITERS_MIN: Final = 2  # one alone may be the one that doesn't take what it was sent
 BEHIND_RATIO_MAX: Final = 0.5  # of a group, or of the job: more than that share one cause
 # How far each kind of answer can be trusted. Ranks among these figures, not frequencies: two
 # recorded hangs and the synthetic ones of tests/test_hang.py are too few to calibrate.
@@ -133,6 +134,7 @@ class _Case:
         self.p2p_accused: set[int] = set()
         self.is_before_p2p: set[int] = set()  # its older receives may be what it waits for
         self.gone: set[int] = set()
+        self.pairs: set[int] = set()  # in transfers that both sides have launched and don't end
         self.graph = _Graph()
 
     def judge(self) -> Diagnosis:
@@ -152,7 +154,7 @@ class _Case:
             return self._deadlock(circles)
         if equal:
             return self._equal(equal)
-        return self._by_p2p() or self._nobody()
+        return (None if self.pairs else self._by_p2p()) or self._nobody()
 
     # -- where everyone stands
 
@@ -375,21 +377,51 @@ class _Case:
             elif waits:
                 equal.extend(waits)
             return
+        self._judge_circle(component, causes, circles)
+
+    def _judge_circle(
+        self, component: list[int], causes: dict[int, HangClass], circles: list[list[int]]
+    ) -> None:
+        """Judge ranks that wait for each other, weak waits left out."""
         inside = set(component)
-        weak_free = _sinks(
-            lambda n: [m for m in self.graph.strong.get(n, []) if m in inside], component
+        strong = _sinks(
+            lambda node: [one for one in self.graph.strong.get(node, []) if one in inside],
+            component,
         )
         named = {}
-        for inner in weak_free:
-            inner_ranks = [node for node in inner if node >= 0]
-            if len(inner_ranks) > 1:
-                circles.append(sorted(inner_ranks))
-            elif inner_ranks and (cause := self._cause(inner_ranks[0])) is not None:
-                named[inner_ranks[0]] = cause
-        causes |= named
-        is_p2p = any(self.is_before_p2p.intersection(ranks))
-        if not named and not circles and not is_p2p:
-            circles.append(sorted(ranks))
+        found = []
+        for inner in strong:
+            ranks = [node for node in inner if node >= 0]
+            if len(ranks) > 1:
+                found.append(sorted(ranks))
+            elif ranks and (cause := self._cause(ranks[0])) is not None:
+                named[ranks[0]] = cause
+        # A host is not stuck where a transfer may hold it that both sides have launched, and it is
+        # not told apart from another one that it sends to or receives from.
+        hosts = {rank for rank, cause in named.items() if cause is HangClass.HOST_STUCK}
+        unclear = {
+            rank
+            for rank in hosts
+            if self._partners(rank) & inside or not hosts.isdisjoint(self.graph.weak.get(rank, []))
+        }
+        for rank in unclear:
+            self.pairs |= {rank} | (self._partners(rank) & inside)
+        causes |= {rank: cause for rank, cause in named.items() if rank not in unclear}
+        is_p2p = not self.is_before_p2p.isdisjoint(component)
+        if not named and not found and not is_p2p:
+            found.append(sorted(node for node in component if node >= 0))
+        circles += found
+
+    def _partners(self, rank: int) -> set[int]:
+        """Return who sends what this rank receives, or receives what it sends, both launched."""
+        other = {"send": "recv", "recv": "send"}
+        return {
+            mine.peer
+            for mine in self._older_p2p(rank)
+            if mine.peer in self.views
+            for theirs in self.views[mine.peer].pending_p2p
+            if theirs.peer == rank and theirs.kind == other.get(mine.kind)
+        }
 
     def _cause(self, rank: int) -> HangClass | None:
         """Return why a rank that waits for nobody is to blame; None where nobody accuses it."""
@@ -530,11 +562,13 @@ class _Case:
 
     def _by_p2p(self) -> Diagnosis | None:
         """Return the verdict where only sending and receiving speaks."""
-        waited = Counter(peer for peers in self.graph.weak.values() for peer in peers)
+        waited = Counter(
+            peer for rank, peers in self.graph.weak.items() if rank >= 0 for peer in set(peers)
+        )
         alone = [
             rank
             for rank in sorted(self.p2p_accused)
-            if waited[rank]
+            if waited[rank] >= P2P_WAITERS_MIN
             and not self.graph.both(rank)
             and rank not in self.job.unread
             and not self._is_like_peers(rank)
@@ -588,6 +622,12 @@ class _Case:
         if len(self.views) <= 1:
             reason = (
                 f"{len(self.views)} ranks wrote a dump that can be used, and none can be compared"
+            )
+            return self._answer(Verdict.UNKNOWN, None, reason, _P2P_SURE, [])
+        if self.pairs:
+            reason = (
+                f"a transfer between {ranks_in_words(sorted(self.pairs))} doesn't end, which both sides "
+                "have launched: one of the devices or the link between, not known which"
             )
             return self._answer(Verdict.UNKNOWN, None, reason, _P2P_SURE, [])
         if self.stands or self.is_before_p2p:
