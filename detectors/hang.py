@@ -638,9 +638,9 @@ class _Case:
 
 
 _WORDS: Final = {
-    HangClass.HOST_STUCK: "its host has stopped before launching the next collective",
-    HangClass.DEVICE_STUCK: "its device doesn't finish what its peers have finished",
-    HangClass.PROCESS_GONE: "its process has written no dump",
+    HangClass.HOST_STUCK: "host stopped before launching the next collective",
+    HangClass.DEVICE_STUCK: "device doesn't finish what peers have finished",
+    HangClass.PROCESS_GONE: "no dump was written, the process is gone",
 }
 
 

@@ -1,0 +1,39 @@
+"""`rankmend diagnose`: who a recorded job waits for, and who makes it slow.
+
+Exit codes: 0 a verdict was reached, also "nobody" and "unknown"; 2 the input can't be read.
+"""
+
+from importlib import import_module
+
+import click
+
+# sub-command -> module, attribute, help; imported when called
+_PARTS: dict[str, tuple[str, str, str]] = {
+    "hang": ("rankmend.cli.diagnose_hang", "hang", "Say which rank a hung job waits for."),
+    "slow": ("rankmend.cli.diagnose_slow", "slow", "Say which rank makes a job slow."),
+}
+
+
+class _DiagnoseGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_PARTS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _PARTS:
+            return None
+        module, attribute, _help = _PARTS[cmd_name]
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, part[2]) for name, part in _PARTS.items()])
+
+
+@click.group(cls=_DiagnoseGroup)
+def diagnose() -> None:
+    """Name the rank that a recorded job waits for, or that makes it slow.
+
+    Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
+    """

@@ -1,0 +1,250 @@
+"""`rankmend diagnose hang`: read a folder of flight-recorder dumps and name who is waited for."""
+
+import re
+import stat
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.options import fail, json_option, print_json
+from rankmend.errors import ConfigError, RankmendError, SourceError
+
+if TYPE_CHECKING:
+    from detectors.formats.flight_recorder import FlightDump
+    from detectors.hang_state import JobView
+    from detectors.model import Diagnosis
+
+UNREADABLE: Final = 2
+FILES_MAX: Final = 200_000  # in the folder and the folders in it
+_SUFFIX: Final = re.compile(r"\.(pkl|pickle|json|bin|dump|trace)$", re.IGNORECASE)
+_LAST_NUMBER: Final = re.compile(r"(\d{1,7})\D*$")
+_NAMED_RANK: Final = re.compile(r"rank[-_ ]?(\d{1,7})(?!.*rank[-_ ]?\d)", re.IGNORECASE)
+_CELLS_A_ROW: Final = 32
+_ROWS_MAX: Final = 64
+_PLOT_CELLS_A_ROW: Final = 128
+_STYLES: Final = {"culprits": "bold red", "nobody": "green", "unknown": "yellow"}
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """The dumps of one attempt. ``unread`` maps ranks to why their file can't be used."""
+
+    dumps: "dict[int, FlightDump]"
+    unread: dict[int, str]
+    notes: tuple[str, ...]  # what was left out
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a picture (needs matplotlib).",
+)
+def hang(folder: Path, as_json: bool, plot: Path | None) -> None:
+    """Say which rank a hung job waits for.
+
+    FOLDER holds one flight-recorder dump a rank, pickle or JSON, of NCCL or gloo. The last number
+    in a file's name, or the one after "rank", is the rank. Nothing is unpickled.
+
+    Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
+    """
+    from detectors.hang import diagnose_hang
+    from detectors.hang_state import view_job
+    from detectors.model import diagnosis_page
+
+    try:
+        pyplot = _load_pyplot() if plot else None
+        read = read_dumps(folder)
+        job = view_job(read.dumps, frozenset(read.unread))
+        job = replace(job, warnings=(*read.notes, *job.warnings))
+        diagnosis = diagnose_hang(job)
+        if plot is not None:
+            _write_plot(plot, pyplot, job, diagnosis)
+    except RankmendError as error:
+        fail(str(error), UNREADABLE)
+    if as_json:
+        print_json(diagnosis_page(diagnosis))
+    else:
+        _print_person(folder, job, read, diagnosis)
+
+
+def rank_of_name(name: str) -> tuple[int, str] | None:
+    """Return the rank in a file's name and the name without it, or None where it has no number."""
+    stem = _SUFFIX.sub("", name)
+    match = _NAMED_RANK.search(stem) or _LAST_NUMBER.search(stem)
+    if match is None:
+        return None
+    return int(match[1]), f"{stem[: match.start(1)]}*{stem[match.end(1) :]}"
+
+
+def read_dumps(folder: Path) -> Dumps:
+    """Return the dumps of the newest attempt in a folder, or raise SourceError.
+
+    Files whose names differ only in the rank belong together. Where there are several such
+    series with dumps, they are attempts: the one with the newest operation is taken.
+    """
+    series = _find_series(folder)
+    found = [(name, _read_series(files)) for name, files in sorted(series.items())]
+    usable = [(name, read) for name, read in found if read.dumps]
+    if not usable:
+        reasons = [reason for _name, read in found for reason in read.unread.values()]
+        told = f": {reasons[0]}" if reasons else ""
+        raise SourceError(f"no flight-recorder dump that can be read in {folder}{told}")
+    times_s = [
+        max((d.newest_s or 0.0 for d in read.dumps.values()), default=0) for _n, read in usable
+    ]
+    newest = max(range(len(usable)), key=lambda one: (times_s[one], len(usable[one][1].dumps)))
+    name, taken = usable[newest]
+    others = [other for number, (other, _read) in enumerate(usable) if number != newest]
+    notes = [f"rank {rank}: {reason}" for rank, reason in sorted(taken.unread.items())][:16]
+    if others:
+        notes.insert(0, f"read {name}; left out as of other attempts: {', '.join(others[:8])}")
+    return Dumps(taken.dumps, taken.unread, tuple(notes))
+
+
+def _find_series(folder: Path) -> dict[str, dict[int, Path]]:
+    try:
+        if not folder.is_dir():
+            raise SourceError(f"{folder} is not a folder")
+        files = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern))
+    except OSError as error:
+        raise SourceError(f"cannot read {folder}: {error.strerror}") from error
+    if len(files) > FILES_MAX:
+        raise SourceError(f"{folder} has {len(files)} files, and at most {FILES_MAX} are read")
+    series: dict[str, dict[int, Path]] = defaultdict(dict)
+    for path in files:
+        named = rank_of_name(path.name)
+        if named is None or not _may_be_dump(path):
+            continue
+        rank, rest = named
+        series[str(path.parent.relative_to(folder) / rest)].setdefault(rank, path)
+    return series
+
+
+def _may_be_dump(path: Path) -> bool:
+    """Return whether a file is empty or begins as a pickle or JSON does; never waits for a pipe."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            return file.read(1) in {b"", b"\x80", b"{"}
+    except OSError:
+        return True  # reading it again says why it can't be read
+
+
+def _read_series(files: dict[int, Path]) -> Dumps:
+    from detectors.formats.flight_recorder import parse_dump
+    from detectors.formats.plain_pickle import BYTES_MAX
+    from detectors.hang_state import trim_dump
+
+    dumps, unread = {}, {}
+    for rank, path in sorted(files.items()):
+        try:
+            with path.open("rb") as file:
+                data = file.read(BYTES_MAX + 1)
+            dumps[rank] = trim_dump(parse_dump(data))
+        except OSError as error:
+            unread[rank] = f"{path.name}: {error.strerror}"
+        except SourceError as error:
+            unread[rank] = f"{path.name}: {error}"
+    return Dumps(dumps, unread, ())
+
+
+def _print_person(folder: Path, job: "JobView", read: Dumps, diagnosis: "Diagnosis") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    verdict = diagnosis.verdict.value
+    title = f"{verdict}: {diagnosis.cause}" if diagnosis.cause else verdict
+    console.print(Text(title, style=_STYLES[verdict]), soft_wrap=True)
+    console.print(Text(diagnosis.reason), soft_wrap=True)
+    for culprit in diagnosis.culprits:
+        place = "".join(
+            f", {name} {value}"
+            for name, value in (("stage", culprit.stage), ("data-parallel rank", culprit.dp_rank))
+            if value is not None
+        )
+        console.print(Text(f"  rank {culprit.rank}: {culprit.cause}{place}"), soft_wrap=True)
+    for line in diagnosis.evidence:
+        console.print(Text(f"  {line.source}: {line.text}", style="dim"), soft_wrap=True)
+    for line_text in _heat_map(job, diagnosis):
+        console.print(Text(line_text), soft_wrap=True)
+    counted = f"{folder}: {len(read.dumps)} dumps, {len(job.groups)} groups"
+    console.print(Text(f"{counted}, confidence {diagnosis.confidence:.2f}"), soft_wrap=True)
+
+
+def lag_of_ranks(job: "JobView") -> dict[int, int]:
+    """Return how many collectives each rank is behind the furthest member of one of its groups."""
+    furthest: dict[str, int] = defaultdict(int)
+    for view in job.views:
+        for standing in view.standings:
+            furthest[standing.group] = max(furthest[standing.group], standing.completed)
+    return {
+        view.rank: max((furthest[s.group] - s.completed for s in view.standings), default=0)
+        for view in job.views
+    }
+
+
+def _heat_map(job: "JobView", diagnosis: "Diagnosis") -> list[str]:
+    lags = lag_of_ranks(job)
+    culprits = {culprit.rank for culprit in diagnosis.culprits}
+    waiting = {view.rank for view in job.views if any(s.is_waiting for s in view.standings)}
+    ranks = sorted({*lags, *job.unread, *(rank for group in job.groups for rank in group.ranks)})
+    rows = ["", "ranks: X culprit, ! behind its peers, w waiting, . nothing outstanding, ? no dump"]
+    for start in range(0, len(ranks), _CELLS_A_ROW):
+        if len(rows) - 2 == _ROWS_MAX:
+            rows.append(f"  ... and {len(ranks) - start} more ranks")
+            break
+        cells = "".join(
+            _cell(rank, lags, culprits, waiting) for rank in ranks[start : start + _CELLS_A_ROW]
+        )
+        rows.append(f"  {ranks[start]:>6} {cells}")
+    return [*rows, ""]
+
+
+def _cell(rank: int, lags: dict[int, int], culprits: set[int | None], waiting: set[int]) -> str:
+    if rank in culprits:
+        return "X"
+    if rank not in lags:
+        return "?"
+    if lags[rank]:
+        return "!"
+    return "w" if rank in waiting else "."
+
+
+def _load_pyplot() -> Any:
+    try:
+        import_module("matplotlib").use("Agg")
+        return import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise ConfigError("--plot needs matplotlib: pip install 'rankmend[plot]'") from error
+
+
+def _write_plot(path: Path, pyplot: Any, job: "JobView", diagnosis: "Diagnosis") -> None:
+    lags = lag_of_ranks(job)
+    size = max(lags, default=0) + 1
+    width = min(size, _PLOT_CELLS_A_ROW)
+    grid = [[0.0] * width for _row in range(-(-size // width))]
+    for rank, lag in lags.items():
+        grid[rank // width][rank % width] = lag
+    figure, axes = pyplot.subplots(figsize=(10, 2 + len(grid) * 0.2), layout="constrained")
+    image = axes.imshow(grid, cmap="YlOrRd", aspect="auto", interpolation="nearest")
+    figure.colorbar(image, label="collectives behind the furthest peer")
+    for culprit in diagnosis.culprits:
+        if culprit.rank is not None:
+            axes.text(culprit.rank % width, culprit.rank // width, "X", ha="center", va="center")
+    axes.set_xlabel(f"rank modulo {width}")
+    axes.set_ylabel(f"rank // {width}")
+    axes.set_title(f"{diagnosis.verdict.value} {diagnosis.cause}")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot write {path}: {error}") from error
