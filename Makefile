@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch test lint bench bench-agent clean
+.PHONY: help demo demo-torch test lint bench bench-agent scoreboard clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16

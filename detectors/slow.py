@@ -92,7 +92,9 @@ def find_suspects(
         group_of[rows] = number
     found: dict[int, Suspect] = {}
     for row in _screen(shifts, limits):
-        suspect = _changed(row, seconds, shifts, groups, group_of, kind, limits)
+        suspect = _changed(
+            row, seconds, shifts, groups, group_of, kind, limits, does_same_work=does_same_work
+        )
         if suspect is None and does_same_work:
             suspect = _always(row, shifts, groups, group_of, kind, limits)
         if suspect is not None:
@@ -172,6 +174,8 @@ def _changed(
     group_of: Rows,
     kind: str,
     limits: SlowLimits,
+    *,
+    does_same_work: bool,
 ) -> Suspect | None:
     """Return a suspect that became slower than its peers and than its own past."""
     episode = find_episode(shifts[row], limits.steps_min)
@@ -180,15 +184,14 @@ def _changed(
         return None
     inside = np.zeros(shifts.shape[1], dtype=bool)
     inside[episode.first : episode.end] = True
-    if np.isfinite(shifts[row][inside]).sum() < limits.steps_min:
-        return None
+    # Nobody waits for a worker that was ahead of its peers in the rest of the time; and its own
+    # time has to have risen: the peers may have become faster.
+    level = float(np.nanmedian(shifts[row][inside])) if does_same_work else least
     own = _own_rise(seconds, row, inside, groups[group_of[row]])
-    if own < 0.5 * least:  # the peers became faster
+    if min(level, own) < 0.5 * least:
         return None
-    above = shifts[row] - float(np.nanmedian(shifts[row][~inside]))
-    # A rise that the rest of the series reaches as well is noise, however long the episode is.
-    held = _share_above(above[inside], min(least, 0.5 * episode.rise))
-    if held < limits.held or _share_above(above[~inside], 0.5 * episode.rise) > 1 - limits.held:
+    held = _held(shifts[row], inside, episode.rise, limits)
+    if held is None:
         return None
     spread = _peer_variation(row, shifts, groups, group_of, inside)
     chance = limits.chance_sigmas * episode.noise * episode.sure
@@ -207,6 +210,21 @@ def _changed(
         held=held,
         confidence=confidence,
     )
+
+
+def _held(
+    shifts: NDArray[np.float64], inside: NDArray[np.bool_], rise: float, limits: SlowLimits
+) -> float | None:
+    """Return the share of an episode's steps that are slow, or None where it does not hold.
+
+    A rise that the rest of the series reaches as well is noise, however long the episode is.
+    """
+    above = shifts - float(np.nanmedian(shifts[~inside]))
+    enough = min(float(np.log(limits.ratio)), 0.5 * rise)
+    held = _share_above(above[inside], enough)
+    if held < limits.held or (above[inside] >= enough).sum() < limits.steps_min:
+        return None
+    return held if _share_above(above[~inside], 0.5 * rise) <= 1 - limits.held else None
 
 
 def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows) -> float:

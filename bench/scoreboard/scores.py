@@ -45,7 +45,7 @@ class Result:
     def is_class_right(self) -> bool | None:
         if self.truth.class_name is None or self.class_name is None:
             return None
-        return self.truth.class_name == self.class_name
+        return _plain(self.truth.class_name) == _plain(self.class_name)
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
@@ -93,6 +93,11 @@ def score(results: Sequence[Result]) -> dict[str, Any]:
         "took_s_median": median(result.took_s for result in results) if results else None,
         "errors": sum(result.error is not None for result in results),
     }
+
+
+def _plain(name: str) -> str:
+    """Return a class without the ways of writing it: "Host stuck" is "host-stuck"."""
+    return name.casefold().replace("-", "_").replace(" ", "_")
 
 
 def _share(part: int, whole: int) -> float | None:
