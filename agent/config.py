@@ -22,6 +22,7 @@ COLLECTORS: Final = (
     "network",
     "thermal",
     *network_cards.COLLECTORS,
+    "rank_nics",
     *helper_parts.COLLECTORS,
     "kernel_log",
     "agent",

@@ -17,6 +17,7 @@ from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
+from agent.collectors.rank_nics import RankNicsCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import Config
@@ -81,10 +82,16 @@ class Agent:
         expected_gpus = config.gpu.expected_count
         is_live = (config.procfs, config.sysfs) == (Config().procfs, Config().sysfs)
         ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
+        self.rank_nics = RankNicsCollector()
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             *host_parts.make_collectors(
-                config.host, procfs_root, sysfs_root, clock, lambda: self.ranks.newest.samples
+                config.host,
+                procfs_root,
+                sysfs_root,
+                clock,
+                lambda: self.ranks.newest.samples,
+                config.nic.exclude,
             ),
             NetworkCollector(procfs_root),
             ThermalCollector(sysfs_root),
@@ -104,6 +111,7 @@ class Agent:
                 if is_live
                 else None,
             ),
+            self.rank_nics,
             *helper_parts.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
             AgentCollector(clock, self.table),
@@ -111,6 +119,7 @@ class Agent:
         )
         self.runner = Runner(self.collectors, clock, self._intervals_s(), set(config.disabled))
         self.findings.watch(self.runner.views)
+        self.rank_nics.watch(self.runner.views)
 
     def collect_page(self) -> str:
         """Run every collector once, return the page, and let go of everything."""
@@ -119,11 +128,11 @@ class Agent:
         return generate_latest(make_registry(self.runner.views)).decode()
 
     def collect_once(self, timeout_s: float) -> None:
-        """Run every collector once, and the detectors on what they have answered."""
-        findings = {self.findings.name}
-        names = {collector.name for collector in self.collectors} - findings
+        """Run every collector once, then those that go by what the others have answered."""
+        after = {self.findings.name, self.rank_nics.name}
+        names = {collector.name for collector in self.collectors} - after
         self.runner.collect_once(timeout_s, names)
-        self.runner.collect_once(timeout_s, findings)
+        self.runner.collect_once(timeout_s, after)
 
     def stop(self) -> None:
         """Let every collector that holds something end what it does."""

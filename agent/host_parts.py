@@ -1,6 +1,6 @@
 """The collectors of the host, made from one part of the configuration."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +70,7 @@ def make_collectors(
     sysfs_root: Path,
     clock: Clock,
     ranks: Callable[[], Iterable[RankSample]],
+    excluded_nics: Sequence[str] = (),
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree this machine's own mounts, services and clock
     are not asked."""
@@ -94,5 +95,5 @@ def make_collectors(
         ServicesCollector(
             sysfs_root, Systemctl() if is_live else None, config.services, config.modules
         ),
-        VersionsCollector(procfs_root, sysfs_root, baseline),
+        VersionsCollector(procfs_root, sysfs_root, baseline, excluded_nics),
     )

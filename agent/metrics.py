@@ -1160,6 +1160,13 @@ _ALL: Final = (
         "Which rank stands on which GPU, by the driver's list of processes; always 1.",
     ),
     _gauge("rank_gpu_memory_bytes", "bytes", (*_RANK, *_GPU), "Memory that a rank has on a GPU."),
+    # agent/collectors/rank_nics.py
+    _gauge(
+        "rank_nic_info",
+        "",
+        (*_RANK, "gpu", "pci_bus_id", *_PORT, "rail", "closeness"),
+        "Which compute port is nearest to the GPU (pci_bus_id) that a rank stands on; always 1.",
+    ),
 )
 
 FAMILIES: Final = {family.name: family for family in _ALL}

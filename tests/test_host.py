@@ -406,6 +406,15 @@ def test_versions_name_component_and_device() -> None:
     }
 
 
+def test_version_of_an_excluded_card_is_not_asked_for() -> None:
+    collector = VersionsCollector(PROC, SYS, excluded_nics=["mlx5_1", "nvme*"])
+
+    values = values_of(list(collector.collect()))
+
+    devices = {name.split(",")[1] for name in values}
+    assert devices == {"", "mlx5_0", "nvme0"}  # the patterns are those of network cards
+
+
 def test_drift_is_told_for_each_device_and_for_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "baseline.toml"
     file.write_text(

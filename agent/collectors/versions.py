@@ -12,7 +12,7 @@ The baseline is a TOML file: a component, and the versions that it may have (doc
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from agent.metrics import Metric
+from agent.topology import is_excluded
 from rankmend.errors import ConfigError, NoSourceError
 
 DRIVERS: Final = (
@@ -81,11 +82,16 @@ class VersionsCollector:
     interval_s = 60.0
 
     def __init__(
-        self, procfs_root: Path, sysfs_root: Path, baseline: Baseline | None = None
+        self,
+        procfs_root: Path,
+        sysfs_root: Path,
+        baseline: Baseline | None = None,
+        excluded_nics: Sequence[str] = (),
     ) -> None:
         self._procfs_root = procfs_root
         self._sysfs_root = sysfs_root
         self._baseline = baseline or {}
+        self._excluded_nics = tuple(excluded_nics)  # never opened
 
     def collect(self) -> Iterator[Metric]:
         versions = list(self._read())
@@ -125,7 +131,10 @@ class VersionsCollector:
         self, kind: str, component: str, version_file: str, model_file: str
     ) -> Iterator[Version]:
         """Return the firmware of each device; its model is part of the component's name."""
+        excluded = self._excluded_nics if kind == "infiniband" else ()
         for folder in sorted((self._sysfs_root / "class" / kind).glob("*")):
+            if is_excluded(folder.name, excluded):
+                continue
             if version := _read(folder / version_file):
                 model = _read(folder / model_file) or "unknown"
                 yield Version(f"{component}:{model}", folder.name, version)
