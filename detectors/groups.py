@@ -143,14 +143,13 @@ class Place:
     dp_rank: int | None = None
 
 
-def place_of(rank: int, groups: Iterable[Group]) -> Place:
-    """Return pipeline stage and data parallel number of a rank."""
-    stage = dp_rank = None
+def places_of(groups: Iterable[Group], ranks: Iterable[int]) -> dict[int, Place]:
+    """Return pipeline stage and data parallel number of each of these ranks."""
+    stages: dict[int, int] = {}
+    replicas: dict[int, int] = {}
     for group in groups:
-        if rank not in group.ranks:
-            continue
         if group.parallelism is Parallelism.PIPELINE:
-            stage = group.ranks.index(rank)
+            stages |= {rank: number for number, rank in enumerate(group.ranks)}
         elif group.parallelism is Parallelism.DATA:
-            dp_rank = group.ranks.index(rank)
-    return Place(stage, dp_rank)
+            replicas |= {rank: number for number, rank in enumerate(group.ranks)}
+    return {rank: Place(stages.get(rank), replicas.get(rank)) for rank in ranks}

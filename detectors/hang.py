@@ -28,7 +28,7 @@ from typing import Final
 
 from detectors.failed import ranks_in_words
 from detectors.finding import Evidence
-from detectors.groups import Group, place_of
+from detectors.groups import Group, places_of
 from detectors.hang_state import JobView, RankView, Standing
 from detectors.model import (
     Culprit,
@@ -135,6 +135,7 @@ class _Case:
         self.is_before_p2p: set[int] = set()  # its older receives may be what it waits for
         self.gone: set[int] = set()
         self.pairs: set[int] = set()  # in transfers that both sides have launched and don't end
+        self.up_to: dict[tuple[str, int], int] = {}  # nodes: all members no further than this
         self.graph = _Graph()
 
     def judge(self) -> Diagnosis:
@@ -238,7 +239,7 @@ class _Case:
                     graph.strong[lower] = [*level.there, *level.idle]
                     if below is not None:
                         graph.strong[lower].append(below)
-                    below = lower
+                    below = self.up_to[stand.group.name, level.sequence] = lower
                     graph.waits[lower] = (stand, level)
                 if waiting_here:
                     self._accuse(stand, level, waiting, waiting_here)
@@ -312,9 +313,8 @@ class _Case:
             # It takes part in what its peers have finished: only one even further behind holds it.
             for stand, number in self.overtaken[rank]:
                 if number > 0:
-                    lower = stand.levels[:number]
-                    graph.strong[rank] += [one for level in lower for one in level.there]
-                    graph.strong[rank] += [one for level in lower for one in level.idle]
+                    key = (stand.group.name, stand.levels[number - 1].sequence)
+                    graph.strong[rank].append(self.up_to[key])
             return
         blocking = self.blocking[rank]
         if blocking is not None:
@@ -490,8 +490,9 @@ class _Case:
         sure = _SURE
         evidence: list[Evidence] = []
         culprits = []
+        places = places_of(self.job.groups, causes)
         for rank, one in sorted(causes.items()):
-            place = place_of(rank, self.job.groups)
+            place = places[rank]
             culprits.append(
                 Culprit(rank, stage=place.stage, dp_rank=place.dp_rank, cause=one.value)
             )
@@ -590,7 +591,7 @@ class _Case:
             )
             for rank in alone
         ]
-        places = {rank: place_of(rank, self.job.groups) for rank in alone}
+        places = places_of(self.job.groups, alone)
         return self._answer(
             Verdict.CULPRITS,
             kinds.pop() if len(kinds) == 1 else HangClass.MIXED,

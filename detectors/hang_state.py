@@ -61,7 +61,7 @@ def trim_dump(dump: FlightDump) -> FlightDump:
     newest: Operation | None = None
     for operation in dump.operations:
         if operation.enter_s is not None and (
-            newest is None or newest.enter_s is None or operation.enter_s > newest.enter_s
+            newest is None or newest.enter_s is None or operation.enter_s >= newest.enter_s
         ):
             newest = operation
         if operation.state is OperationState.DONE:
