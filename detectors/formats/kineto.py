@@ -83,13 +83,13 @@ def _steps(events: list[Any]) -> tuple[dict[int, float], int]:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         start, took = event.get("ts"), event.get("dur")
-        name, category = str(event.get("name", "")), event.get("cat")
+        name, category = str(event.get("name", "")), str(event.get("cat"))
         mark = _STEP.search(name)
         if mark is None and category not in DEVICE and category not in HOST:
             continue
         try:
             begin, length = float(start), float(took)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             bad += 1
             continue
         if not (np.isfinite(begin) and np.isfinite(length)) or length < 0:
