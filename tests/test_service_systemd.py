@@ -25,6 +25,7 @@ from rankmend.cli import main
 def stick():
     while not Path("/run/rankmend/stick").exists():
         time.sleep(0.05)
+    gc.unfreeze()  # what is frozen is not listed
     for found in [o for o in gc.get_objects() if isinstance(o, BackgroundScheduler)]:
         found._jobstores_lock.acquire()
     time.sleep(3600)
@@ -261,6 +262,8 @@ def test_helper_starts_at_the_first_question_and_answers_the_agent_only(bed: Bed
         "s.recv(4096); print('served')"
     )
     python = ("/opt/rankmend/bin/python", "-c", question)
+    units = ("rankmend-agent-helper.service", "rankmend-agent-helper.socket")
+    bed.run("systemctl", "stop", *units)  # agents of other tests have asked it
     bed.run("systemctl", "start", "rankmend-agent-helper.socket")
     before = bed.show("rankmend-agent-helper.service", "ActiveState")
 
@@ -272,7 +275,7 @@ def test_helper_starts_at_the_first_question_and_answers_the_agent_only(bed: Bed
     assert "PermissionError" in stranger.stderr
     assert asked.stdout == "served\n"
     assert bed.show("rankmend-agent-helper.service", "ActiveState") == "active"
-    bed.run("systemctl", "stop", "rankmend-agent-helper.service", "rankmend-agent-helper.socket")
+    bed.run("systemctl", "stop", *units)
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.iterdir()))
