@@ -121,6 +121,30 @@ def test_peers_that_become_faster_accuse_nobody() -> None:
     assert diagnose_slow(replace(table, seconds=seconds)).culprits == ()
 
 
+@pytest.mark.parametrize("noise", [0.03, 0.05])
+def test_noise_accuses_nobody_in_many_healthy_jobs(noise: float) -> None:
+    accused = [
+        seed for seed in range(40) if diagnose_slow(synthetic_job(seed, 12, 3, 60, noise)).culprits
+    ]
+
+    assert accused == []
+
+
+def test_a_rise_that_the_rest_of_the_series_reaches_too_accuses_nobody() -> None:
+    table = synthetic_job(90_091, replicas=13, stages=4, steps=60, noise=0.1)
+
+    assert diagnose_slow(table).culprits == ()
+
+
+def test_work_that_is_dealt_anew_accuses_nobody() -> None:
+    table = job(replicas=9, stages=1)
+    seconds = table.seconds.copy()
+    shares = np.array([0.7, 0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25, 1.35])
+    seconds[:, :, 20:] *= shares[:, None]
+
+    assert diagnose_slow(replace(table, seconds=seconds)).culprits == ()
+
+
 def test_two_slow_ranks_of_different_stages_are_both_named() -> None:
     table = slow_down(slow_down(job(), [1], 1.4, 15), [6], 1.3, 20)
 
