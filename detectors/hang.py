@@ -162,25 +162,32 @@ class _Case:
     def _stand(self, group: Group) -> _Stand | None:
         """Return who is where in a group, or None where nobody waits."""
         levels: dict[int, _Level] = {}
-        unseen = []
-        is_waited_in = False
+        unseen: list[int] = []
+        uncounted: list[int] = []
+        lowest_waiting: int | None = None
         for rank in group.ranks:
             standing = self.standing.get((rank, group.name))
             if standing is None:
-                if rank in self.views and not self._has_old_peers(group):
-                    levels.setdefault(1, _Level(1)).idle.append(rank)
-                else:
-                    unseen.append(rank)
+                (uncounted if rank in self.views else unseen).append(rank)
                 continue
             position = standing.completed + 1
             level = levels.setdefault(position, _Level(position))
             if standing.is_waiting:
-                is_waited_in = True
+                lowest_waiting = min(position, lowest_waiting or position)
                 level.there.append(rank)
             else:
                 level.idle.append(rank)
-        if not is_waited_in or len(group.ranks) < 2:
+        if lowest_waiting is None or len(group.ranks) < 2:
             return None
+        for rank in uncounted:  # its dump doesn't tell how far it came
+            view = self.views[rank]
+            if not self._has_old_peers(group):
+                levels.setdefault(1, _Level(1)).idle.append(rank)
+            elif self.blocking[rank] is None and not view.pending_p2p:
+                # What it had launched would be outstanding, for its peers wait for all members.
+                levels[lowest_waiting].idle.append(rank)
+            else:
+                unseen.append(rank)
         return _Stand(group, [levels[key] for key in sorted(levels)], unseen)
 
     def _has_old_peers(self, group: Group) -> bool:

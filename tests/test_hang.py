@@ -305,3 +305,18 @@ def test_dump_under_another_ranks_name_is_left_out_and_said() -> None:
 
     assert named(diagnosis) == {10, 15}
     assert any("members" in line.text for line in diagnosis.evidence)
+
+
+def test_rank_whose_dump_is_empty_and_counts_nothing_is_absent() -> None:
+    views = (*(waiting(rank, ("w", 7)) for rank in range(3)), RankView(3, (), ()))
+
+    diagnosis = diagnose_hang(JobView(WORLD, views))
+
+    assert (named(diagnosis), diagnosis.cause) == ({3}, "host-stuck")
+
+
+@needs_datasets
+def test_recorded_stuck_hosts_are_named_without_the_counters_of_their_groups() -> None:
+    dumps = {r: replace(dump, statuses=()) for r, dump in recorded("lock_gil_2nd").items()}
+
+    assert named(diagnose_hang(view_job(dumps))) == {10, 15}
