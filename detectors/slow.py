@@ -42,7 +42,7 @@ class SlowLimits:
 
     ratio: float = 1.1  # slower than this, against the peers and the own past
     steps_min: int = 5  # of one episode
-    held: float = 0.8  # share of an episode's steps that are slow, and of the others that are not
+    held: float = 0.8  # share of an episode's steps that are slow
     sigmas: float = 4.0  # outside of the peers' own variation
     chance_sigmas: float = 7.0  # the best of all episodes of all workers is high by chance alone
     always_sigmas: float = 6.0  # with no past to compare with
@@ -215,16 +215,13 @@ def _changed(
 def _held(
     shifts: NDArray[np.float64], inside: NDArray[np.bool_], rise: float, limits: SlowLimits
 ) -> float | None:
-    """Return the share of an episode's steps that are slow, or None where it does not hold.
-
-    A rise that the rest of the series reaches as well is noise, however long the episode is.
-    """
+    """Return the share of an episode's steps that are slow, or None where it does not hold."""
     above = shifts - float(np.nanmedian(shifts[~inside]))
     enough = min(float(np.log(limits.ratio)), 0.5 * rise)
     held = _share_above(above[inside], enough)
     if held < limits.held or (above[inside] >= enough).sum() < limits.steps_min:
         return None
-    return held if _share_above(above[~inside], 0.5 * rise) <= 1 - limits.held else None
+    return held
 
 
 def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows) -> float:
