@@ -147,6 +147,19 @@ def test_a_pickle_that_asks_for_memory_it_does_not_bring_is_refused(data: bytes)
         parse_dump(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"\x80\x02" + b"(" * 10_000 + b".", "nests deeper than 64"),
+        (b"\x80\x02(.", "open marks"),
+        (b"\x80\x02\x8a\xff" + b"\x01" * 255 + b".", "number of 255 bytes"),
+    ],
+)
+def test_a_bound_of_the_interpreter_says_which_it_is(data: bytes, match: str) -> None:
+    with pytest.raises(SourceError, match=match):
+        load_plain(data)
+
+
 def test_more_opcodes_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_pickle, "OPCODES_MAX", 1000)
 

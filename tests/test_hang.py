@@ -265,6 +265,25 @@ def test_more_than_half_of_the_ranks_absent_is_not_their_machines() -> None:
     assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
 
 
+def test_one_rank_ahead_of_all_others_makes_them_no_culprits() -> None:
+    groups = (*WORLD, Group("x", (4, 5, 6, 7)))
+    others = (waiting(rank, done={"x": 3}) for rank in groups[1].ranks)
+    views = (*(waiting(rank, ("w", 7)) for rank in range(3)), waiting(3, ("w", 8)), *others)
+
+    diagnosis = diagnose_hang(JobView(groups, views))
+
+    assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
+
+
+def test_transfer_that_both_sides_have_launched_accuses_neither() -> None:
+    hung = hang(Sizes(data=4, pipeline=2), {3: Fault("device", 4)}, ahead=1, microbatches=1)
+
+    diagnosis = diagnose_hang(hung.job)
+
+    assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
+    assert "ranks 3 and 7" in diagnosis.reason
+
+
 def test_job_in_which_nothing_is_outstanding_accuses_nobody() -> None:
     views = tuple(waiting(rank, done={"w": 6}) for rank in range(4))
 

@@ -53,6 +53,10 @@ class _Machine:
             code = data[self.at]
             self.at += 1
             if code == 0x2E:  # STOP
+                if self._marks:
+                    raise SourceError(
+                        f"pickle ends at byte {self.at} with {self._marks} open marks"
+                    )
                 return self._stack.pop()
             action = _ACTIONS.get(code)
             if action is None:
