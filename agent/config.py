@@ -1,18 +1,17 @@
 """The agent's configuration: a TOML file, read once into one value. docs/agent.md lists the keys."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from agent import helper_parts, host_parts, network_cards
+from agent import helper_parts, host_parts, network_cards, plugins
 from agent.helper_parts import Redfish
 from agent.host_parts import Host
 from agent.network_cards import NetworkCards
+from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 
-INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
-INTERVAL_S_MAX: Final = 3600.0
 GPUS_MAX: Final = 64
 GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
 GPU_CALL_S_MAX: Final = 300.0
@@ -21,6 +20,8 @@ COLLECTORS: Final = (
     *host_parts.COLLECTORS,
     "network",
     "thermal",
+    "gpu",
+    "gpu_state",
     *network_cards.COLLECTORS,
     "rank_nics",
     *helper_parts.COLLECTORS,
@@ -84,6 +85,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gpu: Gpu = Gpu()
     findings: Findings = Findings()
     alerts: Alerts = Alerts()
+    plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/plugins.md
 
 
 def load(path: Path) -> Config:
@@ -113,9 +115,7 @@ def override(config: Config, **flags: object) -> Config:
 
 def check(config: Config) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
-    for name in (*config.intervals_s, *config.disabled):
-        if name not in COLLECTORS:
-            raise ConfigError(f"no collector {name!r}; there are {', '.join(COLLECTORS)}")
+    _check_collectors(config)
     intervals_s = dict(config.intervals_s)
     if config.interval_s is not None:
         intervals_s["interval_s"] = config.interval_s
@@ -140,6 +140,18 @@ def check(config: Config) -> None:
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")
+
+
+def _check_collectors(config: Config) -> None:
+    """Raise ConfigError for a plugin or collector that there can't be."""
+    enabled = plugins.choose(config.plugins).enabled
+    for name in enabled:
+        if name in (*COLLECTORS, "plugins"):
+            raise ConfigError(f"plugins.enabled: {name!r} is a collector of the agent's own")
+    collectors = (*COLLECTORS, *(("plugins", *enabled) if enabled else ()))
+    for name in (*config.intervals_s, *config.disabled):
+        if name not in collectors:
+            raise ConfigError(f"no collector {name!r}; there are {', '.join(collectors)}")
 
 
 def interval_of(config: Config, name: str, own_s: float) -> float:

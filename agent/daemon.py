@@ -11,7 +11,7 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
-from agent import helper_parts, host_parts, network_cards
+from agent import helper_parts, host_parts, network_cards, plugins
 from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
@@ -29,6 +29,7 @@ from agent.notify import Notifier
 from agent.nvml.control import gpu_commands
 from agent.nvml.monitor import GpuMonitor
 from agent.page import make_app, make_registry
+from agent.plugins import PluginContext, PluginsCollector
 from agent.rank_socket import RankSocket
 from agent.rank_table import RankTable
 from agent.runner import Collector, Runner
@@ -61,6 +62,12 @@ class Agent:
         self.table = RankTable()
         self.ranks = RanksCollector(self.table, clock, config.progress_glob)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
+        is_live = (config.procfs, config.sysfs) == (Config().procfs, Config().sysfs)
+        plugged = plugins.load(
+            plugins.choose(config.plugins),
+            PluginContext(procfs_root, sysfs_root, is_live, clock),
+        )
+        self.families = plugins.families_of(plugged)
         kernel_policy = load_policy(Path(config.kernel_policy) if config.kernel_policy else None)
         self.kernel_log = KernelLogCollector(
             clock,
@@ -72,7 +79,7 @@ class Agent:
         self.findings = FindingsCollector(
             clock,
             self.node,
-            load_checks(_policy_path(config)),
+            load_checks(_policy_path(config), self.families),
             config.findings.silenced,
             self.kernel_log,
             kernel_policy,
@@ -80,7 +87,6 @@ class Agent:
         gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
         self.gpus = GpuMonitor(clock, gpu_interval_s, config.gpu.call_s_max)
         expected_gpus = config.gpu.expected_count
-        is_live = (config.procfs, config.sysfs) == (Config().procfs, Config().sysfs)
         ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()
         self.collectors: tuple[Collector, ...] = (
@@ -114,10 +120,14 @@ class Agent:
             self.rank_nics,
             *helper_parts.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
+            *plugged,
+            *((PluginsCollector(plugged),) if plugged else ()),
             AgentCollector(clock, self.table),
             self.findings,
         )
-        self.runner = Runner(self.collectors, clock, self._intervals_s(), set(config.disabled))
+        self.runner = Runner(
+            self.collectors, clock, self._intervals_s(), set(config.disabled), self.families
+        )
         self.findings.watch(self.runner.views)
         self.rank_nics.watch(self.runner.views)
 
@@ -125,7 +135,7 @@ class Agent:
         """Run every collector once, return the page, and let go of everything."""
         self.collect_once(ONCE_S_MAX)
         self.stop()
-        return generate_latest(make_registry(self.runner.views)).decode()
+        return generate_latest(make_registry(self.runner.views, self.families)).decode()
 
     def collect_once(self, timeout_s: float) -> None:
         """Run every collector once, then those that go by what the others have answered."""
@@ -142,7 +152,9 @@ class Agent:
 
     def reload(self, config: Config) -> None:
         """Take over what can change while running, and say what needs a restart."""
-        checks = load_checks(_policy_path(config))  # refuses before anything has changed
+        checks = load_checks(
+            _policy_path(config), self.families
+        )  # refuses before anything has changed
         for name in Config.__struct_fields__:
             old, new = getattr(self.config, name), getattr(config, name)
             if old != new and name not in configuration.RELOADABLE:
@@ -192,7 +204,9 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     store = FindingStore(Path(config.state_dir) / "findings") if config.state_dir else None
     if store is not None:
         agent.findings.keep_in(store)
-    app = make_app(agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.findings)
+    app = make_app(
+        agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.findings, agent.families
+    )
     notifier = Notifier.from_environment(os.environ, os.getpid())
     server = HttpServer(config.listen, app, config.tls)
     try:

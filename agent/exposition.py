@@ -7,7 +7,7 @@ written here agree byte for byte; tests/test_exposition.py compares the two.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Final, NamedTuple
@@ -63,7 +63,11 @@ class Exposition:
     """Renders the newest answers; safe to call from many threads."""
 
     def __init__(
-        self, views: Views, runner_metrics: RunnerMetrics, now_s: Callable[[], float]
+        self,
+        views: Views,
+        runner_metrics: RunnerMetrics,
+        now_s: Callable[[], float],
+        families: Mapping[str, Family] = FAMILIES,
     ) -> None:
         self._views = views
         self._runner_metrics = runner_metrics
@@ -71,7 +75,7 @@ class Exposition:
         self._lock = Lock()
         self._headers = {
             family.name: (_header(family), _openmetrics_header(family))
-            for family in FAMILIES.values()
+            for family in families.values()
         }
         self._blocks: dict[str, _Written] = {}  # by collector
         self._answers: list[_Answer] = []

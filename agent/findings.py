@@ -6,7 +6,7 @@ collector that is broken. Order of a change: journal, then log, page and alerts.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from agent.alerting import Alert, Target
 from agent.finding_journal import VERSION, FindingStore, SavedState
-from agent.metrics import FAMILIES, Metric, MetricType
+from agent.metrics import FAMILIES, Family, Metric, MetricType
 from agent.page import runner_metrics
 from agent.runner import CollectorView, Outcome
 from detectors.finding import Severity
@@ -83,7 +83,9 @@ class FindingsView:
     looks: int = 0  # rounds so far; 0 says that nothing has been looked at
 
 
-def load_checks(site: Path | None = None) -> tuple[Check, ...]:
+def load_checks(
+    site: Path | None = None, families: Mapping[str, Family] = FAMILIES
+) -> tuple[Check, ...]:
     """Return the checks of the shipped table with the site's over it, or raise ConfigError."""
     name = "node_policy.toml"
     rows = parse_rows((files("detectors") / "data" / name).read_text(encoding="utf-8"), name)
@@ -91,13 +93,13 @@ def load_checks(site: Path | None = None) -> tuple[Check, ...]:
     if site is not None:
         rows = override(rows, parse_rows(_read(site), str(site)))
         origin = f"{name} with {site}"
-    return compile_table(rows, known_metrics(), origin)
+    return compile_table(rows, known_metrics(families), origin)
 
 
-def known_metrics() -> dict[str, MetricShape]:
+def known_metrics(families: Mapping[str, Family] = FAMILIES) -> dict[str, MetricShape]:
     return {
         family.name: MetricShape(family.labels, family.type is MetricType.COUNTER)
-        for family in FAMILIES.values()
+        for family in families.values()
     }
 
 

@@ -4,6 +4,7 @@ Names: rankmend_<subject>_<quantity>_<unit>[_total], base units. Device series c
 labels only, rank series ``job_id`` and ``rank``; the rest is joined from an info metric.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -82,6 +83,19 @@ _ALL: Final = (
         "",
         ("collector",),
         "1 when the newest answer is so old that its values have left the page.",
+    ),
+    # agent/plugins.py
+    _gauge(
+        "plugin_info",
+        "",
+        ("plugin", "package", "version", "proof"),
+        "A plugin that the configuration names, and whether it was proved on hardware; always 1.",
+    ),
+    _gauge(
+        "plugin_loaded",
+        "",
+        ("plugin",),
+        "1 when the plugin could be imported and used, 0 when not.",
     ),
     # agent/collectors/agent.py
     _gauge("agent_info", "", ("version", "python"), "Version of the agent; always 1."),
@@ -1172,10 +1186,10 @@ _ALL: Final = (
 FAMILIES: Final = {family.name: family for family in _ALL}
 
 
-def markdown_table() -> str:
+def markdown_table(families: Iterable[Family] = FAMILIES.values()) -> str:
     """Return the list as docs/metrics.md shows it."""
     rows = ["| metric | type | unit | labels | meaning |", "| --- | --- | --- | --- | --- |"]
-    for family in FAMILIES.values():
+    for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         rows.append(
             f"| `{family.name}` | {family.type.value} | {family.unit} | {labels} | {family.help} |"

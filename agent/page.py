@@ -5,7 +5,7 @@ Everything is made from the newest answers of the collectors, so no request wait
 
 import html
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -54,21 +54,24 @@ def runner_metrics(view: CollectorView) -> Iterator[Metric]:
 class PageCollector(PrometheusCollector):
     """Hands the newest values to prometheus-client, at the moment of a scrape."""
 
-    def __init__(self, views: Callable[[], list[CollectorView]]) -> None:
+    def __init__(
+        self, views: Callable[[], list[CollectorView]], known: Mapping[str, Family] = FAMILIES
+    ) -> None:
         self._views = views
+        self._known = known
 
     def describe(self) -> Iterator[PromFamily]:
-        for family in FAMILIES.values():
+        for family in self._known.values():
             yield _prom_family(family)
 
     def collect(self) -> Iterator[PromFamily]:
         families: dict[str, PromFamily] = {}
         for metric in self._metrics():
             if metric.name not in families:
-                families[metric.name] = _prom_family(FAMILIES[metric.name])
+                families[metric.name] = _prom_family(self._known[metric.name])
             values = [value for _name, value in metric.labels]
             families[metric.name].add_metric(values, metric.value)
-        for name in FAMILIES:  # the order of docs/metrics.md
+        for name in self._known:  # the order of docs/metrics.md
             if name in families:
                 yield families[name]
 
@@ -85,19 +88,23 @@ def _prom_family(family: Family) -> PromFamily:
     return GaugeMetricFamily(family.name, family.help, labels=family.labels)
 
 
-def make_registry(views: Callable[[], list[CollectorView]]) -> CollectorRegistry:
+def make_registry(
+    views: Callable[[], list[CollectorView]], families: Mapping[str, Family] = FAMILIES
+) -> CollectorRegistry:
     """Return a registry of our own, without what prometheus-client adds to the global one."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PageCollector(views))
+    registry.register(PageCollector(views, families))
     return registry
 
 
 def make_metrics_app(
-    views: Callable[[], list[CollectorView]], now_s: Callable[[], float]
+    views: Callable[[], list[CollectorView]],
+    now_s: Callable[[], float],
+    families: Mapping[str, Family] = FAMILIES,
 ) -> Application:
     """Return the WSGI application of /metrics; what is not a plain scrape is prometheus-client's."""
-    library_app: Application = make_wsgi_app(make_registry(views))
-    exposition = Exposition(views, runner_metrics, now_s)
+    library_app: Application = make_wsgi_app(make_registry(views, families))
+    exposition = Exposition(views, runner_metrics, now_s, families)
 
     def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
@@ -122,9 +129,10 @@ def make_app(
     ranks: RanksCollector,
     now_s: Callable[[], float],
     findings: Findings | None = None,
+    families: Mapping[str, Family] = FAMILIES,
 ) -> Application:
     """Return the WSGI application of the agent."""
-    metrics_app = make_metrics_app(views, now_s)
+    metrics_app = make_metrics_app(views, now_s, families)
     pages: dict[str, Callable[[], tuple[str, str, str]]] = {
         "/": lambda: ("200 OK", "text/html", _home(node, views())),
         "/healthz": lambda: _health(views(), findings.blocked() if findings else ()),

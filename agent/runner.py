@@ -21,10 +21,12 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from agent.metrics import FAMILIES, Metric
+from agent.metrics import FAMILIES, Family, Metric
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
+INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
+INTERVAL_S_MAX: Final = 3600.0
 STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
 LATE_INTERVALS: Final = 2 * STALE_INTERVALS  # `watch` has woken it by then, and in vain
@@ -77,8 +79,15 @@ class CollectorView:
 class Slot:
     """One collector with the newest that it has answered."""
 
-    def __init__(self, collector: Collector, interval_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        interval_s: float,
+        clock: Clock,
+        families: Mapping[str, Family] = FAMILIES,
+    ) -> None:
         self.collector = collector
+        self._families = families
         self.interval_s = interval_s
         self._clock = clock
         self._lock = Lock()  # never held during a run of the collector
@@ -102,7 +111,7 @@ class Slot:
         began_s = perf_counter()
         traceback: BaseException | None = None
         try:
-            metrics = _checked(self.collector.collect(), self._metrics)
+            metrics = _checked(self.collector.collect(), self._metrics, self._families)
             outcome, error_text = Outcome.MEASURED, ""
         except NoSourceError as error:
             metrics, outcome, error_text = (), Outcome.ABSENT, str(error)
@@ -171,7 +180,9 @@ class Slot:
         log.log(level, "collector changed", extra=fields, exc_info=traceback)
 
 
-def _checked(metrics: Iterator[Metric], before: tuple[Metric, ...]) -> tuple[Metric, ...]:
+def _checked(
+    metrics: Iterator[Metric], before: tuple[Metric, ...], families: Mapping[str, Family]
+) -> tuple[Metric, ...]:
     collected = tuple(islice(metrics, SERIES_MAX + 1))
     if len(collected) > SERIES_MAX:
         raise SourceError(f"more than {SERIES_MAX} series")
@@ -181,7 +192,7 @@ def _checked(metrics: Iterator[Metric], before: tuple[Metric, ...]) -> tuple[Met
         return collected  # the series of the last answer, which were checked
     seen = set()
     for metric in collected:
-        family = FAMILIES.get(metric.name)
+        family = families.get(metric.name)
         assert family is not None, f"{metric.name} is not in agent/metrics.py"
         names = tuple(name for name, _value in metric.labels)
         assert names == family.labels, f"{metric.name} has the labels {names}"
@@ -232,10 +243,11 @@ class Runner:
         clock: Clock,
         interval_s_by_name: Mapping[str, float],
         disabled: AbstractSet[str] = frozenset(),
+        families: Mapping[str, Family] = FAMILIES,
     ) -> None:
         self._clock = clock
         self._slots = {
-            collector.name: Slot(collector, interval_s_by_name[collector.name], clock)
+            collector.name: Slot(collector, interval_s_by_name[collector.name], clock, families)
             for collector in collectors
         }
         assert len(self._slots) == len(collectors), "two collectors have one name"

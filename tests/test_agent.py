@@ -263,7 +263,7 @@ def test_importing_the_agent_loads_neither_numpy_nor_the_controller() -> None:
         ("interval = 1", "interval"),
         ("interval_s = 'x'", "interval_s"),
         ("interval_s = 0", "interval_s"),
-        ("intervals_s = {gpu = 1}", "no collector 'gpu'"),
+        ("intervals_s = {fpga = 1}", "no collector 'fpga'"),
         ("intervals_s = {disk = 1e9}", "disk"),
         ("disabled = ['gpus']", "no collector 'gpus'"),
         ("progress_glob = 'relative/*'", "relative"),
