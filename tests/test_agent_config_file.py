@@ -1,0 +1,176 @@
+"""The shipped configuration file and the documents that describe it, compared with the code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.config import COLLECTORS, Config, Tls, load
+from agent.daemon import Agent
+from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from rankmend.errors import ConfigError
+from tests.agent_support import ROOT, FakeClock
+
+SHIPPED = ROOT / "deploy" / "agent.toml"
+UNIT = ROOT / "deploy" / "systemd" / "rankmend-agent.service"
+SWITCHED_OFF = re.compile(r"^#(?=\S)", re.MULTILINE)
+# tables whose keys are names of the site's own; at least an example of each is shown
+OPEN_TABLES = {"nic.planes", "nic.rails", "nic.rates_gbit"}
+
+
+def uncommented() -> str:
+    return SWITCHED_OFF.sub("", SHIPPED.read_text(encoding="utf-8"))
+
+
+def on_this_machine(text: str, folder: Path) -> Path:
+    """Write a configuration whose folders are below ``folder``, and the files that it reads."""
+    text = text.replace("/etc/rankmend", str(folder))
+    text = text.replace("/var/lib/rankmend-agent", str(folder))
+    (folder / "baseline.toml").write_text('kernel = "6.8.0-*"\n')
+    path = folder / "agent.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def known_keys(type_: type[msgspec.Struct] = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every key that the types know, with its default."""
+    for field in msgspec.structs.fields(type_):
+        key = prefix + field.name
+        if isinstance(field.default, msgspec.Struct):
+            yield from known_keys(type(field.default), key + ".")
+        elif key == "tls":
+            yield from known_keys(Tls, "tls.")
+        elif key == "intervals_s":
+            yield from ((f"intervals_s.{name}", None) for name in COLLECTORS)
+        elif key == "plugins":
+            yield "plugins.enabled", ()
+        else:
+            default = field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            yield key, default
+
+
+def shown_keys(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and key not in OPEN_TABLES:
+            yield from shown_keys(value, key + ".")
+        else:
+            yield key, value
+
+
+def test_shipped_file_changes_nothing_as_it_stands() -> None:
+    assert load(SHIPPED) == Config()
+
+
+def test_shipped_file_names_every_key_and_no_other() -> None:
+    shown = dict(shown_keys(msgspec.toml.decode(uncommented())))
+
+    assert sorted(shown) == sorted(key for key, _default in known_keys())
+    assert not [key for key in OPEN_TABLES if not shown[key]]
+
+
+def test_shipped_file_is_right_with_every_key_switched_on(tmp_path: Path) -> None:
+    config = load(on_this_machine(uncommented(), tmp_path))
+
+    assert config.tls is not None
+    assert config.redfish.verify
+    assert config.nic.rails == {"mlx5_0": 0}
+    assert set(config.intervals_s) == set(COLLECTORS)
+
+
+def test_values_that_are_shown_as_defaults_are_the_defaults() -> None:
+    shown = dict(shown_keys(msgspec.toml.decode(uncommented())))
+
+    for key, default in known_keys():
+        if default is None or default is msgspec.NODEFAULT or key in OPEN_TABLES:
+            continue  # an example: the comment says what holds without it
+        value = tuple(shown[key]) if isinstance(shown[key], list) else shown[key]
+        assert (key, value) == (key, default)
+
+
+def test_intervals_that_are_shown_are_the_collectors_own() -> None:
+    agent = Agent(Config(), FakeClock())
+    own_s = {collector.name: collector.interval_s for collector in agent.collectors}
+    agent.stop()
+
+    assert msgspec.toml.decode(uncommented())["intervals_s"] == own_s
+    assert tuple(own_s) == COLLECTORS
+
+
+# not of plugins: every other key there is a plugin's table
+@pytest.mark.parametrize(
+    "key", [key for key, _ in known_keys() if key not in {*OPEN_TABLES, "plugins.enabled"}]
+)
+def test_key_that_is_misspelled_is_refused_by_its_name(key: str, tmp_path: Path) -> None:
+    name = key.rpartition(".")[2]
+    text = uncommented()
+    table = key.rpartition(".")[0]
+    start = text.index(f"\n[{table}]\n") if table else 0
+    place = text.index(f"\n{name} = ", start)
+    wrong = f"{text[:place]}\n{name}x = {text[place + len(name) + 4 :]}"
+
+    with pytest.raises(ConfigError, match=f"{name}x|missing required field `{name}`"):
+        load(on_this_machine(wrong, tmp_path))
+
+
+def test_every_key_is_explained_above_it() -> None:
+    lines = SHIPPED.read_text(encoding="utf-8").splitlines()
+    explained = False
+    for line in lines:
+        if line.startswith("# "):
+            explained = True
+        elif not line:
+            explained = False
+        elif line.startswith("#") and line != "#":
+            assert explained, f"nothing explains {line!r}"
+
+
+def test_unit_and_documents_name_the_place_where_the_file_is_installed() -> None:
+    unit = UNIT.read_text(encoding="utf-8")
+    deploy = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    state = re.search(r"^StateDirectory=(.+)$", unit, re.MULTILINE)
+    assert state is not None
+
+    assert "--config /etc/rankmend/agent.toml\n" in unit
+    assert "install -D -m 644 deploy/agent.toml /etc/rankmend/agent.toml\n" in deploy
+    for text in (SHIPPED.read_text(encoding="utf-8"), deploy, agent_page()):
+        assert f'state_dir = "/var/lib/{state[1]}"' in text
+
+
+# --- docs/agent.md
+
+
+def agent_page() -> str:
+    return (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
+
+
+def test_documented_collectors_are_those_that_there_are() -> None:
+    section = agent_page().partition("## Collectors")[2].partition("\n## ")[0]
+    documented = [
+        name
+        for row in re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    ]
+
+    assert sorted(documented) == sorted([*COLLECTORS, "plugins"])
+
+
+def test_documented_top_level_keys_and_tables_are_those_that_there_are() -> None:
+    section = agent_page().partition("## Configuration")[2].partition("\n## ")[0]
+    example = "\n".join(
+        line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")
+    )
+
+    assert set(msgspec.toml.decode(example)) == set(Config.__struct_fields__) - {"kmsg_trusts_user"}
+
+
+def test_documented_bounds_of_an_interval_are_those_of_the_runner() -> None:
+    bounds = f"{INTERVAL_S_MIN:g} to {INTERVAL_S_MAX:g}"
+
+    assert bounds in agent_page()
+    assert bounds in SHIPPED.read_text(encoding="utf-8")
