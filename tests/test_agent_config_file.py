@@ -1,5 +1,6 @@
 """The shipped configuration file and the documents that describe it, compared with the code."""
 
+import fnmatch
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from agent.config import COLLECTORS, Config, Tls, load
 from agent.daemon import Agent
+from agent.metrics import FAMILIES
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from tests.agent_support import ROOT, FakeClock
@@ -142,7 +144,7 @@ def test_unit_and_documents_name_the_place_where_the_file_is_installed() -> None
         assert f'state_dir = "/var/lib/{state[1]}"' in text
 
 
-# --- docs/agent.md
+# --- docs/agent.md, docs/comparison.md
 
 
 def agent_page() -> str:
@@ -167,6 +169,18 @@ def test_documented_top_level_keys_and_tables_are_those_that_there_are() -> None
     )
 
     assert set(msgspec.toml.decode(example)) == set(Config.__struct_fields__) - {"kmsg_trusts_user"}
+
+
+def test_metrics_and_findings_that_the_comparison_names_are_there() -> None:
+    text = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    table = (ROOT / "detectors" / "data" / "node_policy.toml").read_bytes()
+    known = {name.removeprefix("rankmend_") for name in FAMILIES}
+    known |= set(msgspec.toml.decode(table))
+
+    named = re.findall(r"`([a-z0-9]+_[a-z0-9_*]+)`", text)
+
+    assert len(named) > 10
+    assert not [name for name in named if not fnmatch.filter(known, name)]
 
 
 def test_documented_bounds_of_an_interval_are_those_of_the_runner() -> None:
