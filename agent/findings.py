@@ -124,7 +124,7 @@ def make_snapshot(views: Sequence[CollectorView], now_s: float) -> Snapshot:
         by_name: dict[str, list[Metric]] = {}
         for metric in view.metrics:
             by_name.setdefault(metric.name, []).append(metric)
-        at_s = now_s - view.age_s
+        at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
         for name, series in by_name.items():
             readings[name] = Reading(view.name, at_s, series)
     of_runner: dict[str, list[Metric]] = {}

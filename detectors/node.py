@@ -216,6 +216,8 @@ def observe(
         if reading.at_s <= looked_at_s.get(check.name, -math.inf):
             continue  # the same answer again
         looked_at_s[check.name] = reading.at_s
+        if check.name not in held_checks and _is_plainly_well(check, reading.series):
+            continue
         judged = [
             verdict
             for series in reading.series
@@ -235,6 +237,15 @@ def observe(
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
     return state, observations
+
+
+def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
+    """Tell whether no value can be bad, whichever series are meant and whatever else is known."""
+    condition = check.condition
+    if condition.measure is not Measure.VALUE or condition.other is not None:
+        return False
+    limit, holds = condition.limit, condition.comparison.holds
+    return not isinstance(limit, str) and not any(holds(one.value, limit) for one in series)
 
 
 def _is_meant(check: Check, labels: Labels) -> bool:
