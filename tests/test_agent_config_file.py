@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.config import COLLECTORS, Config, Tls, load
+from agent.config import COLLECTORS, RELOADABLE, Config, Tls, load
 from agent.daemon import Agent
 from agent.metrics import FAMILIES
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
@@ -130,6 +130,18 @@ def test_every_key_is_explained_above_it() -> None:
             explained = False
         elif line.startswith("#") and line != "#":
             assert explained, f"nothing explains {line!r}"
+
+
+def test_keys_that_need_a_restart_are_marked_and_no_others() -> None:
+    marked, table = set(), None
+    for paragraph in SHIPPED.read_text(encoding="utf-8").split("\n\n"):
+        header = re.search(r"^#?\[(\w+)", paragraph, re.MULTILINE)
+        table = header[1] if header else table
+        keys = [table] if table else re.findall(r"^#(\w+) = ", paragraph, re.MULTILINE)
+        if "(restart)" in paragraph:
+            marked.update(keys)
+
+    assert marked == set(Config.__struct_fields__) - RELOADABLE
 
 
 def test_unit_and_documents_name_the_place_where_the_file_is_installed() -> None:
