@@ -116,6 +116,7 @@ class Agent:
                 helper_parts.make_read_memory(ask_helper, config.helper_socket, clock)
                 if is_live
                 else None,
+                clock,
             ),
             self.rank_nics,
             *helper_parts.make_collectors(config.redfish, ask_helper, clock),

@@ -14,6 +14,7 @@ from agent.collectors.transceiver import TransceiverCollector
 from agent.ethtool import DriverInfo, Ethtool, FecBlocks, PauseFrames
 from agent.runner import Collector
 from agent.topology import Plane
+from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError
 
 RATE_GBIT_MAX: Final = 10_000.0
@@ -65,6 +66,7 @@ def make_collectors(
     sysfs_root: Path,
     procfs_root: Path,
     read_memory: Callable[[str], bytes] | None = None,
+    clock: Clock | None = None,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree no driver of this machine is asked.
 
@@ -76,7 +78,7 @@ def make_collectors(
     if read_memory is None:  # over a socket of its own: it is used in another thread
         read_memory = (Ethtool() if is_live else _NoDriver()).module_memory
     return (
-        NicCollector(sysfs_root, exclude, config.rates_gbit),
+        NicCollector(sysfs_root, exclude, config.rates_gbit, clock),
         EthernetCollector(sysfs_root, exclude, include),
         EthtoolCollector(sysfs_root, driver, exclude, include),
         TransceiverCollector(sysfs_root, read_memory, exclude, include),

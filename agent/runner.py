@@ -194,7 +194,9 @@ class Slot:
 
 
 def _checked(
-    metrics: Iterator[Metric], before: tuple[Metric, ...], families: Mapping[str, Family]
+    metrics: Iterator[Metric],
+    before: tuple[Metric, ...] = (),
+    families: Mapping[str, Family] = FAMILIES,
 ) -> tuple[Metric, ...]:
     collected = tuple(islice(metrics, SERIES_MAX + 1))
     if len(collected) > SERIES_MAX:

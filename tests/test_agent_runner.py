@@ -222,3 +222,25 @@ def test_runs_missed_by_a_jump_of_the_clock_are_skipped(missed_s: float, interva
     due_at = _Trigger(seconds=interval_s, timezone=timezone.utc).get_next_fire_time(previous, now)
 
     assert now < due_at <= now + timedelta(seconds=interval_s, milliseconds=1)
+
+
+@pytest.mark.real
+def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
+    stuck = [StuckCollector("disk"), StuckCollector("thermal")]  # each quick once
+    other = FakeCollector("host", LOAD)
+    runner = make_runner(FakeClock(), *stuck, other)
+    runner.start()
+    try:
+        wait_for(lambda: all(one.runs == 2 for one in stuck), "both to hang")
+        runs_before = other.runs
+        wait_for(lambda: other.runs >= runs_before + 3, "three more runs of the other")
+    finally:
+        runner.stop()
+        for one in stuck:
+            one.release.set()
+
+    assert [one.runs for one in stuck] == [2, 2]  # none was started a second time
+    wait_for(
+        lambda: not any(thread.name == "collect" for thread in threading.enumerate()),
+        "the threads to end with the runner",
+    )

@@ -25,7 +25,7 @@ from agent.collectors.nic import (
 from agent.kept_files import HOLD_RUNS_MAX, KeptFiles
 from agent.runner import _checked
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent_support import PATIENT, values_of
+from tests.agent_support import PATIENT, FakeClock, values_of
 from tests.nic_support import add_pci, add_rdma, make_node, write
 from tests.test_agent_collectors import unpack_ttar
 
@@ -423,3 +423,23 @@ def test_name_that_is_no_text_does_not_break_the_page(sys: Path) -> None:
 
     assert all(name.isprintable() for name in values)
     assert values["nic_hardware_total{mlx5_0,1,np_cnp_sent}"] == 41
+
+
+def test_errors_are_read_every_5_s_and_what_shows_that_a_link_works_each_time(sys: Path) -> None:
+    clock = FakeClock()
+    collector = NicCollector(sys, clock=clock)
+    collect(collector)
+    for name in ("symbol_error", "link_downed", "port_xmit_data"):
+        (port_of(sys, "mlx5_0") / "counters" / name).write_text("77\n", encoding="ascii")
+    (port_of(sys, "mlx5_0") / "state").write_text("1: DOWN\n", encoding="ascii")
+
+    clock.time_s += 1.0
+    after_1_s = collect(collector)
+    clock.time_s += 4.0
+    after_5_s = collect(collector)
+
+    assert after_1_s["nic_port_state_id{mlx5_0,1}"] == 1
+    assert after_1_s["nic_link_downed_total{mlx5_0,1}"] == 77
+    assert after_1_s["nic_transmit_bytes_total{mlx5_0,1}"] == 77 * 4
+    assert after_1_s["nic_symbol_errors_total{mlx5_0,1}"] == 65534
+    assert after_5_s["nic_symbol_errors_total{mlx5_0,1}"] == 77

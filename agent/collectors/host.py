@@ -89,10 +89,13 @@ def parse_table(text: str, wanted: AbstractSet[str]) -> dict[str, int]:
     Lines that nobody wants cost nothing and, whatever they hold, take no other with them.
     """
     table = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(" ")
-        if (name := name.rstrip(":")) in wanted:
-            table[name] = parse_number(rest.removesuffix(" kB").strip())
+    text = f"\n{text}\n"
+    for name in wanted:  # a search for each is a tenth of looking at vmstat's 180 lines
+        for begin in (f"\n{name}:", f"\n{name} "):
+            if (at := text.rfind(begin)) >= 0:
+                rest = text[at + len(begin) : text.index("\n", at + 1)]
+                table[name] = parse_number(rest.removesuffix(" kB").strip())
+                break
     return table
 
 

@@ -29,9 +29,11 @@ from agent.topology import (
     read_pci,
     read_text,
 )
+from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
+SLOW_S: Final = 5.0  # between two reads of what is not read each time
 FILES_MAX: Final = 512  # of one folder of counters; an mlx5 has 50
 _BYTES_OF_GBIT: Final = 1e9 / 8
 _WORDS: Final = 4  # port_*_data count octets divided by 4
@@ -80,6 +82,18 @@ COUNTERS: Final = {
         ("multicast_rcv_packets", "receive_multicast_packets", 1, 64),
     )
 }
+# asked each time; the others count errors and congestion, which no check judges within 5 s
+_QUICK_COUNTERS: Final = frozenset(
+    {
+        "link_downed",
+        "link_error_recovery",
+        "port_xmit_wait",
+        "port_xmit_data",
+        "port_rcv_data",
+        "port_xmit_packets",
+        "port_rcv_packets",
+    }
+)
 _STATES: Final = (
     ("state", "rankmend_nic_port_state_id"),
     ("phys_state", "rankmend_nic_port_physical_state_id"),
@@ -125,6 +139,7 @@ class _Port:
     info: Metric
     group: str  # ports of one board and link layer, which ought to have one rate
     counters: tuple[tuple[str, PortCounter, str], ...]  # path, counter, name
+    slow_counters: tuple[tuple[str, PortCounter, str], ...]
     hardware: tuple[tuple[str, str, Labels], ...]  # path, metric, labels
     unlisted: tuple[str, ...]  # folders that could not be read
 
@@ -140,7 +155,10 @@ class _Device:
 
 
 class NicCollector:
-    """``rates_gbit`` holds what the links ought to run at, by pattern of device or port."""
+    """``rates_gbit`` holds what the links ought to run at, by pattern of device or port.
+
+    With a clock, the counters of errors and of the hardware are read every `SLOW_S`.
+    """
 
     name = "nic"
     interval_s = 1.0
@@ -150,7 +168,11 @@ class NicCollector:
         sysfs_root: Path,
         excluded: Sequence[str] = (),
         rates_gbit: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock
+        self._slow: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # by folder, with failures
+        self._slow_at_s = float("-inf")
         self._root = sysfs_root / "class" / "infiniband"
         self._modules = sysfs_root / "module"
         self._excluded = tuple(excluded)
@@ -172,17 +194,26 @@ class NicCollector:
         if not self._devices:
             raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
         self._run += 1
+        self._forget_slow()
         rates = self._read_rates()
         for device in self._devices.values():
             yield device.info
             for port in device.ports:
                 yield from self._read_port(port, rates)
             if device.hardware or device.unlisted:
-                failed = list(device.unlisted)
-                yield from self._read_hardware(device.hardware, failed)
+                metrics, unread = self._read_slow(device.folder, (), device.labels, device.hardware)
+                failed = [*device.unlisted, *unread]
+                yield from metrics
                 yield Metric("rankmend_nic_unreadable_files", len(failed), device.labels)
 
+    def _forget_slow(self) -> None:
+        now_s = self._clock.now_s() if self._clock else 0.0
+        # the interval of 1 s is kept to some milliseconds
+        if self._clock is None or now_s - self._slow_at_s >= SLOW_S - 0.5:
+            self._slow, self._slow_at_s = {}, now_s
+
     def _rescan(self) -> None:
+        self._slow = {}
         names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
         for name in [name for name in self._devices if name not in names]:
             self._files.forget(self._devices[name].folder + "/")
@@ -238,7 +269,8 @@ class NicCollector:
             labels=labels,
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
-            counters=counters,
+            counters=tuple(one for one in counters if one[2] in _QUICK_COUNTERS),
+            slow_counters=tuple(one for one in counters if one[2] not in _QUICK_COUNTERS),
             hardware=_find_hardware(folders, labels, unlisted),
             unlisted=tuple(dict.fromkeys(unlisted)),
         )
@@ -280,16 +312,45 @@ class NicCollector:
         rate_max = self._rate_max(port)
         if rate_max is not None:
             yield Metric("rankmend_nic_rate_max_bytes_per_second", rate_max, port.labels)
-        for path, counter, name in port.counters:
+        yield from self._read_counters(port.counters, port.labels, failed)
+        metrics, unread = self._read_slow(
+            port.folder, port.slow_counters, port.labels, port.hardware
+        )
+        failed += unread
+        yield from metrics
+        yield Metric("rankmend_nic_unreadable_files", len(failed), port.labels)
+
+    def _read_slow(
+        self,
+        folder: str,
+        counters: tuple[tuple[str, PortCounter, str], ...],
+        labels: Labels,
+        hardware: tuple[tuple[str, str, Labels], ...],
+    ) -> tuple[tuple[Metric, ...], list[str]]:
+        """Return these counters and the files that could not be read, as of their newest read."""
+        known = self._slow.get(folder)
+        if known is None:
+            failed: list[str] = []
+            metrics = (
+                *self._read_counters(counters, labels, failed),
+                *self._read_hardware(hardware, failed),
+            )
+            known = self._slow[folder] = (metrics, failed)
+        return known
+
+    def _read_counters(
+        self,
+        counters: tuple[tuple[str, PortCounter, str], ...],
+        labels: Labels,
+        failed: list[str],
+    ) -> Iterator[Metric]:
+        for path, counter, name in counters:
             value = self._read_counter(path, failed)
             if value is None:
                 continue
-            yield Metric(counter.metric, value * counter.factor, port.labels)
+            yield Metric(counter.metric, value * counter.factor, labels)
             if value == counter.saturates_at:
-                labels = (*port.labels, ("counter", name))
-                yield Metric("rankmend_nic_saturated", 1, labels)
-        yield from self._read_hardware(port.hardware, failed)
-        yield Metric("rankmend_nic_unreadable_files", len(failed), port.labels)
+                yield Metric("rankmend_nic_saturated", 1, (*labels, ("counter", name)))
 
     def _read_hardware(
         self, files: tuple[tuple[str, str, Labels], ...], failed: list[str]
