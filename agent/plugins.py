@@ -194,8 +194,11 @@ def families_of(collectors: Iterable[PluginCollector]) -> dict[str, Family]:
 
 def _find(names: Sequence[str]) -> dict[str, importlib.metadata.EntryPoint]:
     installed: dict[str, dict[str, importlib.metadata.EntryPoint]] = {}
-    for point in importlib.metadata.entry_points(group=GROUP):
-        installed.setdefault(point.name, {}).setdefault(point.value, point)
+    # not entry_points(): of two copies of a package, as an old *.egg-info in the working folder
+    # is one, it sees the first only
+    for distribution in importlib.metadata.distributions():
+        for point in distribution.entry_points.select(group=GROUP):
+            installed.setdefault(point.name, {}).setdefault(point.value, point)
     found = {}
     for name in names:
         if name not in installed:

@@ -1,6 +1,7 @@
 """Plugins: found by entry point, checked, isolated, and really installed by pip once."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,15 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config as configuration
 from agent import plugins
+from agent.collectors.amd import AmdCollector
+from agent.collectors.ascend import AscendCollector
 from agent.daemon import Agent
 from agent.findings import load_checks
-from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.metrics import FAMILIES, Family, Metric, MetricType, markdown_table
 from agent.plugins import PluginChoice, PluginCollector, PluginContext, check_class, choose
 from agent.runner import Outcome
 from rankmend.clock import SystemClock
@@ -348,6 +352,43 @@ def test_every_collector_of_the_agent_can_be_configured(site: Site) -> None:
     names = {collector.name for collector in agent.collectors}
 
     assert names == {*configuration.COLLECTORS, "plugins", "tank"}
+
+
+# --- those that are shipped
+
+
+@pytest.mark.parametrize("plugin", [AmdCollector, AscendCollector], ids=lambda plugin: plugin.name)
+def test_shipped_plugin_is_documented_and_owns_to_be_unproved(plugin: type[Any]) -> None:
+    text = (ROOT / "docs" / "plugins.md").read_text()
+
+    listed = re.search(rf"<!-- {plugin.name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+
+    assert listed is not None
+    assert listed.group(1) == markdown_table(plugin.families)
+    assert re.search(rf"^## {plugin.name}: .* Unproved on hardware$", text, re.MULTILINE)
+    assert plugin.is_proved_on_hardware is False
+    assert check_class(plugin.name, plugin, FAMILIES) == plugin.families
+
+
+def test_shipped_plugins_are_found_beside_an_old_copy_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
+    points = declared["project"]["entry-points"][plugins.GROUP]
+    for folder, lines in (("old", []), ("new", [f"{k} = {v}" for k, v in points.items()])):
+        about = tmp_path / folder / "rankmend-0.1.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: rankmend\nVersion: 0.1\n")
+        text = "\n".join([f"[{plugins.GROUP}]", *lines])
+        (about / "entry_points.txt").write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "old"), str(tmp_path / "new"), *sys.path])
+
+    collectors = load("amd", "ascend")
+
+    assert [collector.problem for collector in collectors] == [None, None]
+    for collector in collectors:
+        with pytest.raises(NoSourceError, match="recorded tree"):
+            list(collector.collect())
 
 
 # --- for real
