@@ -113,11 +113,16 @@ class PluginCollector:
     def collect(self) -> Iterator[Metric]:
         if self.problem is not None:
             raise self.problem
-        if self._plugin is None:  # in the runner's thread: a driver may block here
-            self._plugin = self._make()
-        for metric in self._plugin.collect():
-            self._check(metric)
-            yield metric
+        try:
+            if self._plugin is None:  # in the runner's thread: a driver may block here
+                self._plugin = self._make()
+            for metric in self._plugin.collect():
+                self._check(metric)
+                yield metric
+        except (
+            SystemExit
+        ) as error:  # the runner's thread would end, and its slot seem busy for ever
+            raise SourceError(f"the plugin {self.name} wanted to exit: {error}") from error
 
     def stop(self) -> None:
         """Let the plugin end what it holds."""

@@ -202,6 +202,18 @@ def test_metric_that_is_not_the_plugins_own_breaks_it(metric: Metric) -> None:
         list(collector.collect())
 
 
+def test_plugin_that_exits_is_broken_and_can_run_again() -> None:
+    class Leaving(_Plugin):
+        def collect(self) -> Iterator[Metric]:
+            sys.exit("no pump")
+
+    collector = PluginCollector(plugins.Origin("tank", "p", "1", None), Leaving, 5.0, (LEVEL,))
+
+    for _ in range(2):
+        with pytest.raises(SourceError, match="wanted to exit: no pump"):
+            list(collector.collect())
+
+
 def test_agent_goes_on_beside_a_plugin_that_raises(site: Site) -> None:
     broken = MODULE.replace("for tank in", "raise OSError('pump')\n        for tank in")
     site.install("tank", "rankmend_test_tank:Tank", broken)
