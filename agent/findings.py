@@ -26,6 +26,7 @@ from detectors.node import (
     Observation,
     Reading,
     Snapshot,
+    StillByCheck,
     alert_annotations,
     alert_labels,
     alert_name,
@@ -117,13 +118,25 @@ def _read(path: Path) -> str:
         raise ConfigError(f"the policy {path} is no UTF-8: {error}") from error
 
 
-def make_snapshot(views: Sequence[CollectorView], now_s: float) -> Snapshot:
-    """Return the newest answers by metric, and who is silent."""
+_Grouped = tuple[tuple[Metric, ...], dict[str, list[Metric]]]
+
+
+def make_snapshot(
+    views: Sequence[CollectorView], now_s: float, grouped: dict[str, _Grouped] | None = None
+) -> Snapshot:
+    """Return the newest answers by metric, and who is silent.
+
+    ``grouped`` keeps the answers by collector and metric: most collectors answer every 5 s or less.
+    """
+    grouped = {} if grouped is None else grouped
     readings: dict[str, Reading] = {}
     for view in views:
-        by_name: dict[str, list[Metric]] = {}
-        for metric in view.metrics:
-            by_name.setdefault(metric.name, []).append(metric)
+        metrics, by_name = grouped.get(view.name, ((), {}))
+        if metrics is not view.metrics:
+            by_name = {}
+            for metric in view.metrics:
+                by_name.setdefault(metric.name, []).append(metric)
+            grouped[view.name] = (view.metrics, by_name)
         at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
         for name, series in by_name.items():
             readings[name] = Reading(view.name, at_s, series)
@@ -164,6 +177,8 @@ class FindingsCollector:
         self._store: FindingStore | None = None
         self._targets: tuple[Target, ...] = ()
         self._state = NodeState()
+        self._still: StillByCheck = {}
+        self._grouped: dict[str, _Grouped] = {}
         self._raised: Counter[tuple[str, str]] = Counter()  # (check, severity)
         self._raised_at_s: list[tuple[float, str]] = []
         self._saved_at_s = clock.now_s()
@@ -194,6 +209,7 @@ class FindingsCollector:
         is_new_boot = saved.boot_id != self._boot_id
         shift_s = now_s - away_s - saved.now_s
         self._state = restore(saved.state, shift_s, is_new_boot=is_new_boot)
+        self._still = {}
         known = list_findings(self._state, Snapshot({}), now_s)
         self.newest = FindingsView(now_s, known, checks=len(self._checks))
 
@@ -204,6 +220,7 @@ class FindingsCollector:
     def reload(self, checks: Sequence[Check], silenced: Sequence[str]) -> None:
         """Take over another policy; findings of checks that are gone end."""
         self._checks, self._patterns = tuple(checks), tuple(silenced)
+        self._still = {}
 
     def stop(self) -> None:
         """Save the state. Alerts are not resolved: an agent that ends says nothing of the node."""
@@ -221,9 +238,9 @@ class FindingsCollector:
     def collect(self) -> Iterator[Metric]:
         now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
         checks, before = self._checks, self.newest
-        snapshot = make_snapshot(self._views(), now_s)
+        snapshot = make_snapshot(self._views(), now_s, self._grouped)
         state = self._without_unknown(self._released(self._state))
-        state, observations = observe(state, checks, snapshot)
+        state, observations = observe(state, checks, snapshot, self._still)
         observations += self._kernel_observations(state, snapshot, now_s)
         self._state = state = judge(state, observations, snapshot, now_s, unix_s)
         findings = list_findings(state, snapshot, now_s)

@@ -200,10 +200,22 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
     labels: Labels
 
 
+StillSeries = tuple[list[float], list[Labels]]  # values and labels of one metric
+StillByCheck = dict[str, StillSeries]
+
+
 def observe(
-    state: NodeState, checks: Iterable[Check], snapshot: Snapshot
+    state: NodeState,
+    checks: Iterable[Check],
+    snapshot: Snapshot,
+    still: StillByCheck | None = None,
 ) -> tuple[NodeState, list[Observation]]:
-    """Return the looks that new answers allow: every bad one, and the good ones of what is held."""
+    """Return the looks that new answers allow: every bad one, and the good ones of what is held.
+
+    ``still`` is the caller's to keep from look to look of one state and one table: the counters
+    that stood still, which are passed over for as long as they do.
+    """
+    still = {} if still is None else still
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
     collectors = dict(state.collectors)
     held_checks = {subject.seen.check for subject in state.held.values()}
@@ -216,15 +228,23 @@ def observe(
         if reading.at_s <= looked_at_s.get(check.name, -math.inf):
             continue  # the same answer again
         looked_at_s[check.name] = reading.at_s
-        if check.name not in held_checks and _is_plainly_well(check, reading.series):
+        is_held = check.name in held_checks
+        if not is_held and _is_plainly_well(check, reading.series):
             continue
+        may_stand_still = not is_held and _may_stand_still(check)
+        if may_stand_still and (before := still.get(check.name)) is not None:
+            if before == _values_and_labels(reading.series):
+                continue
+            del still[check.name]
         judged = [
             verdict
             for series in reading.series
             if _is_meant(check, series.labels)
             and (verdict := _judge_series(check, series, reading.at_s, growths, join)) is not None
         ]
-        if check.name not in held_checks and not any(verdict.is_bad for verdict in judged):
+        if not is_held and not any(verdict.is_bad for verdict in judged):
+            if may_stand_still and not any(verdict.value for verdict in judged):
+                still[check.name] = _values_and_labels(reading.series)
             continue  # all is well, as nearly always
         groups: dict[Labels, list[_Judged]] = {}
         for verdict in judged:
@@ -235,8 +255,24 @@ def observe(
                 observations.append(_observation(check, labels, members, reading, is_bad=is_bad))
     if len(growths) > GROWTHS_MAX:  # series that come and go: the first ones are forgotten
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
+        still.clear()
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
     return state, observations
+
+
+def _may_stand_still(check: Check) -> bool:
+    """Tell whether nothing but growth makes this check bad: none in the window stays none."""
+    condition = check.condition
+    return (
+        condition.measure is not Measure.VALUE
+        and condition.other is None
+        and not isinstance(condition.limit, str)
+        and not check.guards
+    )
+
+
+def _values_and_labels(series: Sequence[Series]) -> StillSeries:
+    return [one.value for one in series], [one.labels for one in series]
 
 
 def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:

@@ -19,6 +19,7 @@ from detectors.node import (
     NodeState,
     Reading,
     Snapshot,
+    StillByCheck,
     alert_annotations,
     alert_labels,
     blocked_checks,
@@ -73,6 +74,7 @@ class Node:
     state: NodeState = field(default_factory=NodeState)
     now_s: float = 100.0
     unix_s: float = 1.7e9
+    still: StillByCheck | None = None
 
     def answer(
         self,
@@ -90,7 +92,7 @@ class Node:
             series = [*(old.series if old else ()), metric]
             readings[metric.name] = Reading("gpu", at_s, series)
         snapshot = Snapshot(readings, silent)
-        self.state, observations = observe(self.state, self.checks, snapshot)
+        self.state, observations = observe(self.state, self.checks, snapshot, self.still)
         self.state = judge(self.state, observations, snapshot, self.now_s, self.unix_s)
         return list_findings(self.state, snapshot, self.now_s)
 
@@ -442,3 +444,21 @@ def test_nic_hits_the_ranks_whose_gpus_have_none_nearer() -> None:
     assert found["down/m0/1"].ranks == (HitRank(JOB, 4),)
     assert found["down/m1/1"].ranks == (HitRank(JOB, 5),)
     assert len(unknown["down/m0/1"].ranks) == 2  # nobody can tell: all of the node
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 5.0, float("nan")]), max_size=3), max_size=40))
+def test_passing_over_counters_that_stand_still_changes_no_finding(
+    looks: list[list[float]],
+) -> None:
+    rows = {
+        "grows": {"metric": "rankmend_errors_total", "condition": "increase > 2", "window_s": 10},
+        "rests": {"metric": "rankmend_errors_total", "condition": "increase < 1", "window_s": 10},
+    }
+    plain, quick = Node(checks_of(**rows)), Node(checks_of(**rows), still={})
+    for values in looks:
+        answer = [
+            Metric("rankmend_errors_total", value, (*gpu(number), ("link", "0")))
+            for number, value in enumerate(values)
+        ]
+        assert quick.answer(*answer) == plain.answer(*answer)
+    assert quick.state == plain.state
