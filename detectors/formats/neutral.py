@@ -32,8 +32,8 @@ _FIELD_CHARS_MAX: Final = 4_096
 
 def read_csv(text: str) -> dict[str, list[str]]:
     """Return the columns of a CSV with a header line."""
-    csv.field_size_limit(_FIELD_CHARS_MAX)
     reader = csv.reader(text.splitlines())
+    before = csv.field_size_limit(_FIELD_CHARS_MAX)  # of the whole process: put back below
     try:
         header = next(reader, None)
         if not header:
@@ -43,6 +43,8 @@ def read_csv(text: str) -> dict[str, list[str]]:
         rows = list(islice(reader, ROWS_MAX + 1))
     except csv.Error as error:
         raise SourceError(f"not a CSV table: {error}") from error
+    finally:
+        csv.field_size_limit(before)
     if len(rows) > ROWS_MAX:
         raise SourceError(f"more than {ROWS_MAX} rows")
     if not rows:

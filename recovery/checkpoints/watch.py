@@ -41,6 +41,7 @@ class CheckpointWatch:
         self._enough = 1  # of the callers that wait
         self._answer_by_s = 0.0
         self._deadline: Deadline | None = None  # of the look under way
+        self._is_awaited = False  # a caller waits for the look under way
         self._verdicts: tuple[Verdict, ...] = ()
         self._seen: dict[str, tuple[tuple[int, float], float]] = {}  # size and time, since when
         self._has_looked = False
@@ -110,7 +111,7 @@ class CheckpointWatch:
         It may use half of the caller's time for the newest checkpoint, which the caller would
         only have to read again, and none for older ones once a valid one is known.
         """
-        if self._deadline is not None:
+        if self._deadline is not None and not self._is_awaited:  # else it is another caller's
             has_valid = any(verdict.is_valid for verdict in self._verdicts)
             self._deadline.shorten(0 if has_valid else timeout_s / 2)
 
@@ -130,7 +131,7 @@ class CheckpointWatch:
                 if self._is_stopping:
                     return
                 ticket = self._asked
-                is_asked = ticket > self._served
+                is_asked = self._is_awaited = ticket > self._served
                 timeout_s = self._settings.background_timeout_s
                 enough = self._settings.enough
                 if is_asked:
