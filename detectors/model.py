@@ -61,12 +61,17 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class HardwareReading:
-    """One value of one device that a rank stands on."""
+    """One sample of one series of a node.
 
-    rank: int
-    name: str  # of the metric, as in docs/metrics.md
+    All samples of one diagnosis are dated by one clock: Prometheus's, or that of who gathered them.
+    """
+
+    node: str
+    metric: str  # as in docs/metrics.md
     value: float
-    age_s: float
+    at_s: float
+    device: str = ""  # UUID of a GPU, name of a NIC, disk or cgroup; empty: the node itself
+    labels: tuple[tuple[str, str], ...] = ()  # the others: reason, kind, port ...
 
 
 class Verdict(Enum):
