@@ -84,6 +84,46 @@ class RankReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the ranks of one attempt meet, or a launcher is reached by its peers."""
+
+    address: str
+    port: int
+    is_hosted: bool = False  # the launcher there hosts the store; else rank 0 does
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """One checkpoint that a launcher has found and looked at."""
+
+    path: str
+    step: int | None
+    kind: str  # of recovery.checkpoints.model.CheckpointKind
+    size_bytes: int
+    modified_unix_s: float
+    is_valid: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a launcher found in the checkpoint folder once its ranks were gone."""
+
+    empty_through: int  # looked at after every process through this attempt was gone
+    checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
+    error: str | None = None  # the folder can't be read, and why
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another launcher of the same attempt, for the lease (docs/fencing.md)."""
+
+    node: str
+    launcher_id: str
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one node is running for one job."""
 
@@ -98,6 +138,14 @@ class Report:
     launch_error: str | None = None  # the order's ranks could not be started, and why
     stop_requested: str | None = None  # "SIGTERM", "SIGINT", "time limit": a planned stop
     findings: tuple[Finding, ...] = ()
+    launcher_id: str = ""  # UUID of this start of the launcher
+    number: int = 0  # of this report, from 1 for each launcher_id: an older one is passed over
+    slots: int = 0  # ranks that this node can run; 0: as many as it was ordered
+    rendezvous: Endpoint | None = None  # where it would have the next attempt meet: a fresh port
+    peer_endpoint: Endpoint | None = None  # where other launchers ask whether it lives
+    unreachable: tuple[str, ...] = ()  # peers of the order that it could not reach
+    fence_attempt: int | None = None  # read beside the checkpoints; None: no folder, or not yet
+    found: Found | None = None  # only from a node whose order asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +173,13 @@ class Order:
     restore: Restore | None
     restarts: int  # TORCHELASTIC_RESTART_COUNT
     restarts_max: int  # TORCHELASTIC_MAX_RESTARTS
+    node: str = ""  # whom it is for
+    launcher_id: str = ""  # and which start of its launcher; empty: any
+    epoch: int = 0  # of the controller: an order of an older one is refused
+    rendezvous: Endpoint | None = None  # None: the launcher chooses (one node)
+    peers: tuple[Peer, ...] = ()  # all launchers of the attempt, this one included
+    lease_s: float = 0.0  # stop the ranks when alone for so long; 0: never (one node)
+    finds_checkpoints: bool = False  # look at the checkpoint folder and report what is there
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -51,6 +51,21 @@ class Policy:
     # is longer: a crash of rankmend forgets 1 % of the progress, and 54 days take 1,000 records.
     milestone_s: float = 5.0
     milestone_ratio: float = 0.01
+    # Several nodes (docs/design/0003-cluster.md).
+    # A launcher reports twice a second; 20 reports missing are no jitter. Nothing is concluded
+    # about its ranks, but its peers may be stopped.
+    node_silent_s: float = 10.0
+    # A launcher alone for so long stops its ranks. Longer than a controller's restart and a
+    # switch's failover (spanning tree: 6 s rapid), shorter than what people wait for.
+    lease_s: float = 15.0
+    kill_bound_s: float = 10.0  # SIGKILL to empty where the kernel frees much memory
+    lease_margin_s: float = 2.0  # clocks that run apart (500 ppm), late timers, a busy machine
+    # A death that a device can cause: the local agent reads the kernel log within a second, and
+    # a scrape, a rule and a group take two more.
+    evidence_wait_s: float = 3.0
+    join_wait_s: float = 30.0  # for nodes above the minimum, at the first attempt
+    # For a spare or a returning node when too few are left to start: a reboot takes minutes.
+    spare_wait_s: float = 600.0
     hung: HungLimits = field(default_factory=HungLimits)
 
     def __post_init__(self) -> None:

@@ -224,7 +224,20 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [Report, RankReport, StepTiming, RankExit, RankError, Order, Restore]
+    "message",
+    [
+        Report,
+        RankReport,
+        StepTiming,
+        RankExit,
+        RankError,
+        Order,
+        Restore,
+        messages.Endpoint,
+        messages.Peer,
+        messages.Found,
+        messages.FoundCheckpoint,
+    ],
 )
 def test_every_field_is_listed_in_the_documentation(message: type) -> None:
     text = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
