@@ -1,10 +1,17 @@
 """For all tests."""
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import psutil
 import pytest
+
+
+def pytest_configure() -> None:
+    """Let started programs hear SIGINT: a shell's background job ignores it, and they inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", autouse=True)
