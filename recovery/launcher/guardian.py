@@ -36,6 +36,8 @@ from recovery.launcher.guardian_messages import (
     GuardianLost,
     KillCommand,
     KillPending,
+    LeaseCommand,
+    LeaseExpired,
     Message,
     Ready,
     SignalCommand,
@@ -45,7 +47,7 @@ from recovery.launcher.guardian_messages import (
     decode,
     encode,
 )
-from recovery.launcher.process_tree import ENV_GUARDIAN
+from recovery.launcher.process_tree import ENV_GUARDIAN, ENV_NODE
 from recovery.launcher.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Guardian",
     "GuardianLost",
     "KillPending",
+    "LeaseExpired",
     "Spawn",
     "SpawnFailed",
     "Spawned",
@@ -93,15 +96,20 @@ class Guardian:
         self._is_lost = False
 
     @classmethod
-    def start(cls, job_id: str, executable: str = sys.executable) -> "Guardian":
-        """Start a guardian for this process and return when it serves."""
+    def start(
+        cls, job_id: str, executable: str = sys.executable, node: str | None = None
+    ) -> "Guardian":
+        """Start a guardian for this process and return when it serves.
+
+        ``node``: it kills by mark what names this node or none; None: whatever is the job's.
+        """
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guardian
         with theirs:
             argv = [executable, "-I", "-S", guardian_main.__file__]
-            argv += [str(theirs.fileno()), str(os.getpid()), job_id]
+            argv += [str(theirs.fileno()), str(os.getpid()), job_id, node or ""]
             try:
                 with _signals_blocked():
                     process = subprocess.Popen(
@@ -109,7 +117,7 @@ class Guardian:
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=log,
-                        env=_guardian_environment(job_id),
+                        env=_guardian_environment(job_id, node),
                         pass_fds=[theirs.fileno()],
                         start_new_session=True,
                     )
@@ -163,6 +171,14 @@ class Guardian:
         attempts is started afterwards. `KillPending` names what does not go.
         """
         self._send(KillCommand(attempt))
+
+    def lease(self, attempt: int, until_s: float | None) -> None:
+        """Have all attempts up to this one killed at ``until_s`` (CLOCK_BOOTTIME), unless asked anew.
+
+        The guardian does it by itself, also where this process stands still: `LeaseExpired` says
+        so. None takes the lease away.
+        """
+        self._send(LeaseCommand(attempt, until_s))
 
     def read_events(self) -> list[Event]:
         """Return what has happened since the last call, without waiting."""
@@ -255,12 +271,16 @@ def _is_event(message: Message) -> TypeGuard[Event]:
     return isinstance(message, Event)
 
 
-def _guardian_environment(job_id: str) -> dict[str, str]:
+def _guardian_environment(job_id: str, node: str | None) -> dict[str, str]:
     """Return our environment (an interpreter may need LD_LIBRARY_PATH) with a guardian's mark."""
     environment = {
-        name: value for name, value in os.environ.items() if name not in (ENV_JOB_ID, ENV_ATTEMPT)
+        name: value
+        for name, value in os.environ.items()
+        if name not in (ENV_JOB_ID, ENV_ATTEMPT, ENV_NODE)
     }
     environment[ENV_GUARDIAN] = job_id
+    if node is not None:
+        environment[ENV_NODE] = node
     return environment
 
 

@@ -51,7 +51,13 @@ class MarkSearch:
     """A child that looks for the marked processes of a job and tells them by a pipe."""
 
     def __init__(
-        self, job_id: str, through: int, skip: Collection[int], now_s: float, root: str = PROC
+        self,
+        job_id: str,
+        node: str | None,
+        through: int,
+        skip: Collection[int],
+        now_s: float,
+        root: str = PROC,
     ) -> None:
         self.found: list[ProcessRef] = []
         self.unreadable: list[int] = []
@@ -66,7 +72,7 @@ class MarkSearch:
             with contextlib.suppress(BaseException):
                 os.set_blocking(write_end, True)
                 _become_search(guardian_pid, write_end)
-                _search(job_id, through, skip, write_end, root)
+                _search(job_id, node, through, skip, write_end, root)
             os._exit(0)
         os.close(write_end)
 
@@ -120,13 +126,20 @@ def _become_search(guardian_pid: int, write_end: int) -> None:
     die_with_parent(guardian_pid)
 
 
-def _search(job_id: str, through: int, skip: Collection[int], write_end: int, root: str) -> None:
+def _search(
+    job_id: str,
+    node: str | None,
+    through: int,
+    skip: Collection[int],
+    write_end: int,
+    root: str,
+) -> None:
     for pid in pids(root):
         if pid in skip:
             continue
         os.write(write_end, b"reading %d\n" % pid)
         try:
-            kind, ref = read_mark(pid, job_id, root) or (None, None)
+            kind, ref = read_mark(pid, job_id, root, node) or (None, None)
         except PermissionError:
             if is_of_this_user(pid, root):
                 os.write(write_end, b"unreadable %d\n" % pid)
@@ -143,12 +156,18 @@ class TreeKill:
     """The killing of every process of all attempts up to one."""
 
     def __init__(
-        self, job_id: str, watch: Watch, unwatch: Callable[[int], None], root: str = PROC
+        self,
+        job_id: str,
+        watch: Watch,
+        unwatch: Callable[[int], None],
+        root: str = PROC,
+        node: str | None = None,
     ) -> None:
         """``watch`` has a handler called when a descriptor is readable, until ``unwatch``."""
         self.through = -1
         self.due_s = 0.0
         self._job_id = job_id
+        self._node = node
         self._watch = watch
         self._unwatch = unwatch
         self._root = root  # of what is searched
@@ -256,7 +275,9 @@ class TreeKill:
     def _start_search(self, now_s: float) -> None:
         if len(self._searches) >= _SEARCHES_MAX:
             raise SourceError(f"no search by mark was completed in {_SEARCHES_MAX}")
-        self._search = MarkSearch(self._job_id, self._marked_through, self._skip, now_s, self._root)
+        self._search = MarkSearch(
+            self._job_id, self._node, self._marked_through, self._skip, now_s, self._root
+        )
         self._searches.add(self._search.pid)
         self._watch(self._search.fileno(), lambda _mask: self._hurry(), select.EPOLLIN)
 

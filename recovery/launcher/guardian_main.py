@@ -4,7 +4,7 @@ A process of its own with one thread, because PR_SET_PDEATHSIG follows the threa
 because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
 still there to kill them when the launcher is killed. It never waits for the launcher.
 
-Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID``:
+Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID NODE``:
 standard library only, and little of it (16 MB resident, 0.05 s to start).
 """
 
@@ -38,6 +38,8 @@ from recovery.launcher.guardian_messages import (
     Exiting,
     KillCommand,
     KillPending,
+    LeaseCommand,
+    LeaseExpired,
     Message,
     Ready,
     SignalCommand,
@@ -66,6 +68,8 @@ PENDING_AFTER_S: Final = 2.0
 PENDING_EVERY_S: Final = 10.0
 KILL_S_MAX: Final = 600.0  # without a launcher; then the guardian leaves what can't be killed
 COMMANDS_A_TURN: Final = 64
+# epoll counts no time in which the machine was suspended, a lease does: look this often.
+LEASE_LOOK_S: Final = 0.5
 _EXEC_ERROR_BYTES_MAX: Final = 16 << 10
 
 # Signals that a shell, a scheduler or a service manager may send to all processes of a job.
@@ -100,10 +104,13 @@ class _Rank:
 
 
 class GuardianProcess:
-    def __init__(self, link: LauncherLink, launcher_pid: int, job_id: str) -> None:
+    def __init__(
+        self, link: LauncherLink, launcher_pid: int, job_id: str, node: str | None = None
+    ) -> None:
         self._link = link
         self._launcher_pid = launcher_pid
         self._job_id = job_id
+        self._node = node
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._is_waiting_for_room = False
@@ -111,6 +118,7 @@ class GuardianProcess:
         self._fenced_through = -1  # no rank of these attempts is started any more
         self._newest_attempt = -1
         self._kill: TreeKill | None = None
+        self._lease: LeaseCommand | None = None
         self._pending_at_s = 0.0
         self._lost_at_s: float | None = None
         self._size_look_at_s = 0.0
@@ -136,6 +144,7 @@ class GuardianProcess:
                 if handler is not None:  # else closed by a handler before it
                     handler(mask)
             now_s = time.monotonic()
+            self._check_lease()
             self._look_for_exiting(now_s)
             self._go_on_killing(now_s)
             if self._lost_at_s is not None:
@@ -151,6 +160,9 @@ class GuardianProcess:
             due_s.append(now_s + FLAG_LOOK_S)
         if self._kill is not None:
             due_s.append(self._kill.due_s)
+        if self._lease is not None and self._lease.until_s is not None:
+            left_s = self._lease.until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+            due_s.append(now_s + min(left_s, LEASE_LOOK_S))
         return max(0.0, min(due_s) - now_s) if due_s else -1
 
     def _watch(self, descriptor: int, handler: Callable[[int], None], mask: int) -> None:
@@ -200,6 +212,8 @@ class GuardianProcess:
                     self._signal(command)
                 case KillCommand(through_attempt=through):
                     self._kill_through(through)
+                case LeaseCommand():
+                    self._lease = command
                 case _:
                     raise SourceError(f"not a command: {command}")
         finally:
@@ -403,10 +417,19 @@ class GuardianProcess:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(rank.pid, command.signum)
 
+    def _check_lease(self) -> None:
+        lease = self._lease
+        if lease is None or lease.until_s is None:
+            return
+        if time.clock_gettime(time.CLOCK_BOOTTIME) >= lease.until_s:
+            self._lease = None
+            self._send(LeaseExpired(lease.through_attempt))
+            self._kill_through(lease.through_attempt)
+
     def _kill_through(self, through: int) -> None:
         self._fenced_through = max(self._fenced_through, through)
         if self._kill is None:
-            self._kill = TreeKill(self._job_id, self._watch, self._unwatch)
+            self._kill = TreeKill(self._job_id, self._watch, self._unwatch, node=self._node)
             self._pending_at_s = time.monotonic() + PENDING_AFTER_S
         if through < EVERY_ATTEMPT:
             self._newest_attempt = max(self._newest_attempt, through)
@@ -462,7 +485,7 @@ def main() -> int:
     become_subreaper()
     os.chdir("/")  # holds no file system
     link_fd, launcher_pid, job_id = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    guardian = GuardianProcess(LauncherLink(link_fd), launcher_pid, job_id)
+    guardian = GuardianProcess(LauncherLink(link_fd), launcher_pid, job_id, sys.argv[4] or None)
     try:
         return guardian.serve()
     except Exception as error:  # noqa: BLE001 - no rank may be left, whatever happened

@@ -87,6 +87,13 @@ class Emptied:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """Nobody has prolonged the lease of these attempts: the guardian kills them. `Emptied` follows."""
+
+    through_attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class GuardianLost:
     """The guardian is gone; its ranks were killed with it, what they started may not be."""
 
@@ -122,8 +129,18 @@ class KillCommand:
     through_attempt: int
 
 
-Event = Spawned | SpawnFailed | Exiting | Exited | KillPending | Emptied | GuardianLost
-Command = SpawnCommand | AdoptCommand | SignalCommand | KillCommand
+@dataclass(frozen=True, slots=True)
+class LeaseCommand:
+    """Kill all attempts through this one at ``until_s``, unless a later command says otherwise."""
+
+    through_attempt: int
+    until_s: float | None  # CLOCK_BOOTTIME; None: never
+
+
+Event = (
+    Spawned | SpawnFailed | Exiting | Exited | KillPending | Emptied | LeaseExpired | GuardianLost
+)
+Command = SpawnCommand | AdoptCommand | SignalCommand | KillCommand | LeaseCommand
 Message = Ready | Event | Command
 
 _TYPES: Final[dict[str, type[Message]]] = {
@@ -136,11 +153,13 @@ _TYPES: Final[dict[str, type[Message]]] = {
         Exited,
         KillPending,
         Emptied,
+        LeaseExpired,
         GuardianLost,
         SpawnCommand,
         AdoptCommand,
         SignalCommand,
         KillCommand,
+        LeaseCommand,
     )
 }
 

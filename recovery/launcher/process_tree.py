@@ -24,6 +24,8 @@ from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
 PROC: Final = "/proc"
 ENV_GUARDIAN: Final = "RANKMEND_GUARDIAN_OF"
 """Mark of a guardian, and of its children until they have become ranks: the job's UUID."""
+ENV_NODE: Final = "RANKMEND_NODE"
+"""Mark beside the job's, where several nodes of a job may be on one machine: the node's name."""
 
 _PF_EXITING: Final = 0x4
 _GONE: Final = frozenset("ZXx")
@@ -212,13 +214,19 @@ def ancestors(pid: int, processes: Mapping[int, ProcessState]) -> frozenset[int]
     return frozenset(found - {0})
 
 
-def find_marked(job_id: str, attempt_through: int | None = None) -> list[ProcessRef]:
+def find_marked(
+    job_id: str, attempt_through: int | None = None, node: str | None = None
+) -> list[ProcessRef]:
     """Return every living process of the ranks of a job, in its attempts up to one."""
-    return list(search_marks(job_id, attempt_through).processes)
+    return list(search_marks(job_id, attempt_through, node=node).processes)
 
 
-def search_marks(job_id: str, attempt_through: int | None = None, root: str = PROC) -> Marked:
+def search_marks(
+    job_id: str, attempt_through: int | None = None, root: str = PROC, node: str | None = None
+) -> Marked:
     """Return every living process that carries the mark of a job, in its attempts up to one.
+
+    ``node``: only of this node's launchers, where several nodes of a job are on one machine.
 
     Only the environment at the start of a process is seen; one that writes over it
     (setproctitle) or was started without it is found by its parentage alone. A process that
@@ -227,7 +235,7 @@ def search_marks(job_id: str, attempt_through: int | None = None, root: str = PR
     processes, guardians, unreadable = [], [], []
     for pid in pids(root):
         try:
-            kind, ref = read_mark(pid, job_id, root) or (None, None)
+            kind, ref = read_mark(pid, job_id, root, node) or (None, None)
         except PermissionError:
             if is_of_this_user(pid, root):
                 unreadable.append(pid)
@@ -246,10 +254,12 @@ def is_attempt_within(attempt: int | None, attempt_through: int | None) -> bool:
     return attempt is None or attempt_through is None or attempt <= attempt_through
 
 
-def read_mark(pid: int, job_id: str, root: str = PROC) -> tuple[MarkKind, ProcessRef] | None:
+def read_mark(
+    pid: int, job_id: str, root: str = PROC, node: str | None = None
+) -> tuple[MarkKind, ProcessRef] | None:
     """Return a living process if it carries the mark of this job, else None.
 
-    Raises PermissionError where this user may not look.
+    With ``node``, one that names another node is not meant; one that names none is. Raises PermissionError where this user may not look.
     """
     try:
         environ = b"\0" + _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
@@ -259,6 +269,8 @@ def read_mark(pid: int, job_id: str, root: str = PROC) -> tuple[MarkKind, Proces
         return None  # gone meanwhile
     is_rank = _has(environ, ENV_JOB_ID, job_id)
     if not is_rank and not _has(environ, ENV_GUARDIAN, job_id):
+        return None
+    if node is not None and _value(environ, ENV_NODE) not in (b"", node.encode()):
         return None
     state = read_state(pid, root)
     if state is None or state.is_gone:
@@ -324,6 +336,7 @@ def fence_leftovers(
     attempt_through: int | None,
     deadline_s: float,
     exclude: Collection[int] = (),
+    node: str | None = None,
 ) -> Leftovers:
     """Kill all that older launchings of a job have left on this machine, and prove it gone.
 
@@ -334,7 +347,7 @@ def fence_leftovers(
     """
     killed: dict[tuple[int, int], ProcessRef] = {}
     while True:
-        marked = search_marks(job_id, attempt_through)
+        marked = search_marks(job_id, attempt_through, node=node)
         processes = read_processes()
         above = ancestors(os.getpid(), processes)
         spared = {os.getpid(), *exclude}

@@ -21,6 +21,7 @@ from rankmend.errors import LaunchError
 from rankmend.hook import layout
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
+from recovery.launcher.process_tree import ENV_NODE
 from recovery.launcher.rank_process import SpawnBody, encode_body
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,12 @@ class StandbyPool:
         folder: Path,
         site: Path,
         clock: Clock,
+        node: str | None = None,
     ) -> None:
-        """``folder``: of this user alone; the socket and the output of standbys lie there."""
+        """``folder``: of this user alone; the socket and the output of standbys lie there.
+
+        ``node``: their mark beside the job, where several nodes are on one machine.
+        """
         self._python = python
         self._modules = modules
         self._count = count
@@ -63,6 +68,7 @@ class StandbyPool:
         self._folder = folder
         self._site = site
         self._clock = clock
+        self._node = node
         self._standbys: dict[int, _Standby] = {}
         self._next_slot = 0
         self._failures = 0
@@ -156,6 +162,8 @@ class StandbyPool:
             layout.ENV_JOB_ID: self._job_id,
             layout.ENV_ATTEMPT: str(STANDBY_ATTEMPT),
         }
+        if self._node is not None:
+            environment[ENV_NODE] = self._node
         if self._count > 1:
             environment.setdefault("OMP_NUM_THREADS", "1")  # as ranks get it: read at import
         argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
