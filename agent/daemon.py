@@ -25,7 +25,6 @@ from agent.control import ControlSocket, control_path
 from agent.finding_journal import FindingStore
 from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
-from agent.notify import Notifier
 from agent.nvml.control import gpu_commands
 from agent.nvml.monitor import GpuMonitor
 from agent.page import make_app, make_registry
@@ -39,6 +38,7 @@ from rankmend.agent_socket import socket_paths
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name
+from rankmend.notify import Notifier
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 

@@ -11,9 +11,9 @@ import signal
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from agent.notify import Notifier
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
+from rankmend.notify import Notifier
 
 SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 READY_S_MAX: Final = 10.0  # as long as `--once` waits

@@ -24,7 +24,6 @@ import pytest
 from agent import config as configuration
 from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
 from agent.config import Config
-from agent.logs import LineFormatter
 from agent.page import make_app
 from agent.rank_table import RankTable
 from agent.runner import CollectorView, Outcome
@@ -32,6 +31,7 @@ from agent.server import HttpServer, parse_address
 from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
+from rankmend.logs import LineFormatter
 from rankmend.node import node_name
 from rankmend.progress import Section, StepRecord
 from tests.agent_support import (

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.notify import Notifier
 from agent.runner import Runner
 from agent.service import SIGNALS, Service
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
+from rankmend.notify import Notifier
 from tests.agent_support import FakeClock, wait_for
 from tests.test_agent_runner import LOAD, FakeCollector, StuckCollector
 

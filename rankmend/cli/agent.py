@@ -33,7 +33,8 @@ def agent(
     if context.invoked_subcommand is not None:
         return
     from agent import config as configuration
-    from agent import daemon, logs
+    from agent import daemon
+    from rankmend import logs
     from rankmend.clock import SystemClock
     from rankmend.errors import ConfigError
 

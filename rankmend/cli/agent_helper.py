@@ -34,10 +34,10 @@ def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> Non
     import pwd
     import signal
 
-    from agent import logs
     from agent.root_helper import service
     from agent.root_helper.protocol import SOCKET_PATH
     from agent.root_helper.queries import Paths
+    from rankmend import logs
     from rankmend.clock import SystemClock
     from rankmend.errors import ConfigError
 

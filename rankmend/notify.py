@@ -1,4 +1,4 @@
-"""Tells systemd that the agent is ready, alive, reloading or stopping (sd_notify(3)).
+"""Tells systemd that a daemon is ready, alive, reloading or stopping (sd_notify(3)).
 
 Each message is one datagram to the socket that systemd names in the environment. Where it names
 none, as on a shell, nothing is sent. A message never waits: a manager that does not read costs
@@ -52,7 +52,7 @@ class Notifier:
         self._send(f"STATUS={_line(status)}")
 
     def ping(self) -> None:
-        """Say that the sampling goes on; systemd restarts an agent that stops to say so."""
+        """Say that the work goes on; systemd restarts a daemon that stops to say so."""
         if self.ping_s is not None:
             self._send("WATCHDOG=1")
 
