@@ -29,6 +29,8 @@ class PlanRequest:
     finding: Finding
     without: tuple[str, ...]  # nodes that would be left
     job_nodes: int  # nodes of the job's newest attempt
+    is_standing: bool = True  # False: the job trains, and the plan would stop it
+    approved_by: str | None = None  # who has approved this plan
 
 
 @dataclass(frozen=True, slots=True)

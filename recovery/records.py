@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.finding import Evidence, Finding
 from rankmend.errors import JournalError
+from recovery.cluster.records import CLUSTER_KINDS, ClusterRecord
 from recovery.machine import Event
 from recovery.messages import RankError, Restore, Stop
 from recovery.policy import Policy
@@ -292,6 +293,7 @@ KnownRecord: TypeAlias = (
     | BudgetsReset
     | TailCut
     | RecordsLost
+    | ClusterRecord
 )
 Record: TypeAlias = KnownRecord | UnknownRecord
 
@@ -314,6 +316,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "budgets_reset": BudgetsReset,
     "tail_cut": TailCut,
     "records_lost": RecordsLost,
+    **CLUSTER_KINDS,
 }
 _NAMES: Final = {record: name for name, record in KINDS.items()}
 _DECODERS: Final = {

@@ -1,0 +1,1 @@
+"""What the jobs of one controller share: nodes that are held back, pauses, budgets, alerts."""

@@ -1,0 +1,227 @@
+"""The alerts that are active now: each once, however often and by however many it is told.
+
+Delivery is at least once, two Prometheus replicas differ in startsAt and labels of their own, and
+Alertmanager says "resolved" by itself when a Prometheus dies. So an alert is known by the hash of its routing
+labels, a repeat changes nothing, and an end is passed on as what it is: no proof of anything.
+Bounded: what nobody repeats any more is forgotten.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from detectors.finding import Evidence, Severity
+from recovery.cluster.alerts import IncomingAlert, Target, target_of
+from recovery.cluster.policy import AlertRules
+from recovery.gate import NodeEvidence
+
+ACTIVE_MAX: Final = 100_000
+_TEXT_MAX: Final = 2_000
+_RANKS_MAX: Final = 1_000  # of one node: 72 GPUs and what else may come
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAlert:
+    target: Target
+    summary: str
+    evidence: tuple[Evidence, ...]
+    told_ranks: tuple[tuple[str, int], ...]  # (job, rank) by the annotation `ranks`
+    started_unix_s: float
+    seen_unix_s: float
+    times: int
+    job_ids: tuple[str, ...]  # that were told of it
+
+
+@dataclass(frozen=True, slots=True)
+class JobNode:
+    """What the alerts need to know of a job: what it runs on which node."""
+
+    job_id: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of one message."""
+
+    accepted: int
+    repeated: int
+    ended: int
+    passed_over: tuple[str, ...]  # alerts that concern no job, and why; at most 100
+
+
+class AlertBook:
+    """For one thread."""
+
+    def __init__(self, rules: AlertRules) -> None:
+        self._rules = rules
+        self._active: dict[str, ActiveAlert] = {}
+
+    @property
+    def active(self) -> tuple[ActiveAlert, ...]:
+        return tuple(self._active.values())
+
+    def take(
+        self,
+        alerts: Iterable[IncomingAlert],
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        now_unix_s: float,
+    ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
+        """Take in a message; return what came of it, and what each job is to hear.
+
+        ``jobs_on``: node -> the jobs that have ranks there, by their newest reports.
+        """
+        heard: list[tuple[str, NodeEvidence]] = []
+        counts = {"accepted": 0, "repeated": 0, "ended": 0}
+        passed: list[str] = []
+        for alert in alerts:
+            target = target_of(alert, self._rules)
+            why = self._refuse(target)
+            if why is not None:
+                if len(passed) < 100:
+                    passed.append(f"{target.alertname or '(no name)'}: {why}")
+                continue
+            if alert.is_firing:
+                is_new, evidence = self._fire(alert, target, jobs_on, now_unix_s)
+                counts["accepted" if is_new else "repeated"] += 1
+                heard += evidence
+            elif target.key in self._active:
+                counts["ended"] += 1
+                heard += self._end(target.key, jobs_on, now_unix_s)
+        return Taken(**counts, passed_over=tuple(passed)), heard
+
+    def _refuse(self, target: Target) -> str | None:
+        if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
+            return "its name is not among those that may accuse a node (alerts.accept)"
+        if not target.node and not target.job_id:
+            return f"it names no node ({', '.join(self._rules.node_labels)})"
+        return None
+
+    def _fire(
+        self,
+        alert: IncomingAlert,
+        target: Target,
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        now_unix_s: float,
+    ) -> tuple[bool, list[tuple[str, NodeEvidence]]]:
+        known = self._active.get(target.key)
+        if known is None and len(self._active) >= ACTIVE_MAX:
+            self.forget(now_unix_s)
+            if len(self._active) >= ACTIVE_MAX:
+                del self._active[next(iter(self._active))]  # the oldest
+        starts = now_unix_s if alert.starts_unix_s is None else alert.starts_unix_s
+        started = min(starts, now_unix_s)
+        active = ActiveAlert(
+            target,
+            _summary(alert, target),
+            _evidence(alert),
+            _told_ranks(alert),
+            started if known is None else min(started, known.started_unix_s),
+            now_unix_s,
+            1 if known is None else known.times + 1,
+            () if known is None else known.job_ids,
+        )
+        new = [job for job in self._jobs(active, jobs_on) if job.job_id not in active.job_ids]
+        told = (*active.job_ids, *(job.job_id for job in new))
+        self._active[target.key] = replace(active, job_ids=told)
+        evidence = [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
+        return known is None, evidence
+
+    def _end(
+        self, key: str, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
+    ) -> list[tuple[str, NodeEvidence]]:
+        active = self._active.pop(key)
+        jobs = {job.job_id: job for job in self._jobs(active, jobs_on)}
+        return [
+            (
+                job_id,
+                replace(
+                    self._tell(active, jobs.get(job_id, JobNode(job_id, ())), now_unix_s),
+                    is_active=False,
+                ),
+            )
+            for job_id in active.job_ids
+        ]
+
+    @staticmethod
+    def _jobs(active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[JobNode]:
+        """Return the jobs that the alert concerns."""
+        named = active.target.job_id
+        there = jobs_on.get(active.target.node, ())
+        if not named:
+            return list(there)
+        found = [job for job in there if job.job_id == named]
+        if found or active.target.node:
+            return found
+        nodes = [job for jobs in jobs_on.values() for job in jobs if job.job_id == named]
+        return nodes[:1]  # it names a job and no node
+
+    def _tell(self, active: ActiveAlert, job: JobNode, now_unix_s: float) -> NodeEvidence:
+        target = active.target
+        ranks = target.ranks or tuple(
+            sorted(rank for job_id, rank in active.told_ranks if job_id == job.job_id)
+        )
+        if not set(ranks) <= set(job.ranks):
+            ranks = ()  # of an earlier placement: what stands there now is what counts
+        return NodeEvidence(
+            identity=target.key,
+            alertname=target.alertname,
+            node=target.node,
+            ranks=ranks or job.ranks,
+            device=target.device,
+            severity=_severity(target.severity),
+            action=target.action,
+            summary=active.summary,
+            since_age_s=max(0.0, now_unix_s - active.started_unix_s),
+            evidence=active.evidence,
+        )
+
+    def forget(self, now_unix_s: float) -> None:
+        """Drop what nobody has repeated for long."""
+        due_s = now_unix_s - self._rules.forget_s
+        gone = [key for key, one in self._active.items() if one.seen_unix_s < due_s]
+        for key in gone:
+            del self._active[key]
+
+    def retell(
+        self, node: str, jobs: tuple[JobNode, ...], now_unix_s: float
+    ) -> list[tuple[str, NodeEvidence]]:
+        """Return what a job that has just come to ``node`` must hear of what is active there."""
+        heard = []
+        for key, active in self._active.items():
+            if active.target.node != node:
+                continue
+            for job in self._jobs(active, {node: jobs}):
+                if job.job_id not in active.job_ids:
+                    heard.append((job.job_id, self._tell(active, job, now_unix_s)))
+                    active = replace(active, job_ids=(*active.job_ids, job.job_id))  # noqa: PLW2901
+            self._active[key] = active
+        return heard
+
+
+def _severity(text: str) -> Severity:
+    try:
+        return Severity(text)
+    except ValueError:
+        return Severity.WARNING  # "page", "error" ...: another site's words
+
+
+def _summary(alert: IncomingAlert, target: Target) -> str:
+    words = alert.annotations.get("summary") or alert.annotations.get("description")
+    return (words or f"{target.alertname} on {target.node}")[:_TEXT_MAX]
+
+
+def _evidence(alert: IncomingAlert) -> tuple[Evidence, ...]:
+    text = alert.annotations.get("description", "")[:_TEXT_MAX]
+    return tuple(Evidence("alert", line) for line in text.splitlines()[:20] if line.strip())
+
+
+def _told_ranks(alert: IncomingAlert) -> tuple[tuple[str, int], ...]:
+    """Return the ranks of the annotation ``ranks``: ``JOB:1, JOB:2`` as the agent writes it."""
+    found = []
+    for word in alert.annotations.get("ranks", "").split(",")[:_RANKS_MAX]:
+        job_id, _colon, rank = word.strip().rpartition(":")
+        if job_id and rank.isdecimal() and len(rank) <= 9:
+            found.append((job_id, int(rank)))
+    return tuple(found)

@@ -1,0 +1,157 @@
+"""Alerts as they come in: Alertmanager's webhook (payload version 4) and `POST /api/v2/alerts`.
+
+Every sender is a stranger: types, numbers and lengths are checked, and what does not fit is an
+`AlertsError` that names the field. Fields that we don't know are passed over (Grafana's webhook has more).
+Forms: prometheus.io/docs/alerting/latest/configuration (webhook) and Alertmanager's OpenAPI v2.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Annotated, Final
+
+import msgspec
+
+from detectors.finding import identity
+from rankmend.errors import RankmendError
+from recovery.cluster.policy import AlertRules
+
+ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 series each
+LABELS_MAX: Final = 64  # Prometheus' own targets have some 30
+TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
+_NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"
+
+
+class AlertsError(RankmendError):
+    """A message with alerts can't be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingAlert:
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_unix_s: float | None
+    is_firing: bool
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+_Pairs = Annotated[dict[_Text, _Text], msgspec.Meta(max_length=LABELS_MAX)]
+
+
+class _Alert(msgspec.Struct, rename="camel"):
+    labels: _Pairs
+    annotations: _Pairs = {}
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    status: str = ""  # only in the webhook
+
+
+_Alerts = Annotated[list[_Alert], msgspec.Meta(max_length=ALERTS_MAX)]
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    version: str
+    alerts: _Alerts
+    truncated_alerts: int = 0
+
+
+_WEBHOOK: Final = msgspec.json.Decoder(_Webhook)
+_POSTED: Final = msgspec.json.Decoder(_Alerts)
+
+
+def decode_webhook(body: bytes) -> tuple[tuple[IncomingAlert, ...], int]:
+    """Return the alerts of a webhook message, and how many it had to leave out (max_alerts)."""
+    try:
+        told = _WEBHOOK.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise AlertsError(f"webhook: {error}") from error
+    if told.version != "4":
+        raise AlertsError(f"webhook: version is {told.version!r}, this understands '4'")
+    return tuple(_read(one, one.status != "resolved") for one in told.alerts), max(
+        0, told.truncated_alerts
+    )
+
+
+def decode_posted(body: bytes, now_unix_s: float) -> tuple[IncomingAlert, ...]:
+    """Return the alerts of a `POST /api/v2/alerts`; one whose end has passed is resolved."""
+    try:
+        told = _POSTED.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise AlertsError(f"alerts: {error}") from error
+    return tuple(_read(one, not _has_ended(one.ends_at, now_unix_s)) for one in told)
+
+
+def _has_ended(at: datetime | None, now_unix_s: float) -> bool:
+    ends_s = _unix_s(at)
+    return ends_s is not None and ends_s <= now_unix_s
+
+
+def _unix_s(at: datetime | None) -> float | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise AlertsError(f"a time without a zone: {at.isoformat()}")
+    return None if at == _NEVER else at.timestamp()
+
+
+def _read(one: _Alert, is_firing: bool) -> IncomingAlert:
+    return IncomingAlert(one.labels, one.annotations, _unix_s(one.starts_at), is_firing)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an alert is about, in our words, whoever sent it."""
+
+    key: str  # identity: hash of the routing labels
+    alertname: str
+    node: str  # empty where it names none
+    device: str
+    job_id: str
+    ranks: tuple[int, ...]
+    severity: str
+    action: str
+
+
+def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
+    """Return what the alert is about; labels of other exporters are read by the rules."""
+    labels = alert.labels
+    node = _first(labels, rules.node_labels)
+    if "node" not in labels:
+        node = _host(node)
+    device = _first(labels, rules.device_labels)
+    known = {**labels, "node": node}
+    if "uuid" not in labels:
+        known["device"] = device
+    severity = labels.get("severity", "warning")
+    action = labels.get("action") or alert.annotations.get("action") or rules.action_default
+    pairs = identity(known)
+    key = hashlib.sha256(msgspec.json.encode(pairs)).hexdigest()[:32]
+    return Target(
+        key,
+        labels.get("alertname", ""),
+        node,
+        device,
+        labels.get("job_id", ""),
+        _ranks(labels.get("rank", "")),
+        severity,
+        action,
+    )
+
+
+def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _host(text: str) -> str:
+    """Return the host of ``host:port``, short as nodes are named; addresses stay whole."""
+    host, colon, port = text.rpartition(":")
+    if colon and port.isdigit() and not host.endswith(":"):
+        text = host.strip("[]")
+    is_address = text.replace(".", "").isdigit() or ":" in text
+    return text if is_address else text.partition(".")[0]
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    words = [word for word in text.split(",") if word.isdecimal() and len(word) <= 9]
+    return tuple(sorted({int(word) for word in words}))

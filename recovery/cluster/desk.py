@@ -1,0 +1,211 @@
+"""Keeps the cluster's journal, and answers the jobs' controllers: gate and pool in one.
+
+For the one thread that runs the controllers. What is decided here is durable before it is
+answered; where the journal can't be written, a plan that counts waits, and a job that stands is started
+all the same: that restores safety and is in the job's own journal.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from detectors.finding import Finding
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JournalError
+from recovery.cluster.alert_book import AlertBook, JobNode, Taken
+from recovery.cluster.alerts import IncomingAlert
+from recovery.cluster.book import ClusterLedger, fold_cluster, fold_entry
+from recovery.cluster.judge import counts_as_spent, judge, quarantine, unusable
+from recovery.cluster.policy import DAY_S, ClusterPolicy
+from recovery.cluster.records import (
+    ClusterRecord,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NodeReleased,
+    Paused,
+    Spent,
+    Unpaused,
+    WindowAdded,
+    WindowRemoved,
+)
+from recovery.gate import Answer, Judgement, NodeEvidence, PlanRequest
+from recovery.records import Entry
+
+log = logging.getLogger(__name__)
+
+WINDOW_S_MAX: Final = 90 * DAY_S
+WINDOWS_MAX: Final = 1_000
+NAMES_MAX: Final = 10_000
+_TEXT_MAX: Final = 1_000
+
+
+class ClusterJournal(Protocol):
+    @property
+    def opened(self) -> tuple[Entry, ...]: ...
+
+    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]: ...
+
+
+class Desk:
+    def __init__(
+        self,
+        journal: ClusterJournal,
+        policy: ClusterPolicy,
+        clock: Clock,
+        job_names: Callable[[str], str],
+    ) -> None:
+        """``job_names`` tells a job's name by its id."""
+        self._journal = journal
+        self.policy = policy
+        self._clock = clock
+        self._job_names = job_names
+        self.ledger: ClusterLedger = fold_cluster(journal.opened)
+        self.alerts = AlertBook(policy.alerts)
+        self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
+        self._began_unix_s = clock.unix_s() - clock.now_s()
+        self.notes: tuple[str, ...] = ()  # what people must hear of; the newest last
+
+    def now_unix_s(self) -> float:
+        """Return the wall clock as of our start, plus what has passed: it never jumps."""
+        return self._began_unix_s + self._clock.now_s()
+
+    # Gate and pool.
+
+    def judge(self, request: PlanRequest, /) -> Answer:
+        now_s = self.now_unix_s()
+        answer = judge(request, self._job_names(request.job_id), self.ledger, self.policy, now_s)
+        if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
+            return answer
+        if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
+            return answer
+        spent = Spent(
+            request.job_id,
+            request.incident_id,
+            request.try_number,
+            request.step.value,
+            request.without,
+            not request.is_standing,
+        )
+        try:
+            self._write(spent)
+        except JournalError as error:
+            if request.is_standing:
+                self._note(f"not in the cluster's journal: {error}")
+                return answer
+            return Answer(Judgement.WAIT, f"the cluster's journal can't be written: {error}")
+        return answer
+
+    def unusable(self, node: str, /) -> str | None:
+        return unusable(node, self.ledger, self.now_unix_s())
+
+    def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
+        blamed = NodeBlamed(node, job_id, incident_id, finding.summary[:_TEXT_MAX])
+        try:
+            self._write(blamed)
+            self._quarantine(node)
+        except JournalError as error:
+            self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}")
+
+    def _quarantine(self, node: str) -> None:
+        now_s = self.now_unix_s()
+        held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
+        if isinstance(held, NodeHeld):
+            self._write(held)
+            self._note(f"{node} is held back: {held.reason}")
+        elif held is not None:
+            self._note(held)
+
+    def note_running(self, nodes: Iterable[str]) -> None:
+        """Hear which nodes run ranks now."""
+        now_s = self._clock.now_s()
+        self._ran.update(dict.fromkeys(nodes, now_s))
+
+    def nodes_active(self) -> int:
+        """Return how many nodes ran ranks within a day: the denominator of percentages."""
+        due_s = self._clock.now_s() - DAY_S
+        for node in [name for name, at_s in self._ran.items() if at_s < due_s]:
+            del self._ran[node]
+        return len(self._ran)
+
+    # Alerts.
+
+    def take_alerts(
+        self, alerts: Iterable[IncomingAlert], jobs_on: Mapping[str, tuple[JobNode, ...]]
+    ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
+        """Take in a message; return what came of it, and what each job is to hear.
+
+        Alerts of a node in maintenance accuse nobody while the window is open.
+        """
+        now_s = self.now_unix_s()
+        taken, heard = self.alerts.take(alerts, jobs_on, now_s)
+        kept = []
+        for job_id, evidence in heard:
+            window = self.ledger.window_of(evidence.node, now_s)
+            if window is None:
+                kept.append((job_id, evidence))
+            else:
+                self._note(f"{evidence.alertname} on {evidence.node}: in maintenance, passed over")
+        return taken, kept
+
+    # People.
+
+    def drain(self, node: str, who: str, reason: str) -> None:
+        """Give the node no ranks until a person takes it back."""
+        _check_name("node", node)
+        self._write(NodeHeld(node, Hold.DRAIN, who, reason[:_TEXT_MAX], None))
+
+    def release(self, node: str, who: str, reason: str) -> None:
+        """Take the node back: from a drain, from quarantine, and its past is forgotten."""
+        _check_name("node", node)
+        self._write(NodeReleased(node, who, reason[:_TEXT_MAX]))
+
+    def pause(self, scope: str, who: str, reason: str) -> None:
+        self._write(Paused(_check_scope(scope), who, reason[:_TEXT_MAX]))
+
+    def resume(self, scope: str, who: str, reason: str) -> None:
+        if _check_scope(scope) not in self.ledger.paused:
+            raise ConfigError(f"{scope} is not paused")
+        self._write(Unpaused(scope, who, reason[:_TEXT_MAX]))
+
+    def add_window(self, window: WindowAdded) -> None:
+        if not window.nodes or len(window.nodes) > NAMES_MAX:
+            raise ConfigError(f"a window names 1 to {NAMES_MAX} nodes, not {len(window.nodes)}")
+        for node in window.nodes:
+            _check_name("node", node)
+        lasts_s = window.until_unix_s - window.from_unix_s
+        if not 0 < lasts_s <= WINDOW_S_MAX:
+            raise ConfigError(
+                f"a window lasts up to {WINDOW_S_MAX / DAY_S:g} days, not {lasts_s} s"
+            )
+        if len(self.ledger.windows) >= WINDOWS_MAX:
+            raise ConfigError(f"there are {WINDOWS_MAX} maintenance windows: remove some")
+        self._write(window)
+
+    def remove_window(self, window_id: str, who: str, reason: str) -> None:
+        if window_id not in self.ledger.windows:
+            raise ConfigError(f"there is no maintenance window {window_id!r}")
+        self._write(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
+
+    def _write(self, record: ClusterRecord) -> None:
+        for entry in self._journal.append_many([record]):
+            self.ledger = fold_entry(self.ledger, entry)
+
+    def _note(self, text: str) -> None:
+        log.warning("cluster", extra={"note": text})
+        self.notes = (*self.notes, text)[-100:]
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or len(name) > 253 or any(char.isspace() or char == "/" for char in name):
+        raise ConfigError(f"{what} {name!r:.80} is no name")
+
+
+def _check_scope(scope: str) -> str:
+    kind, colon, name = scope.partition(":")
+    if scope == "cluster":
+        return scope
+    if kind not in ("job", "node") or not colon:
+        raise ConfigError(f"scope {scope!r:.80} is none of cluster, job:ID, node:NAME")
+    _check_name(kind, name)
+    return scope
