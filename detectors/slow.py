@@ -33,7 +33,8 @@ SAMPLE_MAX: Final = 1_024  # peers or others that are asked how much they vary
 BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
 SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
 ALL_WORK: Final = "all work"
-WHOLE_STEPS: Final = frozenset({"mini-batch", "step"})  # says nothing of what was slow
+# says nothing of what was slow; who comes late to communication was slow before it
+WHOLE_STEPS: Final = frozenset({"mini-batch", "step", "arrival at communication"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,11 +397,11 @@ def _accuse(
 
 
 def _class_of(kind: str) -> str:
+    if kind in WHOLE_STEPS:
+        return "slow_rank"
     if "communication" in kind:
         return "slow_communication"
-    if kind == "io":
-        return "slow_io"
-    return "slow_rank" if kind in WHOLE_STEPS else "slow_compute"
+    return "slow_io" if kind == "io" else "slow_compute"
 
 
 def _line(table: WorkTable, suspect: Suspect) -> str:

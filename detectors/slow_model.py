@@ -62,6 +62,7 @@ class WorkTable:
     microbatches: Matrix | None = None  # kinds x workers x steps x micro-batches
     tokens: Matrix | None = None  # workers x steps
     pauses: Matrix | None = None  # workers x steps: seconds in garbage collection
+    starts_s: NDArray[np.float64] | None = None  # unix seconds by step, by some host's clock
     notes: tuple[str, ...] = ()  # what was wrong with the input; each lowers the confidence
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from detectors.formats.work import single_kind
+from detectors.formats.work import UNIX_S_MIN, single_kind
 from detectors.slow_model import Worker, WorkTable
 from rankmend.errors import SourceError
 
@@ -30,6 +30,7 @@ def is_trace(value: object) -> bool:
 def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
     """Return the work table of one trace a rank."""
     works: dict[int, dict[int, float]] = {}
+    starts: dict[int, float] = {}
     workers: dict[int, Worker] = {}
     notes: list[str] = []
     for number, trace in enumerate(traces):
@@ -42,7 +43,10 @@ def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
             raise SourceError(f"two traces of rank {rank}")
         if "rank" not in info and len(traces) > 1:
             notes.append(f"trace {number} does not say its rank")
-        works[rank], bad = _steps(trace["traceEvents"])
+        works[rank], begins, bad = _steps(trace["traceEvents"])
+        if (base_s := _base_s(trace)) is not None:
+            for step, begin in begins.items():
+                starts[step] = min(starts.get(step, np.inf), base_s + begin * 1e-6)
         if bad:
             notes.append(f"rank {rank}: {bad} events left out: no number or a negative duration")
         host = trace.get("hostname") or info.get("hostname")
@@ -56,7 +60,17 @@ def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
     matrix = np.array([[works[rank].get(step, np.nan) for step in steps] for rank in ranks])
     matrix = matrix.reshape(len(ranks), len(steps))
     ordered = [workers[rank] for rank in ranks]
-    return single_kind(ordered, steps, matrix, "compute", notes=tuple(notes[:16]))
+    starts_s = np.array([starts.get(step, np.nan) for step in steps]) if starts else None
+    return single_kind(
+        ordered, steps, matrix, "compute", notes=tuple(notes[:16]), starts_s=starts_s
+    )
+
+
+def _base_s(trace: Mapping[str, Any]) -> float | None:
+    """Return the unix time from which a trace's ts counts, where it tells."""
+    base = trace.get("baseTimeNanoseconds")
+    is_known = isinstance(base, (int, float)) and np.isfinite(base) and base * 1e-9 >= UNIX_S_MIN
+    return float(base) * 1e-9 if is_known else None  # type: ignore[arg-type]
 
 
 def _peers(groups: object, rank: int) -> tuple[int | str, ...]:
@@ -72,8 +86,8 @@ def _peers(groups: object, rank: int) -> tuple[int | str, ...]:
     return ("all",)
 
 
-def _steps(events: list[Any]) -> tuple[dict[int, float], int]:
-    """Return the seconds of own work of each step, and how many events could not be used."""
+def _steps(events: list[Any]) -> tuple[dict[int, float], dict[int, float], int]:
+    """Return the seconds of own work and the begin (ts) of each step, and how many events are bad."""
     if len(events) > EVENTS_MAX:
         raise SourceError(f"{len(events)} events: more than {EVENTS_MAX}")
     marks: dict[int, tuple[float, float]] = {}
@@ -101,7 +115,8 @@ def _steps(events: list[Any]) -> tuple[dict[int, float], int]:
             spans["device" if category in DEVICE else "host"].append((begin, begin + length))
     if not marks:
         raise SourceError("no annotation ProfilerStep#N: call profiler.step() after each step")
-    return _covered(marks, spans["device"] or spans["host"]), bad
+    begins = {step: begin for step, (begin, _end) in marks.items()}
+    return _covered(marks, spans["device"] or spans["host"]), begins, bad
 
 
 def _covered(

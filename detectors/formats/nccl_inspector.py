@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from detectors.formats.work import single_kind
+from detectors.formats.work import UNIX_S_MIN, single_kind
 from detectors.slow_model import Worker, WorkTable
 from rankmend.errors import SourceError
 
@@ -28,6 +28,7 @@ def read(rows: Sequence[Mapping[str, Any]]) -> WorkTable:
     """Return the work table of all records, of all ranks together."""
     times: dict[tuple[str, int, int], float] = {}
     hosts: dict[int, str] = {}
+    seen_s: dict[int, float] = {}
     bad = 0
     for row in rows:
         try:
@@ -42,8 +43,13 @@ def read(rows: Sequence[Mapping[str, Any]]) -> WorkTable:
             continue
         times[key] = took
         metadata = row.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("hostname"):
+        if not isinstance(metadata, dict):
+            continue
+        if metadata.get("hostname"):
             hosts[rank] = str(metadata["hostname"])[:256]
+        stamp = metadata.get("dump_timestamp_us")
+        if isinstance(stamp, (int, float)) and UNIX_S_MIN <= stamp * 1e-6 < np.inf:
+            seen_s[key[2]] = min(seen_s.get(key[2], np.inf), stamp * 1e-6)
     if not times or bad > 0.1 * len(rows):
         raise SourceError(f"{bad} of {len(rows)} records of NCCL Inspector are unusable")
     members = sorted({(group, rank) for group, rank, _number in times})
@@ -70,6 +76,7 @@ def read(rows: Sequence[Mapping[str, Any]]) -> WorkTable:
         KIND,
         does_same_work=False,
         notes=notes,
+        starts_s=np.array([seen_s.get(n, np.nan) for n in numbers]) if seen_s else None,
     )
 
 

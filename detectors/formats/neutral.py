@@ -2,7 +2,7 @@
 
 Needed: step, seconds, and rank or worker. Optional: kind (compute, io, ... ; communication is
 waiting for others and left out), stage, dp_rank, tp_rank, group (ranks of one group do the same
-work; without it: same stage and tp_rank), host, device, nic, tokens.
+work; without it: same stage and tp_rank), host, device, nic, tokens, at (unix seconds).
 Delays between pairs have src, dst and seconds (step optional) in place of rank.
 """
 
@@ -18,6 +18,7 @@ from detectors.formats.work import (
     drop_partial,
     number_column,
     require,
+    step_starts,
     tabulate,
     usable,
 )
@@ -113,6 +114,10 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
     tokens = None
     if "tokens" in columns:
         tokens = _tokens(number_column(columns["tokens"], "tokens")[chosen], rows, places, shape)
+    starts_s = None
+    if "at" in columns:
+        at_s = number_column(columns["at"], "at")[chosen]
+        starts_s = step_starts(places, at_s, len(steps))
     return WorkTable(
         workers=tuple(
             _worker(columns, int(chosen[place]), key, int(value))
@@ -122,6 +127,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         kinds=tuple(str(name) for name in kinds),
         seconds=np.stack(matrices),
         tokens=tokens,
+        starts_s=starts_s,
         notes=notes,
     )
 

@@ -17,6 +17,7 @@ from detectors.formats.work import (
     drop_partial,
     number_column,
     require,
+    step_starts,
     tabulate,
     usable,
 )
@@ -92,6 +93,10 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         microbatches = _microbatches(
             rows, places, sequence[good], duration, [operation == code for code in codes], shape
         )
+    starts_s = None
+    if "start_ts" in columns:
+        at_s = number_column(columns["start_ts"], "start_ts")[good]
+        starts_s = step_starts(places, at_s, len(steps))
     counts = np.bincount(rows, minlength=shape[0])
     if counts.min() * 2 < counts.max() and len({(int(s)) for s in ids[1]}) == 1:
         notes = (*notes, "some workers have fewer than half the operations of others")
@@ -101,6 +106,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         kinds=tuple(kinds),
         seconds=seconds,
         microbatches=microbatches,
+        starts_s=starts_s,
         pauses=np.nan_to_num(matrix(PAUSE)) if PAUSE in names else None,
         notes=notes,
     )

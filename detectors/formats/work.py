@@ -13,6 +13,7 @@ Column = NDArray[np.float64]
 
 CELLS_MAX: Final = 200_000_000  # 1.6 GB of float64
 BAD_SHARE_MAX: Final = 0.1  # more unusable rows than this and the file is not to be believed
+UNIX_S_MIN: Final = 1e9  # of 2001: what is smaller counts from the start of a trace
 SECONDS_MAX: Final = 86_400.0  # an operation of a day is a clock that jumped
 
 
@@ -70,6 +71,19 @@ def tabulate(
     return total.reshape(shape)
 
 
+def step_starts(places: NDArray[np.intp], at_s: Column, count: int) -> Column | None:
+    """Return when each step was first seen, or None where these are no unix times.
+
+    Only to find what else happened then: clocks of two hosts are never compared by it.
+    """
+    known = np.isfinite(at_s) & (at_s >= UNIX_S_MIN)
+    if not known.any():
+        return None
+    out = np.full(count, np.inf)
+    np.minimum.at(out, places[known], at_s[known])
+    return np.where(np.isfinite(out), out, np.nan)
+
+
 def drop_partial(table: Matrix) -> Matrix:
     """Return the table; steps of which only part of a worker's work is seen can't be judged."""
     return np.where(table > 0, table, np.nan)
@@ -83,6 +97,7 @@ def single_kind(
     *,
     does_same_work: bool = True,
     notes: tuple[str, ...] = (),
+    starts_s: Column | None = None,
 ) -> WorkTable:
     """Return a work table of one kind of work."""
     return WorkTable(
@@ -91,5 +106,6 @@ def single_kind(
         kinds=(kind,),
         seconds=drop_partial(matrix)[None],
         does_same_work=does_same_work,
+        starts_s=starts_s,
         notes=notes,
     )

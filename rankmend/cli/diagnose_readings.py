@@ -1,0 +1,206 @@
+"""Hardware readings for `rankmend diagnose`: out of files, or asked of Prometheus."""
+
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timezone
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from rankmend.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from detectors.model import HardwareReading
+
+FILE_BYTES_MAX: Final = 512_000_000
+ANSWER_BYTES_MAX: Final = 256_000_000
+TIMEOUT_S: Final = 60.0  # of one question; Prometheus itself gives up after 2 min
+NODES_MAX: Final = 64  # of one question: more peers don't make a median better
+SAMPLES_MAX: Final = 480  # of a series: 4 hours at 30 s
+STEP_S_MIN: Final = 5.0  # the scrape interval of deploy/prometheus/rankmend.yml
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def parse_time(value: str) -> float:
+    """Return unix seconds, from those or from a date with a time (UTC where it names no zone)."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            stamp = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r}: neither unix seconds nor ISO 8601") from error
+        if stamp.tzinfo is None:
+            stamp = stamp.replace(tzinfo=timezone.utc)
+        seconds = stamp.timestamp()
+    if not isfinite(seconds):
+        raise click.BadParameter(f"{value!r} is no time")
+    return seconds
+
+
+def prometheus_options(command: _F) -> _F:
+    """Add the options that say which Prometheus to ask, and for what."""
+    for option in (
+        click.option(
+            "--end",
+            type=parse_time,
+            metavar="TIME",
+            help="End of the window: unix seconds or ISO 8601.",
+        ),
+        click.option("--start", type=parse_time, metavar="TIME", help="Begin of the window."),
+        click.option(
+            "--job", "job_id", metavar="ID", help="Only nodes of this job (rankmend's id)."
+        ),
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path),
+            help="File with a bearer token for Prometheus.",
+        ),
+        click.option("--prometheus", "url", metavar="URL", help="Ask this Prometheus."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_files(named: Sequence[str], metrics: Collection[str]) -> "list[HardwareReading]":
+    """Return the readings of files; each may be named NODE=FILE.
+
+    Without NODE= and a label `node` or `instance` the node is the file's name up to its first
+    dot; a page without time stamps is as old as its file.
+    """
+    from detectors.formats.prometheus import is_answer, parse_answer, read_answer, read_page
+
+    readings: list[HardwareReading] = []
+    for text in named:
+        node, _equals, name = text.partition("=")
+        path = Path(name) if name and not Path(text).exists() else Path(text)
+        node = node if path != Path(text) else path.name.partition(".")[0]
+        try:
+            with path.open("rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+            written_s = path.stat().st_mtime
+            if len(data) > FILE_BYTES_MAX:
+                raise SourceError(f"more than {FILE_BYTES_MAX} bytes")
+            page = data.decode("utf-8")
+            if page.lstrip().startswith(("{", "[")) and is_answer(document := parse_answer(page)):
+                readings += read_answer(document, metrics, node)
+            else:
+                readings += read_page(page, metrics, node, written_s)
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"cannot read {path}: {error}") from error
+        except SourceError as error:
+            raise SourceError(f"{path}: {error}") from error
+    return readings
+
+
+class Prometheus:
+    """Asks one Prometheus; every answer is bounded in time and size."""
+
+    def __init__(self, url: str, token_file: Path | None = None) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--prometheus {url}: not an http or https address")
+        if parts.username or parts.password:
+            raise ConfigError("--prometheus: no password in the address; use --token-file")
+        self._base = url.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if token_file is not None:
+            try:
+                token = token_file.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"cannot read {token_file}: {error}") from error
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._opener = urllib.request.build_opener(_NoRedirect())
+
+    def readings(
+        self,
+        metrics: Collection[str],
+        start_s: float,
+        end_s: float,
+        nodes: Collection[str] = (),
+        job_id: str | None = None,
+    ) -> "list[HardwareReading]":
+        """Return the samples of a window: of these nodes, and of as many others as allowed."""
+        from detectors.formats.prometheus import READINGS_MAX, read_answer
+
+        if not start_s < end_s:
+            raise ConfigError(f"the window ends ({end_s:.0f}) before it begins ({start_s:.0f})")
+        step_s = max(STEP_S_MIN, (end_s - start_s) / SAMPLES_MAX)
+        chosen = self._nodes(start_s, end_s, nodes, job_id)
+        only = {"node": "|".join(re.escape(node) for node in chosen)} if chosen else {}
+        found: list[HardwareReading] = []
+        for metric in sorted(metrics):
+            matchers = ", ".join(f"{key}=~{json.dumps(value)}" for key, value in only.items())
+            answer = self._ask(f"{metric}{{{matchers}}}", start_s, end_s, step_s)
+            found += read_answer(answer, {metric})
+            if len(found) > READINGS_MAX:
+                raise SourceError(f"more than {READINGS_MAX} samples in this window")
+        return found
+
+    def _nodes(
+        self, start_s: float, end_s: float, nodes: Collection[str], job_id: str | None
+    ) -> list[str]:
+        """Return whose series to ask for; empty where series have no label `node`."""
+        chosen = (
+            f"rankmend_rank_info{{job_id={json.dumps(job_id)}}}"
+            if job_id
+            else "rankmend_agent_info"
+        )
+        step_s = max(STEP_S_MIN, (end_s - start_s) / 10)
+        answer = self._ask(f"group by (node) ({chosen})", start_s, end_s, step_s)
+        try:
+            known = {str(one["metric"].get("node", "")) for one in answer["data"]["result"]} - {""}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SourceError(
+                f"{self._base} answered something else: {str(answer)[:200]}"
+            ) from error
+        if job_id and not known:
+            raise SourceError(f"{self._base} knows no rank of job {job_id} in this window")
+        wanted = {name for node in nodes for name in (node, node.partition(".")[0])}
+        first = sorted(known & wanted)
+        return [*first, *sorted(known - wanted)][:NODES_MAX]
+
+    def _ask(self, query: str, start_s: float, end_s: float, step_s: float) -> Any:
+        from detectors.formats.prometheus import parse_answer
+
+        form = {
+            "query": query,
+            "start": f"{start_s:.3f}",
+            "end": f"{end_s:.3f}",
+            "step": f"{step_s:.3f}",
+        }
+        request = urllib.request.Request(  # noqa: S310 - http and https only, see __init__
+            f"{self._base}/api/v1/query_range", urllib.parse.urlencode(form).encode(), self._headers
+        )
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                data = answer.read(ANSWER_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read(2_000).decode("utf-8", "replace")
+            raise SourceError(
+                f"{self._base} answered {error.code} to {query}: {told[:300]}"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise SourceError(f"cannot ask {self._base}: {error}") from error
+        if len(data) > ANSWER_BYTES_MAX:
+            raise SourceError(
+                f"{self._base} answered more than {ANSWER_BYTES_MAX} bytes to {query}"
+            )
+        answer_page = parse_answer(data)
+        if not isinstance(answer_page, dict) or answer_page.get("status") != "success":
+            raise SourceError(f"{self._base} answered: {str(answer_page)[:300]}")
+        return answer_page
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect could carry the token elsewhere."""
+
+    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
+        return None
