@@ -1,0 +1,280 @@
+"""What the API says and hears beside reports and orders, typed. docs/api.md describes it.
+
+The same types decode the requests, encode the answers and make /openapi.json.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from recovery.gate import PersonAct
+from recovery.records import JobOutcome
+
+VERSION: Final = 1
+WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up
+NODES_MAX: Final = 20_000
+SLOTS_MAX: Final = 1024
+
+POLICY_OVERRIDES: Final = frozenset(
+    {
+        "restarts_max",
+        "no_progress_max",
+        "same_error_max",
+        "verify_timeout_s",
+        "start_timeout_s",
+        "verify_alive_s",
+        "verify_attached_s",
+        "join_wait_s",
+        "spare_wait_s",
+        "evidence_wait_s",
+        "fence_timeout_s",
+    }
+)
+"""Limits that a job's owner may set: how patient recovery is with his own job, and how often it tries."""
+
+# A name travels in paths, labels and file names: no slash, blank or control character.
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="a node or a job")]
+Text = Annotated[str, Meta(max_length=256)]
+Reason = Annotated[str, Meta(max_length=1000)]
+Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$(?!\n)")]
+
+
+class Problem(Struct, omit_defaults=True):
+    """Why a request was not carried out."""
+
+    error: str
+    field: str = ""
+    value: str = ""
+    outcome: JobOutcome | None = None  # with 410: how the job ended
+
+
+class Join(Struct, kw_only=True):
+    """A launcher wants to run ranks of a job."""
+
+    version: Annotated[int, Meta(ge=0, le=2)] = VERSION
+    key: Annotated[str, Meta(min_length=1, max_length=512)]
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    node: Name
+    launcher_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    run: Text = ""
+    nodes_min: Annotated[int, Meta(ge=1, le=NODES_MAX)]
+    nodes_max: Annotated[int, Meta(ge=1, le=NODES_MAX)]
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
+    shrink_multiple: Annotated[int, Meta(ge=0, le=NODES_MAX * SLOTS_MAX)] = 0
+    grace_s: Annotated[float, Meta(ge=0, le=3600)] = 30.0
+    policy: Annotated[dict[str, float], Meta(max_length=len(POLICY_OVERRIDES))] = {}
+    attributes: Annotated[dict[Text, Text], Meta(max_length=32)] = {}
+    job_id: Uuid | None = None
+    has_checkpoints: bool = False
+    budgets_reset_by: Text | None = None
+
+
+class Joined(Struct):
+    job_id: str
+    is_new: bool
+    report_s: float
+    wait_s: float
+    secret: str  # of the job: launchers prove themselves to each other with it
+
+
+class Accepted(Struct):
+    """A report is queued."""
+
+    revision: int  # of the newest order for its node
+
+
+class RankCount(Struct):
+    running: int
+    ended: int
+
+
+class NodeView(Struct):
+    """A node as one job's launcher told of it last."""
+
+    node: str
+    job_id: str
+    heard_age_s: float | None
+    attempt: int
+    ranks: list[int]
+    is_spare: bool
+    boot_id: str
+    held: str | None = None  # why it gets no ranks: drained, in quarantine, in maintenance
+
+
+class JobView(Struct):
+    job_id: str
+    name: str
+    owner: str
+    state: str
+    attempt: int
+    world_size: int
+    nodes: int
+    restarts: int
+    restarts_without_progress: int
+    highest_step: int | None
+    incidents: int
+    incident_id: str | None
+    reason: str | None
+    is_paused: bool = False
+    problem: str | None = None  # why the controller can't look after it now
+    attributes: dict[str, str] = {}
+
+
+class Jobs(Struct):
+    jobs: list[JobView]
+
+
+class JobDetail(Struct):
+    job: JobView
+    nodes: list[NodeView]
+
+
+class Nodes(Struct):
+    nodes: list[NodeView]
+
+
+class IncidentView(Struct):
+    incident_id: str
+    job_id: str
+    job: str
+    opened_unix_s: float
+    attempt: int
+    cause: str
+    signature: str
+    summary: str
+    blame: str
+    node: str
+    ranks: list[int]
+    victims: list[int]
+    outcome: str
+    tries: int
+    steps: list[str]  # of recovery that were planned, a try each
+    phases: dict[str, float | None]  # seconds
+    notes: list[str]
+    total_s: float | None
+    recovered_s: float | None
+    steps_recomputed: int | None
+    caught_up_s: float | None
+
+
+class Incidents(Struct):
+    incidents: list[IncidentView]
+
+
+class StoryLine(Struct):
+    number: int
+    unix_s: float
+    monotonic_s: float
+    boot_id: str
+    kind: str
+    text: str | None
+    details: list[str]
+    record: msgspec.Raw  # as it is in the journal: docs/journal.md
+
+
+class Story(Struct):
+    """What `rankmend why` shows."""
+
+    job_id: str
+    job: str
+    incident_id: str | None
+    lines: list[StoryLine]
+
+
+class PlanView(Struct):
+    """A plan that waits, or (dry run) one that would be carried out."""
+
+    job_id: str
+    job: str
+    incident_id: str
+    try_number: int
+    step: str
+    reason: str
+    judgement: str
+    judgement_reason: str
+    without: list[str] = []
+
+
+class Plans(Struct):
+    plans: list[PlanView]
+
+
+class JobCommand(Struct, kw_only=True):
+    """What a person asks of one job."""
+
+    act: PersonAct
+    reason: Reason = ""
+    incident_id: Annotated[str, Meta(max_length=128)] | None = None
+    node: Name | None = None
+    key: Annotated[str, Meta(max_length=128)] = ""
+
+
+class Because(Struct):
+    """Body of what is asked of the cluster or a node."""
+
+    reason: Reason = ""
+
+
+class Window(Struct, kw_only=True):
+    """Somebody works on the nodes: they get no ranks, and their alerts accuse nobody."""
+
+    nodes: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=10_000)
+    ]
+    from_unix_s: float
+    until_unix_s: float
+    reason: Reason = ""
+
+
+class Done(Struct):
+    text: str
+
+
+class Hold(Struct):
+    node: str
+    hold: str
+    who: str
+    reason: str
+    until_unix_s: float | None
+
+
+class Pause(Struct):
+    scope: str
+    who: str
+    reason: str
+
+
+class WindowView(Struct):
+    window_id: str
+    nodes: list[str]
+    from_unix_s: float
+    until_unix_s: float
+    who: str
+    reason: str
+
+
+class Cluster(Struct):
+    paused: list[Pause]
+    held: list[Hold]
+    windows: list[WindowView]
+    notes: list[str]
+
+
+class Target(Struct):
+    """One entry of Prometheus' http_sd."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class Taken(Struct):
+    """Alerts are queued."""
+
+    alerts: int
+
+
+class Version(Struct):
+    version: str
+    redirect: str | None = None
