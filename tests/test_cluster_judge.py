@@ -1,0 +1,308 @@
+"""What the cluster allows: pauses, dry run, approval, budgets, holds and quarantine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from rankmend.errors import ConfigError, JournalError
+from recovery.cluster.book import ClusterLedger, fold_cluster
+from recovery.cluster.desk import Desk
+from recovery.cluster.judge import judge
+from recovery.cluster.policy import (
+    DAY_S,
+    Approval,
+    Budgets,
+    ClusterPolicy,
+    JobOverride,
+    Quarantine,
+)
+from recovery.cluster.records import (
+    ClusterRecord,
+    Hold,
+    NodeHeld,
+    Paused,
+    Spent,
+    WindowAdded,
+)
+from recovery.gate import Judgement, PlanRequest
+from recovery.records import Entry, PlanStep
+
+JOB = "0c1d6a52-0000-4000-8000-000000000001"
+NOW = 1_800_000_000.0
+FINDING = Finding(
+    kind=Kind.RANK_FAILED,
+    severity=Severity.CRITICAL,
+    blame=Blame.RANK,
+    summary="rank 3 died of SIGKILL",
+    job_id=JOB,
+    attempt=1,
+    node="n2",
+    ranks=(3,),
+    victims=(),
+    since_age_s=0.0,
+    signature="signal:9",
+)
+RESTART = PlanRequest(JOB, "i-1", 1, PlanStep.RESTART_IN_PLACE, FINDING, (), 4)
+MOVE = replace(RESTART, step=PlanStep.MOVE, without=("n2",))
+STOPPING = replace(MOVE, is_standing=False)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.jumped_s = 0.0
+
+    def now_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return NOW - 100.0 + self.now + self.jumped_s
+
+
+class MemoryJournal:
+    """Keeps records with the time of a clock; can be full."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.entries: list[Entry] = []
+        self.is_full = False
+
+    @property
+    def opened(self) -> tuple[Entry, ...]:
+        return tuple(self.entries)
+
+    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]:
+        if self.is_full:
+            raise JournalError("cluster.db: database or disk is full")
+        new = [
+            Entry(len(self.entries) + place, self._clock.unix_s(), 0.0, "boot", record)
+            for place, record in enumerate(records, start=1)
+        ]
+        self.entries += new
+        return tuple(new)
+
+
+def ledger_of(*records: ClusterRecord, unix_s: float = NOW - 60.0) -> ClusterLedger:
+    return fold_cluster(
+        Entry(number, unix_s, 0.0, "boot", record) for number, record in enumerate(records, 1)
+    )
+
+
+def ask(
+    request: PlanRequest, ledger: ClusterLedger | None = None, policy: ClusterPolicy | None = None
+) -> Judgement:
+    answer = judge(request, "llama", ledger or ClusterLedger(), policy or ClusterPolicy(), NOW)
+    assert answer.reason
+    return answer.judgement
+
+
+def make_desk(policy: ClusterPolicy | None = None) -> tuple[Desk, MemoryJournal, Clock]:
+    clock = Clock()
+    journal = MemoryJournal(clock)
+    return Desk(journal, policy or ClusterPolicy(), clock, lambda _job: "llama"), journal, clock
+
+
+@pytest.mark.parametrize("request_", [RESTART, MOVE, STOPPING])
+def test_by_default_a_plan_is_carried_out(request_: PlanRequest) -> None:
+    assert ask(request_) is Judgement.ALLOWED
+
+
+@pytest.mark.parametrize("scope", ["cluster", f"job:{JOB}", "node:n2"])
+def test_a_pause_holds_the_plans_of_its_scope(scope: str) -> None:
+    assert ask(MOVE, ledger_of(Paused(scope, "ann", "upgrade"))) is Judgement.WAIT
+
+
+@pytest.mark.parametrize("scope", ["job:another", "node:n1"])
+def test_a_pause_elsewhere_holds_nothing(scope: str) -> None:
+    assert ask(MOVE, ledger_of(Paused(scope, "ann", ""))) is Judgement.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("approval", "waiting"),
+    [
+        (Approval.OFF, []),
+        (Approval.STOPS, [STOPPING]),
+        (Approval.MOVES, [MOVE, STOPPING]),
+        (Approval.ALL, [RESTART, MOVE, STOPPING]),
+    ],
+)
+def test_approval_is_asked_for_what_the_mode_names(
+    approval: Approval, waiting: list[PlanRequest]
+) -> None:
+    policy = ClusterPolicy(approval=approval)
+
+    asked = [one for one in (RESTART, MOVE, STOPPING) if ask(one, None, policy) is Judgement.WAIT]
+
+    assert asked == waiting
+    approved = [replace(one, approved_by="ann") for one in waiting]
+    assert all(ask(one, None, policy) is Judgement.ALLOWED for one in approved)
+
+
+def test_a_jobs_own_mode_stands_over_the_clusters() -> None:
+    policy = ClusterPolicy(is_dry=True, overrides=(JobOverride("ll*", is_dry=False),))
+
+    assert ask(STOPPING, None, ClusterPolicy(is_dry=True)) is Judgement.WAIT
+    assert ask(STOPPING, None, policy) is Judgement.ALLOWED
+
+
+def test_a_rule_that_misfires_stops_only_so_many_jobs_that_train() -> None:
+    policy = ClusterPolicy(budgets=Budgets(stops_per_hour_max=3))
+    stops = [Spent(f"job-{n}", "i", 1, "move", ("n",), stops_training=True) for n in range(3)]
+
+    assert ask(STOPPING, ledger_of(*stops[:2]), policy) is Judgement.ALLOWED
+    assert ask(STOPPING, ledger_of(*stops), policy) is Judgement.REFUSED
+    assert ask(STOPPING, ledger_of(*stops, unix_s=NOW - 3601), policy) is Judgement.ALLOWED
+    assert ask(replace(STOPPING, approved_by="ann"), ledger_of(*stops), policy) is Judgement.ALLOWED
+
+
+@pytest.mark.parametrize("request_", [RESTART, MOVE])
+def test_no_budget_blocks_what_restores_safety(request_: PlanRequest) -> None:
+    nothing_left = Budgets(stops_per_hour_max=0, moves_per_job_day_max=0, nodes_held_max=0)
+
+    assert ask(request_, None, ClusterPolicy(budgets=nothing_left)) is Judgement.ALLOWED
+
+
+def test_a_plan_that_was_let_through_is_not_counted_or_refused_again() -> None:
+    desk, journal, _clock = make_desk(ClusterPolicy(budgets=Budgets(stops_per_hour_max=1)))
+
+    first = desk.judge(STOPPING)
+    again = desk.judge(STOPPING)
+    other = desk.judge(replace(STOPPING, incident_id="i-2"))
+
+    assert first.judgement is again.judgement is Judgement.ALLOWED
+    assert other.judgement is Judgement.REFUSED
+    assert len(journal.entries) == 1
+
+
+def test_what_counts_waits_for_the_journal_and_what_restores_safety_does_not() -> None:
+    desk, journal, _clock = make_desk()
+    journal.is_full = True
+
+    assert desk.judge(STOPPING).judgement is Judgement.WAIT
+    assert desk.judge(MOVE).judgement is Judgement.ALLOWED
+    journal.is_full = False
+    assert desk.judge(STOPPING).judgement is Judgement.ALLOWED
+
+
+# Nodes.
+
+
+def test_a_drained_node_gets_no_ranks_until_a_person_takes_it_back() -> None:
+    desk, _journal, clock = make_desk()
+
+    desk.drain("n2", "ann", "fan")
+    clock.now += 365 * DAY_S
+    assert desk.unusable("n2") == "drained by ann: fan"
+    assert desk.unusable("n1") is None
+    desk.release("n2", "ann", "new fan")
+    assert desk.unusable("n2") is None
+
+
+def test_a_node_blamed_again_and_again_goes_into_quarantine_for_longer_each_time() -> None:
+    policy = ClusterPolicy(quarantine=Quarantine(blames=2, hold_s=DAY_S, hold_s_max=3 * DAY_S))
+    desk, _journal, clock = make_desk(policy)
+    desk.note_running(f"n{number}" for number in range(40))
+
+    def blame_until_held() -> float:
+        while desk.unusable("n2") is None:
+            desk.note_blame("n2", JOB, f"i-{clock.now}", FINDING)
+            clock.now += 60
+            desk.note_running(f"n{number}" for number in range(40))
+        began = clock.now
+        while desk.unusable("n2") is not None:
+            clock.now += 3600
+        return clock.now - began
+
+    held_s = [blame_until_held() for _time in range(3)]
+
+    assert held_s == pytest.approx([DAY_S, 2 * DAY_S, 3 * DAY_S], abs=3700)
+
+
+def test_the_same_incident_blames_a_node_once() -> None:
+    desk, _journal, _clock = make_desk(ClusterPolicy(quarantine=Quarantine(blames=2)))
+    desk.note_running(f"n{number}" for number in range(40))
+
+    for _time in range(5):
+        desk.note_blame("n2", JOB, "i-1", FINDING)
+
+    assert desk.unusable("n2") is None
+
+
+@pytest.mark.parametrize(("nodes", "held"), [(9, 0), (10, 1), (25, 2), (1000, 3)])
+def test_quarantine_is_bounded_by_number_and_by_share_of_the_nodes_that_run_ranks(
+    nodes: int, held: int
+) -> None:
+    budgets = Budgets(nodes_held_max=3, nodes_held_percent=10.0)
+    desk, _journal, _clock = make_desk(
+        ClusterPolicy(budgets=budgets, quarantine=Quarantine(blames=1))
+    )
+    desk.note_running(f"n{number}" for number in range(nodes))
+
+    for number in range(6):
+        desk.note_blame(f"n{number}", JOB, f"i-{number}", FINDING)
+
+    assert len(desk.ledger.held_by_policy(desk.now_unix_s())) == held
+    assert held == 6 or any("is not held back" in note for note in desk.notes)
+
+
+def test_a_drain_by_a_person_is_not_counted_and_never_refused() -> None:
+    desk, _journal, _clock = make_desk(ClusterPolicy(budgets=Budgets(nodes_held_max=0)))
+
+    for number in range(50):
+        desk.drain(f"n{number}", "ann", "rack move")
+
+    assert all(desk.unusable(f"n{number}") for number in range(50))
+
+
+def test_a_node_in_maintenance_gets_no_ranks_while_the_window_is_open() -> None:
+    desk, _journal, clock = make_desk()
+    start = desk.now_unix_s() + 10
+    desk.add_window(WindowAdded("w1", ("rack3-*",), start, start + 100, "ann", "switch"))
+
+    assert desk.unusable("rack3-n1") is None
+    clock.now += 20
+    assert desk.unusable("rack3-n1") == "in maintenance by ann: switch"
+    assert desk.unusable("rack4-n1") is None
+    desk.remove_window("w1", "ann", "done early")
+    assert desk.unusable("rack3-n1") is None
+
+
+def test_a_wall_clock_that_is_set_ends_no_hold() -> None:
+    desk, _journal, clock = make_desk()
+    desk._write(NodeHeld("n2", Hold.QUARANTINE, "policy", "3 times", desk.now_unix_s() + DAY_S))
+
+    clock.jumped_s = 10 * DAY_S
+
+    assert desk.unusable("n2") is not None
+
+
+def test_after_a_restart_everything_is_known_again() -> None:
+    desk, journal, clock = make_desk()
+    desk.drain("n1", "ann", "fan")
+    desk.pause("cluster", "ann", "")
+    desk.note_blame("n2", JOB, "i-1", FINDING)
+
+    again = Desk(journal, ClusterPolicy(), clock, lambda _job: "llama")
+
+    assert again.ledger == desk.ledger
+    assert again.unusable("n1") is not None
+    assert again.judge(RESTART).judgement is Judgement.WAIT
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../etc", "x" * 254])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    desk, journal, _clock = make_desk()
+
+    with pytest.raises(ConfigError, match="is no name"):
+        desk.drain(name, "ann", "")
+    assert not journal.entries
+
+
+@pytest.mark.parametrize("scope", ["", "everything", "job:", "node:a b", "rack:r1"])
+def test_a_scope_that_is_none_is_refused(scope: str) -> None:
+    desk, _journal, _clock = make_desk()
+
+    with pytest.raises(ConfigError):
+        desk.pause(scope, "ann", "")

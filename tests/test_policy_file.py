@@ -1,0 +1,104 @@
+"""The controller's policy as TOML: typed, over defaults, and nothing unknown."""
+
+from pathlib import Path
+
+import pytest
+
+from rankmend.errors import ConfigError
+from recovery.cluster.policy import Approval, ClusterPolicy
+from recovery.cluster.policy_file import PolicyFile, parse_policy, read_policy_file, tomllib
+from recovery.policy import Policy
+
+
+def parse(text: str) -> PolicyFile:
+    return parse_policy(tomllib.loads(text))
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert read_policy_file(None) == PolicyFile(ClusterPolicy(), Policy(), ())
+
+
+def test_what_is_set_stands_over_the_defaults_and_the_rest_stays() -> None:
+    read = parse(
+        """
+        [cluster]
+        approval = "moves"
+        [budgets]
+        nodes_held_max = 3
+        [quarantine]
+        blames = 2
+        [policy]
+        evidence_wait_s = 5
+        [hang]
+        floor_s = 20
+        """
+    )
+
+    assert read.cluster.approval is Approval.MOVES
+    assert read.cluster.budgets.nodes_held_max == 3
+    assert read.cluster.budgets.nodes_held_percent == ClusterPolicy().budgets.nodes_held_percent
+    assert read.policy.evidence_wait_s == 5.0
+    assert read.policy.hung.floor_s == 20.0
+    assert read.policy.restarts_max == Policy().restarts_max
+
+
+def test_jobs_are_matched_by_name_the_later_over_the_earlier() -> None:
+    read = parse(
+        """
+        [[jobs]]
+        match = "llama*"
+        dry_run = true
+        policy = { restarts_max = 5, no_progress_max = 1 }
+        [[jobs]]
+        match = "llama-prod"
+        dry_run = false
+        approval = "all"
+        policy = { restarts_max = 9 }
+        hang = { floor_s = 33 }
+        """
+    )
+
+    prod, test = read.policy_for("llama-prod"), read.policy_for("llama-test")
+    assert (prod.restarts_max, prod.no_progress_max, prod.hung.floor_s) == (9, 1, 33.0)
+    assert (test.restarts_max, test.hung) == (5, Policy().hung)
+    assert read.policy_for("mistral") == Policy()
+    assert not read.cluster.is_dry_for("llama-prod")
+    assert read.cluster.is_dry_for("llama-test")
+    assert read.cluster.approval_for("llama-prod") is Approval.ALL
+    assert read.cluster.approval_for("llama-test") is Approval.OFF
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("nonsense = 1", "nonsense"),
+        ("[cluster]\naproval = 'off'", "aproval"),
+        ("[cluster]\napproval = 'sometimes'", "sometimes"),
+        ("[cluster]\ndry_run = 1", "dry_run is 1"),
+        ("[budgets]\nnodes_held_percent = 120", "nodes_held_percent"),
+        ("[budgets]\nnodes_held_max = 'many'", "budgets"),
+        ("[budgets]\nstops_per_hour_max = -1", "stops_per_hour_max"),
+        ("[quarantine]\nblames = 0", "blames is 0"),
+        ("[quarantine]\nhold_s = 10\nhold_s_max = 5", "hold_s"),
+        ("[alerts]\nnode_labels = 'node'", "alerts"),
+        ("[policy]\nhung = 1", "hung"),
+        ("[policy]\nrestarts_max = -1", "restarts_max"),
+        ("[hang]\nnever = 1", "never"),
+        ("jobs = 3", "jobs"),
+        ("[[jobs]]\ndry_run = true", "match is None"),
+        ("[[jobs]]\nmatch = 'x'\npolicy = { resterts = 1 }", "resterts"),
+        ("[[jobs]]\nmatch = 'x'\nbudgets = {}", "budgets"),
+    ],
+)
+def test_a_mistake_is_refused_and_named(text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse(text)
+
+
+def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    with pytest.raises(ConfigError, match=r"policy\.toml"):
+        read_policy_file(path)
+    path.write_bytes(b"\xff = 1")
+    with pytest.raises(ConfigError, match=r"policy\.toml is no TOML"):
+        read_policy_file(path)
