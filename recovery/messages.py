@@ -12,8 +12,13 @@ from enum import Enum
 from typing import Final
 
 from detectors.finding import Finding
+from detectors.formats.flight_recorder import FlightDump
+from detectors.hang_stacks import Frame
 
 VERSION: Final = 1
+# Launchers that all others of an attempt count for the lease. A list of all would make the orders
+# grow with the square: 480 MB for 2,000 nodes. Of 31, spread evenly, no rack holds a majority.
+WITNESSES_MAX: Final = 31
 
 
 class Stop(Enum):
@@ -84,6 +89,29 @@ class RankReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RankEvidence:
+    """What one rank told of itself before it was stopped."""
+
+    rank: int
+    stack: tuple[Frame, ...]  # Python calls of its main thread, the innermost first
+    dump: FlightDump | None  # of its flight recorder: what a verdict needs of it
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a launcher has saved of an incident on its node. Files: docs/evidence.md."""
+
+    incident_id: str
+    attempt: int
+    folder: str  # on that node
+    files: int
+    size_bytes: int
+    took_s: float
+    notes: tuple[str, ...]  # what could not be had, and why; at most 32
+    ranks: tuple[RankEvidence, ...] = ()  # in the first reports only
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where the ranks of one attempt meet, or a launcher is reached by its peers."""
 
@@ -112,11 +140,12 @@ class Found:
     empty_through: int  # looked at after every process through this attempt was gone
     checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
     error: str | None = None  # the folder can't be read, and why
+    revision: int = 0  # of the order that asked for it: an older look is no answer
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another launcher of the same attempt, for the lease (docs/fencing.md)."""
+    """A launcher of the attempt that the others count for the lease (docs/fencing.md)."""
 
     node: str
     launcher_id: str
@@ -138,6 +167,7 @@ class Report:
     launch_error: str | None = None  # the order's ranks could not be started, and why
     stop_requested: str | None = None  # "SIGTERM", "SIGINT", "time limit": a planned stop
     findings: tuple[Finding, ...] = ()
+    collected: Collected | None = None  # evidence of the incident that the newest order names
     launcher_id: str = ""  # UUID of this start of the launcher
     number: int = 0  # of this report, from 1 for each launcher_id: an older one is passed over
     slots: int = 0  # ranks that this node can run; 0: as many as it was ordered
@@ -146,6 +176,8 @@ class Report:
     unreachable: tuple[str, ...] = ()  # peers of the order that it could not reach
     fence_attempt: int | None = None  # read beside the checkpoints; None: no folder, or not yet
     found: Found | None = None  # only from a node whose order asks for it
+    # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
+    launcher_started_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +205,18 @@ class Order:
     restore: Restore | None
     restarts: int  # TORCHELASTIC_RESTART_COUNT
     restarts_max: int  # TORCHELASTIC_MAX_RESTARTS
+    collect: str | None = None  # incident whose evidence is to be saved before ranks are killed
+    collect_s: float = 0.0  # how long that may hold up the kill; 0: ranks die, ask nobody
     node: str = ""  # whom it is for
     launcher_id: str = ""  # and which start of its launcher; empty: any
     epoch: int = 0  # of the controller: an order of an older one is refused
     rendezvous: Endpoint | None = None  # None: the launcher chooses (one node)
-    peers: tuple[Peer, ...] = ()  # all launchers of the attempt, this one included
+    # The same list for every launcher of the attempt: all of them, or WITNESSES_MAX spread evenly.
+    # More than half of this list is the majority that a lease asks for.
+    peers: tuple[Peer, ...] = ()
     lease_s: float = 0.0  # stop the ranks when alone for so long; 0: never (one node)
     finds_checkpoints: bool = False  # look at the checkpoint folder and report what is there
+    controller_id: str = ""  # UUID of its start: one epoch has one controller, the first heard of
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -15,11 +15,12 @@ from detectors.finding import Evidence, Finding
 from rankmend.errors import JournalError
 from recovery.cluster.records import CLUSTER_KINDS, ClusterRecord
 from recovery.machine import Event
-from recovery.messages import RankError, Restore, Stop
+from recovery.messages import Endpoint, RankError, Restore, Stop
+from recovery.outside import NodeEvidence, PersonCommand
 from recovery.policy import Policy
 
 MAJOR: Final = 1
-MINOR: Final = 0
+MINOR: Final = 1  # 1: several nodes
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
 
 
@@ -50,7 +51,17 @@ class PlanStep(Enum):
     """The steps of recovery, cheapest first."""
 
     RESTART_IN_PLACE = "restart_in_place"
+    MOVE = "move"  # leave nodes; spares take their places
+    SHRINK = "shrink"  # leave nodes and go on with fewer
     ESCALATE = "escalate"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The ranks of one node, in the order of their local ranks."""
+
+    node: str
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,7 @@ class Plan:
     reason: str
     evidence: tuple[Evidence, ...]
     choice: Choice | None = None  # made after the fence, and journaled with the attempt
+    without: tuple[str, ...] = ()  # nodes that are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,8 @@ class LauncherStarted:
     world_size: int
     pid: int
     rankmend_version: str
+    epoch: int = 0  # of this start, above all before; 0 from a version that did not count
+    controller_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,8 @@ class AttemptStarted:
     incident_id: str | None = None
     try_number: int | None = None
     is_progress: bool = False  # steps don't compare, and a newer checkpoint than before is there
+    placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): that of the settings
+    rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +177,104 @@ class AttemptAbandoned:
     reason: str
 
 
+class Proof(Enum):
+    """How a node without its launcher's word is known to be empty (docs/fencing.md)."""
+
+    BOOT = "boot"  # it was booted anew
+    LEASE = "lease"  # its launcher was alone for so long that it has stopped its ranks
+    PERSON = "person"  # a person has said so
+
+
+@dataclass(frozen=True, slots=True)
+class GoneProof:
+    node: str
+    proof: Proof
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """No process of the attempt is left on any node: the proof that allows the next."""
 
     attempt: int
     result: AttemptResult
+    proofs: tuple[GoneProof, ...] = ()  # of nodes whose launcher has not said it
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A node as its launcher tells of itself."""
+
+    node: str
+    launcher_id: str
+    boot_id: str
+    slots: int
+    peer_endpoint: Endpoint | None = None
+    launcher_started_s: float = 0.0  # compares within one boot
+
+
+@dataclass(frozen=True, slots=True)
+class NodesJoined:
+    """Nodes that joined the job, came back to it, or whose launcher or boot is another now."""
+
+    nodes: tuple[Joined, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeft:
+    """The job gives the node no ranks any more."""
+
+    node: str
+    reason: str
+    is_lost: bool  # it was silent, and may come back by speaking; else only by a person's word
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinderChosen:
+    """The node whose launcher is to look for checkpoints now."""
+
+    node: str
+    attempt: int  # which is gone, with all before
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWaits:
+    """A plan is ready and must not be carried out yet."""
+
+    incident_id: str
+    try_number: int
+    plan: Plan
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceWaits:
+    """Nodes are silent and nothing proves that their ranks are gone: a person may know."""
+
+    attempt: int
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTaken:
+    """Alerts about nodes of the job, each once an attempt, and what was made of them."""
+
+    evidence: tuple[NodeEvidence, ...]
+    attempt: int
+    incident_id: str | None  # that they join
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonActed:
+    """A person's command, and what was made of it."""
+
+    command: PersonCommand
+    result: str
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +372,7 @@ class RecordsLost:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
+    nodes: tuple[str, ...] = ()  # of that attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +402,13 @@ KnownRecord: TypeAlias = (
     | BudgetsReset
     | TailCut
     | RecordsLost
+    | NodesJoined
+    | NodeLeft
+    | FinderChosen
+    | PlanWaits
+    | FenceWaits
+    | EvidenceTaken
+    | PersonActed
     | ClusterRecord
 )
 Record: TypeAlias = KnownRecord | UnknownRecord
@@ -316,6 +432,13 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "budgets_reset": BudgetsReset,
     "tail_cut": TailCut,
     "records_lost": RecordsLost,
+    "nodes_joined": NodesJoined,
+    "node_left": NodeLeft,
+    "finder_chosen": FinderChosen,
+    "plan_waits": PlanWaits,
+    "fence_waits": FenceWaits,
+    "evidence_taken": EvidenceTaken,
+    "person_acted": PersonActed,
     **CLUSTER_KINDS,
 }
 _NAMES: Final = {record: name for name, record in KINDS.items()}

@@ -1,0 +1,57 @@
+"""What a job's controller hears from outside the job: alerts about its nodes, words of people.
+
+Values only; both are journaled as they came.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from detectors.finding import Evidence, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """An alert about a device or a host, as far as it concerns one job.
+
+    ``ranks`` are those of the job that stand on what is accused, by the newest reports; empty
+    where that is the whole node. The same ``identity`` is the same fault, told again.
+    """
+
+    identity: str  # hash of the alert's routing labels
+    alertname: str
+    node: str
+    ranks: tuple[int, ...]
+    device: str  # GPU UUID, NIC ...; empty for the host
+    severity: Severity
+    action: (
+        str  # of the node's policy table: none, watch, restart_app, reset_gpu, reboot, drain ...
+    )
+    summary: str
+    since_age_s: float
+    evidence: tuple[Evidence, ...] = ()
+    is_active: bool = True  # False: it has ended, which proves nothing about the node
+
+
+class PersonAct(Enum):
+    """What a person can ask of one job. Always journaled with who asked."""
+
+    APPROVE = "approve"  # the plan of an incident that waits for it
+    REJECT = "reject"  # that plan: the incident is escalated
+    CANCEL = "cancel"  # what is under way: the ranks stay as they are, rankmend stands back
+    PAUSE = "pause"  # decide nothing until resumed; ranks run on
+    RESUME = "resume"  # deciding; with a node: give that node ranks again
+    RESTART = "restart"  # the ranks, where they are
+    LEAVE_NODE = "leave_node"  # move the job off a node
+    CONFIRM_GONE = "confirm_gone"  # a person's word that no process is left on a node
+    STOP = "stop"  # the job, as planned
+    RESET_BUDGETS = "reset_budgets"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonCommand:
+    act: PersonAct
+    who: str  # subject of the token, or "uid N"
+    reason: str = ""
+    incident_id: str | None = None
+    node: str | None = None
+    key: str = ""  # idempotency: the same key is the same command
