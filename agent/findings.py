@@ -118,7 +118,8 @@ def _read(path: Path) -> str:
         raise ConfigError(f"the policy {path} is no UTF-8: {error}") from error
 
 
-_Grouped = tuple[tuple[Metric, ...], dict[str, list[Metric]]]
+_Groups = dict[str, list[Metric]]  # by metric
+_Grouped = tuple[tuple[Metric, ...], _Groups]
 
 
 def make_snapshot(
@@ -126,16 +127,15 @@ def make_snapshot(
 ) -> Snapshot:
     """Return the newest answers by metric, and who is silent.
 
-    ``grouped`` keeps the answers by collector and metric: most collectors answer every 5 s or less.
+    ``grouped`` keeps the answers by collector and metric. A metric of which no sample has changed
+    keeps its list, by which `observe` knows that it has seen it.
     """
     grouped = {} if grouped is None else grouped
     readings: dict[str, Reading] = {}
     for view in views:
         metrics, by_name = grouped.get(view.name, ((), {}))
         if metrics is not view.metrics:
-            by_name = {}
-            for metric in view.metrics:
-                by_name.setdefault(metric.name, []).append(metric)
+            by_name = _group(view.metrics, metrics, by_name)
             grouped[view.name] = (view.metrics, by_name)
         at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
         for name, series in by_name.items():
@@ -151,6 +151,26 @@ def make_snapshot(
         and (view.is_stale or view.outcome in (Outcome.PENDING, Outcome.BROKEN))
     }
     return Snapshot(readings, silent)
+
+
+def _group(
+    metrics: tuple[Metric, ...], before: tuple[Metric, ...], groups_before: _Groups
+) -> _Groups:
+    if len(metrics) != len(before):
+        groups: _Groups = {}
+        for metric in metrics:
+            groups.setdefault(metric.name, []).append(metric)
+        return groups
+    changed: set[str] = set()
+    for new, old in zip(metrics, before, strict=True):
+        if new is not old:
+            changed |= {new.name, old.name}
+    anew: _Groups = {name: [] for name in changed}
+    for metric in metrics:
+        if metric.name in anew:
+            anew[metric.name].append(metric)
+    groups = groups_before | anew
+    return {name: series for name, series in groups.items() if series}
 
 
 class FindingsCollector:

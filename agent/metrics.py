@@ -7,7 +7,7 @@ labels only, rank series ``job_id`` and ``rank``; the rest is joined from an inf
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class MetricType(Enum):
@@ -15,8 +15,7 @@ class MetricType(Enum):
     GAUGE = "gauge"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):  # thousands a second: half as dear as a dataclass, compared in C
     """One sample: a name out of `FAMILIES` and its labels in the order given there."""
 
     name: str

@@ -7,12 +7,12 @@ rank the newer one counts. Everything is bounded, by connection, by user and in 
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
 from rankmend.errors import SourceError
-from rankmend.progress import ProgressReader, RankIdentity, RankProgress
+from rankmend.progress import ProgressReader, RankIdentity, RankProgress, StepRecord
 
 RANKS_MAX: Final = 512  # of the node: one descriptor each, under the usual limit of 1,024
 RANKS_OF_USER_MAX: Final = 384  # a 384-thread node with a rank a thread; leaves room for others
@@ -27,6 +27,7 @@ class ShownRank:
     reader: ProgressReader
     pid: int
     job_name: str
+    known: list[StepRecord] = field(default_factory=list)  # steps that were read, oldest first
 
     @property
     def identity(self) -> RankIdentity:
@@ -128,10 +129,28 @@ def newest_attempts(ranks: Iterable[ShownRank]) -> Iterator[ShownRank]:
 def read_rank(rank: ShownRank, now_s: float, records_max: int) -> RankSample:
     """Return what one rank tells; a file that can't be read harms no other rank."""
     try:
-        progress = rank.reader.read(now_s, records_max)
+        progress = _read_on(rank, now_s, records_max)
     except SourceError as error:
+        rank.known.clear()
         return RankSample(rank.identity, rank.pid, rank.job_name, None, str(error))
     return RankSample(rank.identity, rank.pid, rank.job_name, progress, None)
+
+
+def _read_on(rank: ShownRank, now_s: float, records_max: int) -> RankProgress:
+    """Return the progress with its newest steps, of which those that are known are not read again."""
+    known = rank.known
+    is_enough = known and len(known) >= min(records_max, known[-1].count)
+    after = known[-1].count if is_enough else 0
+    progress = rank.reader.read(now_s, records_max, after)
+    if after == 0:
+        known[:] = progress.records
+    elif progress.step_count > after:
+        known += progress.records
+    elif progress.records != tuple(known[-1:]):  # the file began anew
+        progress = rank.reader.read(now_s, records_max)
+        known[:] = progress.records
+    del known[:-records_max]
+    return replace(progress, records=tuple(known))
 
 
 def _close(ranks: list[ShownRank]) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import repeat
+from operator import is_
 from typing import Final, NamedTuple, Protocol
 
 from detectors.finding import Severity
@@ -200,8 +202,8 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
     labels: Labels
 
 
-StillSeries = tuple[list[float], list[Labels]]  # values and labels of one metric
-StillByCheck = dict[str, StillSeries]
+_Read = tuple[Sequence[Series] | None, ...]  # the series of each metric that a check reads
+StillByCheck = dict[str, _Read]
 
 
 def observe(
@@ -212,8 +214,8 @@ def observe(
 ) -> tuple[NodeState, list[Observation]]:
     """Return the looks that new answers allow: every bad one, and the good ones of what is held.
 
-    ``still`` is the caller's to keep from look to look of one state and one table: the counters
-    that stood still, which are passed over for as long as they do.
+    ``still`` is the caller's to keep from look to look of one state and one table: what the checks
+    read that were well. As long as those are the same lists, the check is well and passed over.
     """
     still = {} if still is None else still
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
@@ -229,13 +231,15 @@ def observe(
             continue  # the same answer again
         looked_at_s[check.name] = reading.at_s
         is_held = check.name in held_checks
-        if not is_held and _is_plainly_well(check, reading.series):
-            continue
         may_stand_still = not is_held and _may_stand_still(check)
-        if may_stand_still and (before := still.get(check.name)) is not None:
-            if before == _values_and_labels(reading.series):
-                continue
-            del still[check.name]
+        read = _read_by(check, snapshot) if may_stand_still else ()
+        before = still.pop(check.name, ())
+        if read and before and all(map(is_, read, before)):
+            still[check.name] = before
+            continue
+        if not is_held and _is_plainly_well(check, reading.series):
+            still[check.name] = read
+            continue
         judged = [
             verdict
             for series in reading.series
@@ -243,8 +247,9 @@ def observe(
             and (verdict := _judge_series(check, series, reading.at_s, growths, join)) is not None
         ]
         if not is_held and not any(verdict.is_bad for verdict in judged):
-            if may_stand_still and not any(verdict.value for verdict in judged):
-                still[check.name] = _values_and_labels(reading.series)
+            is_value = check.condition.measure is Measure.VALUE
+            if may_stand_still and (is_value or not any(verdict.value for verdict in judged)):
+                still[check.name] = read
             continue  # all is well, as nearly always
         groups: dict[Labels, list[_Judged]] = {}
         for verdict in judged:
@@ -261,18 +266,16 @@ def observe(
 
 
 def _may_stand_still(check: Check) -> bool:
-    """Tell whether nothing but growth makes this check bad: none in the window stays none."""
-    condition = check.condition
-    return (
-        condition.measure is not Measure.VALUE
-        and condition.other is None
-        and not isinstance(condition.limit, str)
-        and not check.guards
-    )
+    """Tell whether time alone can't make this check bad.
+
+    Where it goes by growth: none in the window stays none, and nothing else is compared.
+    """
+    return check.condition.measure is Measure.VALUE or len(check.metrics) == 1
 
 
-def _values_and_labels(series: Sequence[Series]) -> StillSeries:
-    return [one.value for one in series], [one.labels for one in series]
+def _read_by(check: Check, snapshot: Snapshot) -> _Read:
+    readings = [snapshot.readings.get(metric) for metric in check.metrics]
+    return tuple([None if reading is None else reading.series for reading in readings])
 
 
 def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
@@ -281,7 +284,8 @@ def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
     if condition.measure is not Measure.VALUE or condition.other is not None:
         return False
     limit, holds = condition.limit, condition.comparison.holds
-    return not isinstance(limit, str) and not any(holds(one.value, limit) for one in series)
+    values = [one.value for one in series]
+    return not isinstance(limit, str) and not any(map(holds, values, repeat(limit)))
 
 
 def _is_meant(check: Check, labels: Labels) -> bool:

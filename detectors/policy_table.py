@@ -6,9 +6,10 @@ nobody exports, a condition that can't be understood or a row without a source s
 and is never silently a check that does not run. docs/findings.md explains every key.
 """
 
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from string import Formatter
 from typing import Any, Final
@@ -71,20 +72,20 @@ class Comparison(Enum):
     EQUAL = "=="
     UNEQUAL = "!="
 
-    def holds(self, value: float, limit: float) -> bool:
-        match self:
-            case Comparison.ABOVE:
-                return value > limit
-            case Comparison.AT_LEAST:
-                return value >= limit
-            case Comparison.BELOW:
-                return value < limit
-            case Comparison.AT_MOST:
-                return value <= limit
-            case Comparison.EQUAL:
-                return value == limit
-            case Comparison.UNEQUAL:
-                return value != limit
+    @property
+    def holds(self) -> Callable[[float, float], bool]:
+        """The comparison of a value with a limit."""
+        return _OPERATORS[self._value_]
+
+
+_OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +130,13 @@ class Check:
     overrules: bool
     summary: str
     source: str
+    metrics: tuple[str, ...] = field(init=False)  # all that this check reads, its own first
 
-    @property
-    def metrics(self) -> frozenset[str]:
-        """All metrics that this check reads."""
-        names = {self.metric, *(guard.metric for guard in self.guards)}
-        names |= {self.condition.other} if self.condition.other else set()
-        return frozenset(
-            names | ({self.condition.limit} if isinstance(self.condition.limit, str) else set())
-        )
+    def __post_init__(self) -> None:
+        names = [self.metric, *(guard.metric for guard in self.guards)]
+        names += [self.condition.other] if self.condition.other else []
+        names += [self.condition.limit] if isinstance(self.condition.limit, str) else []
+        object.__setattr__(self, "metrics", tuple(dict.fromkeys(names)))
 
     @property
     def needs_time(self) -> bool:

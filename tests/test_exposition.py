@@ -78,7 +78,7 @@ def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
     kept = [data.draw(st.booleans()) for _metric in first]
     values = [data.draw(VALUES) for _metric in first]
     second = [
-        metric if is_kept else replace(metric, value=value)
+        metric if is_kept else metric._replace(value=value)
         for metric, is_kept, value in zip(first, kept, values, strict=True)
     ]
     for answer in (second, data.draw(metrics()), second[::-1], first):

@@ -8,11 +8,13 @@ Two collectors: `gpu` is broken when NVML does not answer, and its values then l
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 from agent.metrics import FAMILIES, Metric
-from agent.nvml.monitor import GpuMonitor, GpuView, MonitorState
+from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState
 from agent.nvml.protocol import NO_GPU
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.rank_table import RankSample
@@ -44,7 +46,7 @@ class GpuCollector:
         self._expected_count = expected_count
         self._ranks = ranks
         self._procfs = procfs_root
-        self._made: dict[tuple[int, str], tuple[Values, tuple[Metric, ...]]] = {}
+        self._made: dict[tuple[int, str], tuple[Labels, Values, tuple[Metric, ...]]] = {}
         self._is_first = True
 
     def collect(self) -> Iterator[Metric]:
@@ -80,10 +82,12 @@ class GpuCollector:
             period_s = max(PERIOD_S_BY_GROUP.get(group, 0.0), self._sampled_every_s)
             if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
                 continue
-            made_of, metrics = self._made.get((gpu.index, group), (None, ()))
+            made_for, made_of, metrics = self._made.get((gpu.index, group), ((), (), ()))
             if made_of is not read.values:  # most groups are read less often than shown
-                metrics = tuple(_metrics(labels, read.values))
-                self._made[gpu.index, group] = (read.values, metrics)
+                if made_for != labels or len(made_of) != len(read.values):
+                    made_of, metrics = (), ()
+                metrics = tuple(_metrics(labels, read.values, made_of, metrics))
+                self._made[gpu.index, group] = (labels, read.values, metrics)
             yield from metrics
 
     def _rank_by_pid(self) -> dict[int, RankSample]:
@@ -177,8 +181,18 @@ class GpuStateCollector:
             yield Metric("rankmend_gpu_sweep_seconds", view.sweep_s)
 
 
+@lru_cache(maxsize=GPUS_MAX)
+def _labels_of(index: int, uuid: str, pci_bus_id: str) -> Labels:
+    return (("gpu", str(index)), ("uuid", uuid), ("pci_bus_id", pci_bus_id))
+
+
 def _labels(gpu: GpuView) -> Labels:
-    return (("gpu", str(gpu.index)), ("uuid", gpu.uuid), ("pci_bus_id", gpu.pci_bus_id))
+    return _labels_of(gpu.index, gpu.uuid, gpu.pci_bus_id)
+
+
+@lru_cache(maxsize=64 * GPUS_MAX)  # 9 types of events, 11 reasons, and XIDs of a bad GPU
+def _with(labels: Labels, name: str, value: str) -> Labels:
+    return (*labels, (name, value))
 
 
 def _standing(gpu: GpuView, is_fresh: bool) -> Iterator[Metric]:
@@ -190,16 +204,26 @@ def _standing(gpu: GpuView, is_fresh: bool) -> Iterator[Metric]:
     yield Metric("rankmend_gpu_sample_age_seconds", gpu.age_s, labels)
     yield Metric("rankmend_gpu_read_errors_total", gpu.errors, labels)
     for event, count in gpu.events.items():
-        yield Metric("rankmend_gpu_events_total", count, (*labels, ("event", event)))
+        yield Metric("rankmend_gpu_events_total", count, _with(labels, "event", event))
     for code, count in gpu.xids.items():
-        yield Metric("rankmend_gpu_xid_events_total", count, (*labels, ("xid", str(code))))
+        yield Metric("rankmend_gpu_xid_events_total", count, _with(labels, "xid", str(code)))
     for reason, seconds in gpu.seconds.items():
-        about = (*labels, ("reason", reason))
+        about = _with(labels, "reason", reason)
         yield Metric("rankmend_gpu_clocks_event_seconds_total", seconds, about)
 
 
-def _metrics(labels: Labels, values: Values) -> Iterator[Metric]:
-    for name, texts, value in values:
+def _metrics(
+    labels: Labels, values: Values, before: Values, made: tuple[Metric, ...]
+) -> Iterator[Metric]:
+    """Return the metrics of one group; what is as it was ``before`` was ``made`` then."""
+    for value_now, value_before, known in zip_longest(values, before, made):
+        if value_now == value_before:
+            yield known
+            continue
+        name, texts, value = value_now
+        if value_before is not None and value_before[:2] == (name, texts):
+            yield Metric(known.name, value, known.labels)
+            continue
         family = FAMILIES.get(f"rankmend_gpu_{name}")
         if family is None or len(family.labels) != len(labels) + len(texts):
             raise SourceError(f"the collector of the GPUs has sent {name} with {texts}")

@@ -9,7 +9,7 @@ Cost:   33 records of 64 bytes a rank and run, 0.15 ms.
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
 
+_IN_STEPS: Final = (Section.COMPUTE, Section.COMMUNICATION, Section.IO, Section.CHECKPOINT)
 STEPS_MAX: Final = 32  # in the median and the shares; docs/metrics.md says so
 
 log = logging.getLogger(__name__)
@@ -57,25 +58,20 @@ def measure_steps(records: tuple[StepRecord, ...]) -> StepTimes | None:
 
     Raises SourceError where time runs backwards, which no rank can have written.
     """
-    pairs = [
-        (before, after)
+    durations_s = [
+        after.ended_at_s - before.ended_at_s
         for before, after in pairwise(records)
         if after.count == before.count + 1  # none was overtaken by the writer between them
     ]
-    if not pairs:
+    if not durations_s:
         return None
-    durations_s = [after.ended_at_s - before.ended_at_s for before, after in pairs]
     window_s = sum(durations_s)
-    used_s = {
-        Section.COMPUTE: sum(after.compute_s - before.compute_s for before, after in pairs),
-        Section.COMMUNICATION: sum(
-            after.communication_s - before.communication_s for before, after in pairs
-        ),
-        Section.IO: sum(after.io_s - before.io_s for before, after in pairs),
-        Section.CHECKPOINT: sum(
-            after.checkpoint_s - before.checkpoint_s for before, after in pairs
-        ),
-    }
+    used_s = dict.fromkeys(_IN_STEPS, 0.0)
+    for first, last in _runs(records):  # the times of a record are totals
+        used_s[Section.COMPUTE] += last.compute_s - first.compute_s
+        used_s[Section.COMMUNICATION] += last.communication_s - first.communication_s
+        used_s[Section.IO] += last.io_s - first.io_s
+        used_s[Section.CHECKPOINT] += last.checkpoint_s - first.checkpoint_s
     if min(durations_s) < 0 or min(used_s.values()) < 0:
         raise SourceError(
             f"the times of steps {records[0].step} to {records[-1].step} run backwards"
@@ -83,6 +79,16 @@ def measure_steps(records: tuple[StepRecord, ...]) -> StepTimes | None:
     used_s[Section.IDLE] = max(0.0, window_s - sum(used_s.values()))
     shares = {section: part_s / window_s if window_s else 0.0 for section, part_s in used_s.items()}
     return StepTimes(durations_s[-1], _median(durations_s), shares)
+
+
+def _runs(records: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, StepRecord]]:
+    """Return the first and the last of records that follow each other without a gap."""
+    first = records[0]
+    for before, after in pairwise(records):
+        if after.count != before.count + 1:
+            yield first, before
+            first = after
+    yield first, records[-1]
 
 
 def _median(values: list[float]) -> float:

@@ -25,7 +25,7 @@ class GpuMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="gpu"):
     uuid: str
     pci_bus_id: str
     group: str
-    values: list[tuple[str, list[str], float]]
+    values: tuple[tuple[str, tuple[str, ...], float], ...]
     seconds: dict[str, float]  # by clocks-event reason, since the message before
     errors: int  # since the message before
     error: str

@@ -51,7 +51,8 @@ DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its p
 GPUS_MAX: Final = 64
 XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
 _OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
-_TICK_S: Final = 0.25
+_TICK_S: Final = 1.0  # messages wake it before
+_BURY_TICK_S: Final = 0.1  # while somebody may wait for the end of a child
 _SWEEP_S: Final = 0.005  # of 8 GPUs on hand; waking for each message took twice the CPU
 _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
 
@@ -305,7 +306,8 @@ class GpuMonitor:
             poll = select.poll()  # select() can't do descriptors above 1,023
             for connection in descriptors:
                 poll.register(connection, select.POLLIN)
-            found = [descriptor for descriptor, _events in poll.poll(_TICK_S * 1000)]
+            tick_s = _BURY_TICK_S if self._abandoned else _TICK_S
+            found = [descriptor for descriptor, _events in poll.poll(tick_s * 1000)]
             if self._wakened.fileno() in found:
                 self._wakened.recv(64)
             elif found:  # the first message of a sweep: its others are taken with it
@@ -404,8 +406,7 @@ class GpuMonitor:
             gpu.groups.clear()
             gpu.processes = None
             return
-        values = tuple((name, tuple(labels), value) for name, labels, value in message.values)
-        gpu.groups[message.group] = (now_s, values)
+        gpu.groups[message.group] = (now_s, message.values)
         if message.group == "processes":
             gpu.processes = None if message.processes is None else tuple(message.processes)
 
