@@ -1,0 +1,363 @@
+"""Saves what a hung job's ranks can still tell, before they are stopped: once, and in time.
+
+One thread collects while the launcher's loop goes on; the loop waits for it until the deadline
+of the order, and no longer. A thread that is stuck (a disk that doesn't answer) is left behind,
+and until it returns nothing is collected: there is never a second one.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from detectors.formats.flight_recorder import FlightDump, parse_dump
+from detectors.formats.plain_pickle import BYTES_MAX
+from detectors.hang_stacks import main_frames, parse_stacks
+from detectors.hang_state import trim_dump
+from rankmend.clock import Clock
+from rankmend.errors import RankmendError, SourceError
+from recovery.launcher.evidence.folder import EvidenceFolder
+from recovery.launcher.evidence.processes import describe_rank
+from recovery.launcher.evidence.recorder import RecorderFiles, ask_for_dump
+from recovery.launcher.evidence.stacks import ask_for_stacks, read_stacks
+from recovery.launcher.evidence.surroundings import read_agent_findings, read_kernel_log
+from recovery.launcher.process_tree import read_processes
+from recovery.messages import Collected, RankEvidence
+
+log = logging.getLogger(__name__)
+
+NOTES_MAX: Final = 32
+REPORTS_WITH_RANKS: Final = 3  # a lost one is no loss
+TOLD_BYTES_MAX: Final = 2 << 20  # of a message of 8 MiB; a trimmed dump takes 4 kB and its groups
+# Of the time allowed: reading what every thread does may take this part, and the last part is
+# for writing down what has come.
+_READING_SHARE: Final = 0.4
+_WRITING_SHARE: Final = 0.2
+_STACKS_S_MAX: Final = 1.0  # faulthandler answers from C in milliseconds, or not at all
+_POLL_S: Final = 0.02
+_QUIET_POLLS: Final = 5  # an answer that hasn't grown for 0.1 s is complete
+_INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class RankSource:
+    """Where one rank can be asked."""
+
+    rank: int
+    pid: int
+    stacks: Path | None
+    recorder: RecorderFiles | None
+
+
+class EvidenceCollector:
+    """For the launcher's thread; `wake` is called from another one."""
+
+    def __init__(
+        self,
+        incidents: Path,
+        clock: Clock,
+        last_lines: Callable[[int], tuple[tuple[str, ...], tuple[str, ...]]],
+    ) -> None:
+        self._incidents = incidents
+        self._clock = clock
+        self._last_lines = last_lines
+        self._thread: threading.Thread | None = None
+        self._key: tuple[str, int] | None = None
+        self._until_s = 0.0
+        self._finished: Collected | None = None
+        self._reports_left = 0  # that carry what each rank told
+
+    def start(
+        self,
+        incident_id: str,
+        attempt: int,
+        ranks: Sequence[RankSource],
+        within_s: float,
+        wake: Callable[[], None],
+    ) -> None:
+        """Begin to collect for this incident, unless that was done; take ``within_s`` at most.
+
+        0: the ranks are dying already, so nobody is asked and only what lies there is saved.
+        """
+        if self._key == (incident_id, attempt):
+            return
+        self._key = (incident_id, attempt)
+        self._until_s = self._clock.now_s() + within_s
+        if not _INCIDENT_ID.fullmatch(incident_id):
+            log.warning("no evidence is collected: incident %.80r is no name", incident_id)
+            return
+        if self._thread is not None and self._thread.is_alive():
+            log.warning("no evidence is collected: an earlier collection is still stuck")
+            return
+        self._finished = None
+        self._reports_left = REPORTS_WITH_RANKS
+        collection = _Collection(self, incident_id, attempt, ranks, within_s)
+        self._thread = threading.Thread(
+            target=self._run, args=(collection, wake), name="evidence", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, collection: "_Collection", wake: Callable[[], None]) -> None:
+        try:
+            self._finished = collection.run()
+        except Exception:
+            log.exception("the evidence could not be collected")
+        wake()
+
+    def wait_s(self, now_s: float) -> float:
+        """Return for how long ranks must not be stopped yet; 0 once all is in or time is over."""
+        is_running = self._thread is not None and self._thread.is_alive()
+        return max(0.0, self._until_s - now_s) if is_running and self._finished is None else 0.0
+
+    def take_report(self) -> Collected | None:
+        """Return what the newest report has to say of the newest collection.
+
+        What each rank told is in the first reports only: it may be long, and is news once.
+        """
+        collected = self._finished
+        if collected is None:
+            return None
+        if self._reports_left > 0:
+            self._reports_left -= 1
+            return collected
+        return replace(collected, ranks=())
+
+    def close(self, timeout_s: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def lines_of(self, rank: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self._last_lines(rank)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def make_folder(self, incident_id: str, attempt: int) -> EvidenceFolder:
+        return EvidenceFolder(self._incidents, incident_id, attempt)
+
+
+class _Collection:
+    """One run of the thread."""
+
+    def __init__(
+        self,
+        owner: EvidenceCollector,
+        incident_id: str,
+        attempt: int,
+        ranks: Sequence[RankSource],
+        within_s: float,
+    ) -> None:
+        self._owner = owner
+        self._incident_id = incident_id
+        self._attempt = attempt
+        self._ranks = ranks
+        self._within_s = within_s
+        self._started_s = owner.clock.now_s()
+        self._folder = owner.make_folder(incident_id, attempt)
+        # Of ranks that die: opened here, since the launcher removes the files with the attempt.
+        self._opened = {} if within_s else _open_dumps(ranks)
+        self._notes: list[str] = []
+        self._stop = threading.Event()  # never set: a pause that needs no clock of its own
+
+    def run(self) -> Collected:
+        # Taken first: an old dump of the same name is told from the answer by its stamp.
+        stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
+        states = self._describe_processes() if self._within_s else {}
+        asked, dumping = self._ask() if self._within_s else (set(), set())
+        lines = {one.rank: self._owner.lines_of(one.rank) for one in self._ranks}
+        kernel, findings = self._read_surroundings()
+        self._wait_for_answers(asked, dumping, stamps)
+        return self._write_down(states, lines, kernel, findings, stamps)
+
+    # In order.
+
+    def _describe_processes(self) -> dict[int, str]:
+        try:
+            processes = read_processes()
+            return {
+                one.rank: describe_rank(one.pid, processes, lambda: self._is_past(_READING_SHARE))
+                for one in self._ranks
+                if one.pid
+            }
+        except (OSError, SourceError) as error:
+            self._note(f"the processes can't be read: {error}")
+            return {}
+
+    def _ask(self) -> tuple[set[int], set[int]]:
+        asked, dumping = set(), set()
+        for one in self._ranks:
+            if one.recorder is not None and ask_for_dump(one.recorder):
+                dumping.add(one.rank)
+            if one.stacks is None:
+                continue
+            reason = ask_for_stacks(one.stacks)
+            if reason is None:
+                asked.add(one.rank)
+            else:
+                self._note(f"rank {one.rank}: no Python stacks: {reason}")
+        if not dumping:
+            self._note("no rank has NCCL's pipe open: no flight-recorder dump was asked for")
+        return asked, dumping
+
+    def _read_surroundings(self) -> tuple[str, bytes]:
+        kernel, findings = "", b""
+        try:
+            kernel = read_kernel_log(lambda: self._is_past(1 - _WRITING_SHARE))
+        except SourceError as error:
+            self._note(f"no kernel log: {error}")
+        if self._within_s:
+            try:
+                findings = read_agent_findings()
+            except SourceError as error:
+                self._note(str(error))
+        return kernel, findings
+
+    def _wait_for_answers(
+        self, asked: set[int], dumping: set[int], stamps: dict[int, tuple[int, ...]]
+    ) -> None:
+        """Wait until every rank that was asked has answered in full, or time is over."""
+        waiting = {one.rank: one for one in self._ranks if one.rank in asked | dumping}
+        seen: dict[int, object] = {}
+        quiet: dict[int, int] = {}
+        asked_at_s = self._owner.clock.now_s()
+        while waiting and not self._is_past(1 - _WRITING_SHARE):
+            is_slow = self._owner.clock.now_s() - asked_at_s >= _STACKS_S_MAX
+            for rank, one in list(waiting.items()):
+                stacks = _size(one.stacks) if rank in asked else 0
+                dump = _stamp(one.recorder) if rank in dumping else ()
+                has_stacks = rank not in asked or is_slow or stacks > _head_size(one.stacks)
+                has_dump = rank not in dumping or dump not in ((), stamps[rank])
+                state = (stacks, dump)
+                is_quiet = has_stacks and has_dump and seen.get(rank) == state
+                quiet[rank] = quiet.get(rank, 0) + 1 if is_quiet else 0
+                seen[rank] = state
+                if quiet[rank] >= _QUIET_POLLS:
+                    del waiting[rank]
+            self._stop.wait(_POLL_S)
+        for rank in sorted(set(waiting) & dumping):
+            self._note(f"rank {rank}: no flight-recorder dump came within the time")
+
+    def _write_down(
+        self,
+        states: dict[int, str],
+        lines: dict[int, tuple[tuple[str, ...], tuple[str, ...]]],
+        kernel: str,
+        findings: bytes,
+        stamps: dict[int, tuple[int, ...]],
+    ) -> Collected:
+        folder = self._folder
+        folder.open()
+        told = []
+        for one in self._ranks:
+            rank = one.rank
+            if text := states.get(rank):
+                folder.write(f"processes-rank-{rank}.txt", text.encode())
+            out, err = lines[rank]
+            for name, stream in (("stdout", out), ("stderr", err)):
+                if stream:
+                    folder.write(f"{name}-rank-{rank}.txt", "\n".join((*stream, "")).encode())
+            stacks = read_stacks(one.stacks) if one.stacks is not None and self._within_s else b""
+            if stacks:
+                folder.write(f"stacks-rank-{rank}.txt", stacks)
+            is_new = (
+                _stamp(one.recorder) != stamps[rank] if self._within_s else rank in self._opened
+            )
+            dump = self._take_dump(one) if is_new else None
+            frames = main_frames(parse_stacks(stacks.decode("utf-8", "replace")))
+            if frames or dump is not None:
+                told.append(RankEvidence(rank, frames, dump))
+        if kernel:
+            folder.write("kernel.log", kernel.encode())
+        if findings:
+            folder.write("agent-findings.json", findings)
+        notes = (*self._notes, *folder.notes)
+        if notes:
+            folder.write("notes.txt", "\n".join((*notes, "")).encode())
+        return Collected(
+            incident_id=self._incident_id,
+            attempt=self._attempt,
+            folder=str(folder.path),
+            files=folder.files,
+            size_bytes=folder.size_bytes,
+            took_s=self._owner.clock.now_s() - self._started_s,
+            notes=notes[:NOTES_MAX],
+            ranks=self._bounded(told),
+        )
+
+    def _bounded(self, told: list[RankEvidence]) -> tuple[RankEvidence, ...]:
+        if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
+            return tuple(told)
+        log.warning("stacks and dumps are too long for a report: they lie in %s", self._folder.path)
+        return ()
+
+    def _take_dump(self, one: RankSource) -> FlightDump | None:
+        """Return what a verdict needs of a rank's dump, and save the whole of it."""
+        if one.recorder is None:
+            return None
+        source = self._opened.pop(one.rank, None) or one.recorder.dump
+        try:
+            with open(source, "rb") as file:  # noqa: PTH123 - a descriptor or a path
+                body = file.read(BYTES_MAX + 1)
+        except OSError:
+            return None
+        self._folder.write(f"flight-rank-{one.rank}.pkl", body)
+        try:
+            return trim_dump(parse_dump(body))
+        except RankmendError as error:
+            self._note(f"rank {one.rank}: its flight-recorder dump can't be read: {error}")
+            return None
+
+    def _is_past(self, share: float) -> bool:
+        if not self._within_s:
+            return False
+        return self._owner.clock.now_s() - self._started_s >= share * self._within_s
+
+    def _note(self, text: str) -> None:
+        if len(self._notes) < NOTES_MAX:
+            self._notes.append(text)
+
+
+def _open_dumps(ranks: Sequence[RankSource]) -> dict[int, int]:
+    opened = {}
+    for one in ranks:
+        if one.recorder is not None:
+            with contextlib.suppress(OSError):
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+                opened[one.rank] = os.open(one.recorder.dump, flags)
+    return opened
+
+
+def _stamp(files: RecorderFiles | None) -> tuple[int, ...]:
+    """Return what changes with every dump into a rank's file; empty where there is none."""
+    if files is None:
+        return ()
+    try:
+        found = files.dump.stat()
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _size(path: Path | None) -> int:
+    try:
+        return path.stat().st_size if path is not None else 0
+    except OSError:
+        return 0
+
+
+def _head_size(path: Path | None) -> int:
+    try:
+        if path is None:
+            return 0
+        with path.open("rb") as file:
+            return len(file.readline(256))
+    except OSError:
+        return 0

@@ -1,0 +1,90 @@
+"""What the kernel tells of a rank's processes and threads: states, where they wait, their stacks.
+
+Reads nothing that takes a process's memory lock (environ, cmdline, maps), which a stuck driver
+call can hold for ever. Source: proc_pid_status(5), proc_pid_wchan(5), proc_pid_syscall(5),
+proc_pid_stack(5); the last needs CAP_SYS_ADMIN.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from recovery.launcher.process_tree import (
+    PROC,
+    ProcessState,
+    descendants,
+    read_state,
+)
+
+THREADS_MAX: Final = 512  # of one rank: PyTorch, NCCL and a loader have some hundred
+_FILE_BYTES_MAX: Final = 4096  # a kernel stack has at most 64 lines
+_STATUS: Final = ("VmRSS:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
+
+
+def describe_rank(
+    pid: int,
+    processes: Mapping[int, ProcessState],
+    is_late: Callable[[], bool],
+    root: str = PROC,
+) -> str:
+    """Return what the kernel tells of a rank and of all that descends from it.
+
+    ``processes`` are all of this machine; after ``is_late`` no further thread is looked at.
+    """
+    top = processes.get(pid)
+    if top is None:
+        return f"process {pid} is gone\n"
+    lines: list[str] = []
+    left = THREADS_MAX
+    for state in [top, *descendants(pid, processes)]:
+        lines.append(_process_in_words(state, root))
+        for thread in _threads(state.pid, root):
+            if not left or is_late():
+                lines.append("  more threads left out")
+                return "\n".join([*lines, ""])
+            left -= 1
+            lines += _describe_thread(state.pid, thread, root)
+    return "\n".join([*lines, ""])
+
+
+def _process_in_words(state: ProcessState, root: str) -> str:
+    status = _read(f"{root}/{state.pid}/status")
+    told = [" ".join(line.split()) for line in status.splitlines() if line.startswith(_STATUS)]
+    name = f"process {state.pid} ({state.command}), child of {state.ppid}"
+    return f"{name}: state {state.letter}, {state.threads} threads, {', '.join(told)}"
+
+
+def _threads(pid: int, root: str) -> Collection[int]:
+    try:
+        return sorted(int(path.name) for path in Path(f"{root}/{pid}/task").iterdir())
+    except OSError:
+        return ()
+
+
+def _describe_thread(pid: int, thread: int, root: str) -> list[str]:
+    folder = f"{root}/{pid}/task/{thread}"
+    state = read_state(thread, f"{root}/{pid}/task")
+    if state is None:
+        return []
+    wchan = _read(f"{folder}/wchan").strip()
+    # The number of the call and its arguments; nothing of what they point to.
+    call = _read(f"{folder}/syscall").partition(" ")[0].strip()
+    head = f"  thread {thread} ({state.command}): state {state.letter}"
+    if wchan not in ("", "0"):
+        head += f", in {wchan}"
+    if call:
+        head += f", {'running' if call == 'running' else f'system call {call}'}"
+    stack = _read(f"{folder}/stack").splitlines()
+    return [head, *(f"    {line.rpartition('] ')[2]}" for line in stack)]
+
+
+def _read(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _FILE_BYTES_MAX).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return ""  # gone, or not for this user

@@ -1,0 +1,68 @@
+"""PyTorch's flight recorder: switched on, bounded, and asked for a dump.
+
+Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, FlightRecorder.cpp (DebugInfoWriter) and
+ProcessGroupNCCL.cpp (DumpPipe, HeartbeatMonitor), 2.2 to 2.13. Names with NCCL in them are the
+older ones. Rank r of an NCCL job makes the pipe `<pipe file>r.pipe` and dumps into `<dump file>r`
+soon after a byte arrives (its monitor looks once a second); gloo records, and dumps for nobody.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ENTRIES: Final = 2000  # PyTorch's own default from 2.7 on; before that the recorder was off
+_SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_DUMPS: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_ON_TIMEOUT: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderFiles:
+    """Where one rank dumps to, and the pipe that asks it to."""
+
+    dump: Path
+    pipe: Path
+
+
+def recorder_environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables to add so that ranks record, and dump into ``folder`` when asked.
+
+    Whatever the user has set under either name stays as it is.
+    """
+    added = {}
+    for names, value in (
+        (_SIZES, str(ENTRIES)),
+        (_DUMPS, str(folder / "flight-")),
+        ((_PIPE,), str(folder / "flight-pipe-")),
+        ((_ON_TIMEOUT,), "1"),
+    ):
+        if not any(name in base for name in names):
+            added.update(dict.fromkeys(names, value))
+    return added
+
+
+def recorder_files(environment: Mapping[str, str], rank: int, cwd: Path) -> RecorderFiles | None:
+    """Return the files of a rank that was started with this environment, or None without any."""
+    dump = next((environment[name] for name in _DUMPS if environment.get(name)), None)
+    pipe = environment.get(_PIPE)
+    if not dump or not pipe:
+        return None
+    return RecorderFiles(cwd / f"{dump}{rank}", cwd / f"{pipe}{rank}.pipe")
+
+
+def ask_for_dump(files: RecorderFiles) -> bool:
+    """Return whether somebody listens at the rank's pipe, after asking for a dump."""
+    try:
+        pipe = os.open(files.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # no such pipe, or nobody reads it
+        return False
+    try:
+        os.write(pipe, b"\n")
+    except OSError:
+        return False
+    finally:
+        os.close(pipe)
+    return True

@@ -1,0 +1,73 @@
+"""Asks ranks for their Python stacks, and makes sure that it asks the right process.
+
+`rankmend.hook.stacks` writes whose stacks a file takes and through which descriptor. A signal is
+sent only where that very process lives, catches it, and has the file under that descriptor: a
+script that has closed it may have another file there, and one without a handler would die.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import SourceError
+from rankmend.hook import layout
+from recovery.launcher.process_tree import ProcessRef, read_state
+
+STACKS_BYTES_MAX: Final = 256 << 10  # 100 frames of 100 threads, as faulthandler's own bounds, fit
+_STATUS_BYTES_MAX: Final = 8192
+_DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
+
+
+def ask_for_stacks(path: Path) -> str | None:
+    """Ask the process that offers its stacks in this file for them; return why it was not asked."""
+    head = read_head(path)
+    if head is None:
+        return "it offers no Python stacks (no Python, or without our hook)"
+    ref, descriptor = head
+    try:
+        reason = _why_not(ref, descriptor, path)
+        if reason is None:
+            os.kill(ref.pid, layout.STACKS_SIGNAL)
+    except (OSError, SourceError) as error:
+        return f"process {ref.pid} can't be asked: {error}"
+    return reason
+
+
+def _why_not(ref: ProcessRef, descriptor: int, path: Path) -> str | None:
+    state = read_state(ref.pid)
+    if state is None or state.start_ticks != ref.start_ticks:
+        return f"process {ref.pid} is gone"
+    if state.letter in _DEAF:
+        return f"process {ref.pid} is in state {state.letter} and hears no signal"
+    opened, wanted = Path(f"/proc/{ref.pid}/fd/{descriptor}").stat(), path.stat()
+    if (opened.st_dev, opened.st_ino) != (wanted.st_dev, wanted.st_ino):
+        return f"process {ref.pid} has closed the file of its stacks"
+    return None if _catches(ref.pid) else f"process {ref.pid} has no handler for them any more"
+
+
+def read_head(path: Path) -> tuple[ProcessRef, int] | None:
+    """Return which process offers its stacks in this file, and the number of its descriptor."""
+    try:
+        with path.open("rb") as file:
+            words = file.read(layout.STACKS_HEAD_BYTES_MAX).partition(b"\n")[0].split()
+    except OSError:
+        return None
+    if len(words) != 4 or words[0] != b"stacks" or not all(word.isdigit() for word in words[1:]):
+        return None
+    pid, descriptor, ticks = map(int, words[1:])
+    return ProcessRef(pid, ticks), descriptor
+
+
+def read_stacks(path: Path) -> bytes:
+    """Return what the ranks' `faulthandler` has written so far."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(STACKS_BYTES_MAX).partition(b"\n")[2]
+    return b""
+
+
+def _catches(pid: int) -> bool:
+    with Path(f"/proc/{pid}/status").open("rb") as file:
+        status = file.read(_STATUS_BYTES_MAX)
+    mask = status.partition(b"\nSigCgt:")[2].partition(b"\n")[0].strip()
+    return bool(mask) and bool(int(mask, 16) >> (layout.STACKS_SIGNAL - 1) & 1)

@@ -1,0 +1,78 @@
+"""What the node itself tells at the time of an incident: the kernel's log, the agent's findings.
+
+Source: Linux Documentation/ABI/testing/dev-kmsg. An ordinary user may not read it where
+kernel.dmesg_restrict is 1; the node agent, which may, then tells its findings only.
+"""
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import SourceError
+
+WINDOW_S: Final = 900.0  # as far back as a hang's own limit of 5 to 30 minutes mostly reaches
+LINES_MAX: Final = 2000
+FINDINGS_BYTES_MAX: Final = 1 << 20
+AGENT_URL: Final = "http://127.0.0.1:9476/api/v1/findings"  # where an agent listens by default
+_ANSWER_S_MAX: Final = 1.0  # on the same machine, from memory: milliseconds
+_RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
+_RECORDS_MAX: Final = 100_000
+
+
+def read_kernel_log(is_late: Callable[[], bool], path: Path = Path("/dev/kmsg")) -> str:
+    """Return the newest lines of the kernel's log, or raise SourceError with why there are none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error.strerror}") from error
+    # The kernel dates its records since boot, without the time spent suspended.
+    since_us = (time.clock_gettime(time.CLOCK_MONOTONIC) - WINDOW_S) * 1e6
+    lines: deque[str] = deque(maxlen=LINES_MAX)
+    try:
+        for _record in range(_RECORDS_MAX):
+            if is_late():
+                break
+            try:
+                record = os.read(descriptor, _RECORD_BYTES_MAX)
+            except BrokenPipeError:
+                continue  # overwritten before it was read; the next read goes on behind it
+            except BlockingIOError:
+                break
+            if not record:
+                break
+            line = _line(record.decode("utf-8", "replace"), since_us)
+            if line is not None:
+                lines.append(line)
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(record: str, since_us: float) -> str | None:
+    head, _semicolon, text = record.partition(";")
+    fields = head.split(",")
+    if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()):
+        return None
+    stamp_us = int(fields[2])
+    if stamp_us < since_us:
+        return None
+    return f"<{int(fields[0]) & 7}>[{stamp_us / 1e6:.6f}] {text.partition(chr(10))[0]}"
+
+
+def read_agent_findings(url: str = AGENT_URL) -> bytes:
+    """Return what the node's agent finds now, or raise SourceError with why it tells nothing."""
+    try:
+        # No proxy: what a user has set for the world is not for this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=_ANSWER_S_MAX) as answer:
+            return bytes(answer.read(FINDINGS_BYTES_MAX))
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise SourceError(f"no node agent answers at {url}: {reason}") from error
