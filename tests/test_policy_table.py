@@ -57,7 +57,7 @@ def test_row_becomes_a_check() -> None:
     assert (check.condition.comparison, check.condition.limit) == (Comparison.ABOVE, 95.0)
     assert (check.persistence.bad_looks, check.persistence.of_looks) == (3, 5)
     assert check.by == ("gpu", "uuid")
-    assert check.metrics == {"rankmend_x_celsius", "rankmend_x_max_celsius"}
+    assert check.metrics == ("rankmend_x_celsius", "rankmend_x_max_celsius")
 
 
 @pytest.mark.parametrize(
