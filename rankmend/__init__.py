@@ -77,7 +77,19 @@ def _attach(flags):
         return False
     _writer = writer
     section = writer.section
+    _offer_stacks()
     return True
+
+
+def _offer_stacks():
+    """This is the process that trains: have it tell its stacks, not one that started it."""
+    try:
+        if os.environ.get(_layout.ENV_STACKS_FILE):
+            from rankmend.hook import stacks
+
+            stacks.offer(take_over=True)
+    except Exception:
+        pass
 
 
 def _make_writer(flags):

@@ -67,3 +67,11 @@ ENV_RESUME_PATH = "RANKMEND_RESUME_PATH"
 ENV_RESUME_STEP = "RANKMEND_RESUME_STEP"
 ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
+ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
+
+# First line of the file of stacks: process, descriptor through which it writes, its start time.
+STACKS_HEAD = "stacks %d %d %d\n"
+STACKS_HEAD_BYTES_MAX = 64
+# Asks a rank for its Python stacks. A real-time signal (SIGRTMIN + 11 with glibc): frameworks
+# and schedulers use SIGUSR1 and SIGUSR2, the C library the lowest of these, profilers SIGPROF.
+STACKS_SIGNAL = 45

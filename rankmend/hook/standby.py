@@ -90,6 +90,9 @@ def _watch_steps():
             from rankmend.hook import torch_steps
 
             torch_steps.watch()
+        from rankmend.hook import stacks
+
+        stacks.offer()
     except Exception:
         pass
 

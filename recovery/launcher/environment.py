@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankmend.hook import layout
+from recovery.launcher.evidence.recorder import recorder_environment
+from recovery.launcher.process_tree import ENV_NODE
 from recovery.messages import Order
 
 
@@ -31,6 +33,8 @@ class RankFiles:
 
     progress: Path
     error: Path
+    stacks: Path | None = None  # where it tells its Python stacks when asked; None: nowhere
+    recorder: Path | None = None  # folder of its flight-recorder dumps; None: as PyTorch has it
 
 
 def rank_environment(
@@ -45,8 +49,12 @@ def rank_environment(
     site_folder: Path,
     fence_file: Path | None,
     is_auto: bool,
+    node: str | None = None,
 ) -> dict[str, str]:
-    """Return the whole environment of the rank at place ``local_rank`` of ``order``."""
+    """Return the whole environment of the rank at place ``local_rank`` of ``order``.
+
+    ``node``: its mark beside the job, where several nodes may be on one machine.
+    """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
     environment.update(
@@ -79,6 +87,12 @@ def rank_environment(
         # As torchrun: several ranks that each start a thread for every core stand in each
         # other's way.
         environment.setdefault("OMP_NUM_THREADS", "1")
+    if node is not None:
+        environment[ENV_NODE] = node
+    if files.stacks is not None:
+        environment[layout.ENV_STACKS_FILE] = str(files.stacks)
+    if files.recorder is not None:
+        environment.update(recorder_environment(base, files.recorder))
     if fence_file is not None:
         environment[layout.ENV_FENCE_FILE] = str(fence_file)
     if order.restore is not None:

@@ -12,6 +12,8 @@ from detectors.errors_text import parse_elastic_error, parse_error
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress
 from recovery.launcher.environment import RankFiles
+from recovery.launcher.evidence.collector import RankSource
+from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.process_tree import read_state
 from recovery.messages import RankError, RankExit, RankReport, StepTiming
 
@@ -38,6 +40,7 @@ class LaunchedRank:
     records_sent: int = 0
     progress: RankProgress | None = None
     progress_error: str | None = None
+    recorder: RecorderFiles | None = None
 
     def report(self, now_s: float) -> RankReport:
         """Return what is known of this rank by now."""
@@ -87,6 +90,10 @@ class LaunchedRank:
             progress_error=self.progress_error,
             exit=self._aged_exit(now_s),
         )
+
+    def source(self) -> RankSource:
+        """Return where this rank can be asked for evidence."""
+        return RankSource(self.rank, self.pid, self.files.stacks, self.recorder)
 
     def _read_progress(self, now_s: float) -> None:
         try:

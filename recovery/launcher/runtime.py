@@ -1,7 +1,8 @@
 """The job's folder in shared memory: progress files, and what goes onto the ranks' PYTHONPATH.
 
     <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
-    <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, rank-<r>.error.json
+    <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
+                                                  and dumps of the flight recorder
 
 Everything is 0700 and ours; a folder of another user or a link in its place is refused.
 """
@@ -30,10 +31,11 @@ def default_root(shared_memory: Path = SHARED_MEMORY) -> Path:
 
 
 class RuntimeFolder:
-    def __init__(self, root: Path, job_id: uuid.UUID) -> None:
+    def __init__(self, root: Path, job_id: uuid.UUID, node: str | None = None) -> None:
+        """``node``: a folder of its own, where several nodes of the job may be on one machine."""
         self._job_id = job_id
         own = root / f"rankmend-{os.getuid()}"
-        self.path = own / str(job_id)
+        self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
         for folder in (own, self.path, self.site):
             _make_private(folder)
@@ -58,14 +60,21 @@ class RuntimeFolder:
         """Make the progress file of one rank and return it opened for reading."""
         folder = self._attempt(attempt)
         _make_private(folder)
-        files = RankFiles(folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json")
+        stacks = folder / f"rank-{rank}.stacks"
+        files = RankFiles(
+            folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json", stacks, folder
+        )
         files.progress.unlink(missing_ok=True)
         files.error.unlink(missing_ok=True)
+        stacks.unlink(missing_ok=True)
         identity = progress.RankIdentity(self._job_id, attempt, rank, local_rank, world_size)
         try:
             descriptor = progress.create(files.progress, identity)
+            stacks.touch(mode=0o600, exist_ok=False)
         except SourceError as error:
             raise LaunchError(str(error)) from error
+        except OSError as error:
+            raise LaunchError(f"cannot make {stacks}: {error.strerror}") from error
         return files, progress.ProgressReader(descriptor, str(files.progress))
 
     def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:

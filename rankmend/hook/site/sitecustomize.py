@@ -1,9 +1,9 @@
 """Runs in every Python process below `rankmend run`, before the script.
 
-Has the steps of an unchanged PyTorch script counted, and runs the sitecustomize that would
-have run without rankmend. Whatever goes wrong in our part is swallowed; what the user's own
-raises goes on to Python, which reports it as it would have. Any Python may come by here, so
-this file keeps to what Python 2.7 understands.
+Has the steps of an unchanged PyTorch script counted and the stacks of a rank told on request,
+and runs the sitecustomize that would have run without rankmend. Whatever goes wrong in our part
+is swallowed; what the user's own raises goes on to Python, which reports it as it would have. Any
+Python may come by here, so this file keeps to what Python 2.7 understands.
 """
 
 import os
@@ -20,6 +20,16 @@ def _watch_torch():
             from rankmend.hook import torch_steps
 
             torch_steps.watch()
+    except Exception:
+        pass
+
+
+def _offer_stacks():
+    try:
+        if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_STACKS_FILE"):
+            from rankmend.hook import stacks
+
+            stacks.offer()
     except Exception:
         pass
 
@@ -68,4 +78,5 @@ def _run_from(folder, path, done):
 
 
 _watch_torch()
+_offer_stacks()
 _run_users_own()
