@@ -25,7 +25,6 @@ from recovery.launcher.store import RendezvousStore
 from recovery.messages import VERSION, Order, RankReport, Report, Restore, Stop
 
 pytestmark = pytest.mark.real
-EVERY = 2**31 - 1
 STEPS = """
 import time, rankmend
 for step in range(1, 100000):
@@ -76,7 +75,7 @@ class Node:
             self.reports.append,
             takes_signals=False,
         )
-        self.thread = threading.Thread(target=self.launcher.run, args=(EVERY,))
+        self.thread = threading.Thread(target=self.launcher.run, args=(0,))
         self.thread.start()
         self.order = Order(
             version=VERSION,

@@ -1,7 +1,7 @@
 """What rankmend itself keeps beside the checkpoints, in `<folder>/.rankmend/`.
 
 Small files, replaced as a whole: a reader sees the old content or the new one, also after a
-power cut. One writer: the launcher that holds the job.
+power cut. One writer: the launcher that holds the job; of the fence, every launcher of it.
 """
 
 import errno
@@ -18,8 +18,10 @@ BUDGETS_BYTES_MAX: Final = 1 << 20
 class FenceFile:
     """The attempt that may publish checkpoints. `rankmend.may_publish` compares it with its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writer: str = "") -> None:
+        """``writer``: name of the node, where several advance one fence."""
         self.path = path
+        self._writer = writer
 
     def advance(self, attempt: int) -> None:
         """Let this attempt publish and no older one; return when that is on stable storage.
@@ -35,7 +37,7 @@ class FenceFile:
                 f"{self.path} is at attempt {current}: another launcher went beyond {attempt}"
             )
         if current != attempt:
-            _replace(self.path, b"%d\n" % attempt)
+            _replace(self.path, b"%d\n" % attempt, self._writer)
 
     def read(self) -> int | None:
         """Return the attempt that may publish, or None before the first."""
@@ -102,8 +104,8 @@ def _read(path: Path, bytes_max: int) -> bytes | None:
     return content
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
+def _replace(path: Path, content: bytes, writer: str = "") -> None:
+    temporary = path.with_name(".".join(filter(None, (path.name, writer, "tmp"))))
     try:
         path.parent.mkdir(exist_ok=True)
         _write(temporary, content)

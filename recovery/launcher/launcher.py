@@ -15,7 +15,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +25,14 @@ from rankmend.errors import LaunchError
 from recovery.launcher import guardian as guardian_events
 from recovery.launcher.command import RankCommand, fill
 from recovery.launcher.environment import Rendezvous, rank_environment
+from recovery.launcher.evidence.collector import EvidenceCollector
+from recovery.launcher.evidence.recorder import recorder_files
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
+from recovery.launcher.membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
+from recovery.launcher.peers import Lease, boot_time_s
 from recovery.launcher.process_tree import fence_leftovers, find_marked
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.runtime import RuntimeFolder
@@ -36,6 +40,7 @@ from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import (
     VERSION,
+    Endpoint,
     Order,
     RankExit,
     Report,
@@ -49,6 +54,12 @@ REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
 HURRY_S_MAX: Final = 300.0  # and no longer than this
 GUARDIANS_LOST_MAX: Final = 3  # somebody kills them on purpose
 LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+FENCE_S_MAX: Final = 60.0  # for the storage to take the fence, as policy.fence_timeout_s
+LEASE_STEP_S: Final = 0.25  # the guardian is told of a lease that is longer by so much at least
+# A planned stop without the controller: it answers within milliseconds, and its restart takes
+# seconds. Slurm's KillWait is 30 s.
+STOP_ALONE_S: Final = 5.0
+EVIDENCE_END_S: Final = 2.0  # for a collection to finish writing when the job has its outcome
 LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -70,6 +81,8 @@ class LaunchPlan:
     fence_file: Path | None
     is_auto: bool
     time_limit_s: float | None
+    mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
+    grace_s: float = 30.0  # of a planned stop that no controller has heard of
 
 
 class Launcher:
@@ -84,9 +97,12 @@ class Launcher:
         clock: Clock,
         send_report: Callable[[Report], None],
         standbys: StandbyPool | None = None,
+        membership: Membership | None = None,
         *,
         takes_signals: bool = True,
+        evidence: EvidenceCollector | None = None,
     ) -> None:
+        """``membership``: of a job on several nodes; None: the controller is in this process."""
         self._plan = plan
         self._start_guardian = start_guardian
         self._guardian = start_guardian()
@@ -99,12 +115,22 @@ class Launcher:
         self._clock = clock
         self._send_report = send_report
         self._standbys = standbys
+        self._evidence = evidence
+        self._membership = membership
+        self._report_number = 0
+        self._epoch = 0  # highest that was heard of
+        self._controller_id = ""  # the first of that epoch
+        self._launched_at_s = boot_time_s()
+        self._leased_until_s: float | None = None
+        self._fence_asked: tuple[int, float] | None = None  # attempt, since when
+        self._found_for = 0  # revision for which the checkpoints were asked for
+        self._stop_at_s: float | None = None
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
         self._attempt: LaunchedAttempt | None = None
         self._empty_through = 0
         self._wanted: Order | None = None  # newest order, carried out or not
-        self._carried = 0  # revision of the newest order carried out
+        self._carried = (0, 0)  # epoch and revision of the newest order carried out
         self._kill_sent_through = 0
         self._grace_until_s: float | None = None
         self._leftover_until_s: float | None = None
@@ -137,6 +163,9 @@ class Launcher:
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. No process of the attempts up to the number given is left."""
         self._empty_through = nothing_left_through
+        if self._membership is not None:
+            self._membership.peers.start()
+            self._membership.storage.start(self._wake)
         selector = self._selector = selectors.DefaultSelector()
         selector.register(self._wake_read, selectors.EVENT_READ)
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
@@ -152,6 +181,7 @@ class Launcher:
                 self._check_time()
                 self._check_store()
                 self._agent.tick()
+                self._keep_lease()
                 if self._standbys is not None:
                     self._standbys.tick(self._guardian, may_start=self._is_calm())
                 self._reconcile()
@@ -165,7 +195,12 @@ class Launcher:
         self._guardian.close()
         if self._standbys is not None:
             self._standbys.close()
+        if self._evidence is not None:
+            self._evidence.close(EVIDENCE_END_S)
         self._agent.close()
+        if self._membership is not None:
+            self._membership.peers.close()
+            self._membership.storage.close()
         self._runtime.remove()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -173,14 +208,17 @@ class Launcher:
     def _wait_s(self) -> float:
         if self._report_now:
             return 0.0
-        until_s = self._reported_at_s + (REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S)
+        until_s = self._reported_at_s + self._report_pause_s()
         for deadline_s in (self._grace_until_s, self._leftover_until_s):
             if deadline_s is not None:
                 until_s = min(until_s, deadline_s)
+        if self._evidence is not None and (left_s := self._evidence.wait_s(self._clock.now_s())):
+            until_s = min(until_s, self._clock.now_s() + left_s)
         return max(0.0, until_s - self._clock.now_s())
 
     def _is_in_a_hurry(self) -> bool:
-        if self._wanted is not None and self._carried < self._wanted.revision:
+        wanted = self._wanted
+        if wanted is not None and self._carried < (wanted.epoch, wanted.revision):
             return True
         if self._attempt is None:
             return False
@@ -212,8 +250,7 @@ class Launcher:
         elif number in _STOPPING:
             self._interrupts += 1
             if self._stop_requested is None:
-                self._stop_requested = number.name
-                self._report_now = True
+                self._request_stop(number.name)
             elif number is signal.SIGINT and self._interrupts > 1:
                 log.warning("second interrupt: killing the ranks")
                 self._grace_until_s = self._clock.now_s()
@@ -223,8 +260,24 @@ class Launcher:
         if limit_s is None or self._stop_requested is not None:
             return
         if self._clock.now_s() - self._started_at_s >= limit_s:
-            self._stop_requested = "time limit"
-            self._report_now = True
+            self._request_stop("time limit")
+
+    def _request_stop(self, reason: str) -> None:
+        """Have the job end as planned; a node that runs nothing of it only leaves."""
+        self._stop_requested = reason
+        self._stop_at_s = self._clock.now_s()
+        self._report_now = True
+        if self._membership is not None and not self._has_work:
+            self._is_finished = True
+
+    @property
+    def _has_work(self) -> bool:
+        return self._attempt is not None or (self._wanted is not None and bool(self._wanted.ranks))
+
+    @property
+    def stop_requested(self) -> str | None:
+        """Return who asked for the end of the job, or of this node's part: a signal, the time limit."""
+        return self._stop_requested
 
     def _check_store(self) -> None:
         """Ranks that have not met yet can't any more once their store is gone."""
@@ -242,7 +295,7 @@ class Launcher:
 
     # What the guardian tells.
 
-    def _take_event(self, event: guardian_events.Event) -> None:
+    def _take_event(self, event: guardian_events.Event) -> None:  # noqa: PLR0912 - a table
         attempt = self._attempt
         match event:
             case guardian_events.Emptied(through_attempt=through):
@@ -250,6 +303,8 @@ class Launcher:
                 self._report_now = True
             case guardian_events.GuardianLost(reason=reason):
                 self._replace_guardian(reason)
+            case guardian_events.LeaseExpired(through_attempt=through):
+                self._note_lease_end(through)
             case guardian_events.KillPending(survivors=survivors):
                 for one in survivors:
                     log.warning(
@@ -274,6 +329,17 @@ class Launcher:
                     self._note_exit(attempt.ranks[number], code, signum)
             case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
+
+    def _note_lease_end(self, through: int) -> None:
+        log.warning(
+            "neither the controller nor most launchers of attempt %d were reached in time: "
+            "its ranks are stopped",
+            through,
+        )
+        self._leased_until_s = None
+        self._kill_sent_through = max(self._kill_sent_through, through)
+        if self._attempt is not None and self._attempt.number <= through:
+            self._mark_signalled(self._attempt)
 
     def _take_failed_spawn(self, event: guardian_events.SpawnFailed) -> None:
         spawn = self._promoted.pop(event.rank, None)
@@ -303,11 +369,13 @@ class Launcher:
         log.warning("the guardian of the ranks is gone, and they with it: %s", reason)
         self._selector.unregister(self._guardian.fileno())
         self._guardian.close()
-        left = fence_leftovers(self._plan.job_id, None, self._clock.now_s() + LEFTOVERS_S_MAX)
+        until_s = self._clock.now_s() + LEFTOVERS_S_MAX
+        left = fence_leftovers(self._plan.job_id, None, until_s, node=self._plan.mark_node)
         if left.alive:
             pids = ", ".join(str(one.pid) for one in left.alive)
             raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
         self._guardian = self._start_guardian()
+        self._leased_until_s = None
         if self._standbys is not None:
             self._standbys.forget_all()
         self._selector.register(self._guardian.fileno(), selectors.EVENT_READ)
@@ -342,30 +410,125 @@ class Launcher:
         with self._inbox_lock:
             orders, self._inbox = self._inbox, []
         for order in orders:
-            if self._wanted is None or order.revision > self._wanted.revision:
+            refusal = self._refuse(order)
+            if refusal is None:
+                self._epoch, self._controller_id = order.epoch, order.controller_id
                 self._wanted = order
                 self._grace_until_s = None
+            elif refusal:
+                log.warning("order %d refused: %s", order.revision, refusal)
+
+    def _refuse(self, order: Order) -> str | None:
+        """Return why an order is not for us, None where it is; empty: it is only an old one."""
+        plan, wanted = self._plan, self._wanted
+        if order.job_id != plan.job_id or order.node not in ("", plan.node):
+            return f"it is for node {order.node!r} of job {order.job_id}"
+        own_id = self._membership.launcher_id if self._membership else ""
+        if order.launcher_id not in ("", own_id):
+            return f"it is for launcher {order.launcher_id}, this is {own_id}"
+        if order.epoch < self._epoch:
+            return f"it is of controller epoch {order.epoch}, epoch {self._epoch} was heard of"
+        if order.epoch == self._epoch and self._controller_id not in ("", order.controller_id):
+            return f"it is of another controller of epoch {order.epoch}: {order.controller_id}"
+        if wanted is None or order.epoch > wanted.epoch or order.revision > wanted.revision:
+            return None
+        return ""
 
     def _reconcile(self) -> None:
         order = self._wanted
         self._end_leftovers()
-        if order is None or self._carried == order.revision:
+        if order is None or self._carried == (order.epoch, order.revision):
             self._enforce_grace()
+            self._stop_alone()
             return
         attempt = self._attempt
         is_wanted = attempt is not None and attempt.number == order.attempt and bool(order.ranks)
         if not is_wanted:
-            gone_through = order.attempt if not order.ranks else order.attempt - 1
+            # An attempt that was said to be gone stays gone, whoever orders it.
+            may_start = bool(order.ranks) and order.attempt > self._empty_through
+            gone_through = order.attempt - 1 if may_start else order.attempt
             if attempt is not None:
                 gone_through = max(gone_through, attempt.number)
             if self._empty_through < gone_through:
                 self._stop_ranks(order, gone_through)
                 return
+            self._is_collecting(order)  # dumps that dead ranks have left
             self._forget_attempt()
-            if order.ranks:
+            if may_start and not self._has_fence_answer(order.attempt):
+                return
+            if may_start:
                 self._start(order)
-        self._carried = order.revision
+        self._look_for_checkpoints(order)
+        self._carried = (order.epoch, order.revision)
         self._report_now = True
+
+    def _has_fence_answer(self, attempt: int) -> bool:
+        """Ask that only this attempt may publish, and return whether it is known how that went."""
+        if self._membership is None:
+            return True  # the controller, in this process, has done it
+        now_s, storage = self._clock.now_s(), self._membership.storage
+        if self._fence_asked is None or self._fence_asked[0] != attempt:
+            self._fence_asked = (attempt, now_s)
+            storage.ask_fence(attempt)
+        if storage.advance is not None and storage.advance.attempt == attempt:
+            return True
+        return now_s - self._fence_asked[1] >= FENCE_S_MAX
+
+    def _fence_error(self, attempt: int) -> str | None:
+        if self._membership is None:
+            return None
+        done = self._membership.storage.advance
+        if done is None or done.attempt != attempt:
+            return f"the storage has not taken the fence of attempt {attempt} in {FENCE_S_MAX:g} s"
+        return done.error
+
+    def _look_for_checkpoints(self, order: Order) -> None:
+        if self._membership is None or not order.finds_checkpoints:
+            return
+        if order.ranks:
+            self._membership.storage.watch()
+        elif self._found_for != order.revision:
+            self._found_for = order.revision
+            self._membership.storage.ask_found(self._empty_through, order.revision)
+
+    def _stop_alone(self) -> None:
+        """End as planned without a controller's order, where none comes."""
+        if self._membership is None or self._stop_at_s is None or self._wanted is None:
+            return
+        now_s, attempt = self._clock.now_s(), self._attempt
+        if self._wanted.stop is Stop.GRACE or now_s - self._stop_at_s < STOP_ALONE_S:
+            return
+        if attempt is None or self._empty_through >= attempt.number:
+            self._is_finished = True
+        elif self._grace_until_s is None:
+            log.warning("the controller does not answer: the ranks are stopped without it")
+            self._grace_until_s = now_s + self._plan.grace_s
+            self._mark_signalled(attempt)
+            self._guardian.signal(attempt.number, signal.SIGTERM)
+
+    def _keep_lease(self) -> None:
+        """Have the guardian stop the ranks at the end of the lease, and tell peers how it stands."""
+        if self._membership is None:
+            return
+        peers, attempt, order = self._membership.peers, self._attempt, self._wanted
+        peers.tell(attempt.number if attempt else 0, self._empty_through)
+        is_running = attempt is not None and self._empty_through < attempt.number
+        if attempt is None or not is_running:
+            if self._leased_until_s is not None:
+                self._leased_until_s = None
+                self._guardian.lease(0, None)
+            peers.keep(None)
+            return
+        if order is None or order.attempt != attempt.number or not order.ranks:
+            return  # it is being stopped; the lease goes on
+        if order.lease_s <= 0 or self._kill_sent_through >= attempt.number:
+            return
+        peers.keep(Lease(attempt.number, order.peers, order.lease_s))
+        until_s = peers.reached_at_s + order.lease_s
+        told_s = self._leased_until_s
+        if told_s is None or until_s >= told_s + LEASE_STEP_S:
+            self._leased_until_s = until_s
+            self._guardian.lease(attempt.number, until_s)
 
     def _stop_ranks(self, order: Order, through: int) -> None:
         now_s = self._clock.now_s()
@@ -379,10 +542,22 @@ class Launcher:
             if now_s < self._grace_until_s:
                 return
         if self._kill_sent_through < through:
+            if self._is_collecting(order):
+                return
             self._kill_sent_through = through
             if attempt is not None:
                 self._mark_signalled(attempt)
             self._guardian.kill_through(through)
+
+    def _is_collecting(self, order: Order) -> bool:
+        """Return whether the kill has to wait for evidence, which is begun where it is wanted."""
+        attempt, evidence = self._attempt, self._evidence
+        if order.collect is None or evidence is None or attempt is None:
+            return False
+        sources = [rank.source() for rank in attempt.ranks.values()]
+        within_s = 0.0 if attempt.has_ended else order.collect_s
+        evidence.start(order.collect, attempt.number, sources, within_s, self._wake)
+        return evidence.wait_s(self._clock.now_s()) > 0
 
     def _enforce_grace(self) -> None:
         """A second interrupt kills even where no order came."""
@@ -405,7 +580,8 @@ class Launcher:
         if self._leftover_until_s is None:
             self._leftover_until_s = now_s + LEFTOVER_S
         is_clean = all(rank.exit and rank.exit.exit_code == 0 for rank in attempt.ranks.values())
-        left = find_marked(self._plan.job_id, attempt.number) if is_clean else []
+        plan = self._plan
+        left = find_marked(plan.job_id, attempt.number, plan.mark_node) if is_clean else []
         if left and now_s < self._leftover_until_s:
             self._leftover_until_s = min(self._leftover_until_s, now_s + LEFTOVER_S)
             return
@@ -419,7 +595,6 @@ class Launcher:
     def _start(self, order: Order) -> None:
         """Start the ranks of an order; what fails here is reported and nothing is left behind."""
         attempt = self._attempt = LaunchedAttempt(order.attempt, self._clock.now_s())
-        self._empty_through = min(self._empty_through, order.attempt - 1)
         self._launch_error = None
         self._promoted.clear()
         self._oom.take_new_kills()
@@ -429,12 +604,21 @@ class Launcher:
                     order.attempt, number, local_rank, order.world_size
                 )
                 attempt.ranks[number] = LaunchedRank(number, local_rank, files, reader)
-            rendezvous = self._store.open_attempt(order.attempt)
+            if (fence_error := self._fence_error(order.attempt)) is not None:
+                raise LaunchError(fence_error)
+            rendezvous = self._open_rendezvous(order)
             for rank in attempt.ranks.values():
                 self._spawn(order, rank, rendezvous)
         except LaunchError as error:
             self._launch_error = str(error)
             self._guardian.kill_through(order.attempt)
+
+    def _open_rendezvous(self, order: Order) -> Rendezvous:
+        if order.rendezvous is None:
+            return self._store.open_attempt(order.attempt)
+        if order.group_rank == 0:
+            return self._store.open_attempt(order.attempt, order.rendezvous.port)
+        return self._store.join_attempt(order.rendezvous)
 
     def _spawn(
         self, order: Order, rank: LaunchedRank, rendezvous: Rendezvous, *, may_promote: bool = True
@@ -450,7 +634,9 @@ class Launcher:
             site_folder=self._runtime.site,
             fence_file=self._plan.fence_file,
             is_auto=self._plan.is_auto,
+            node=self._plan.mark_node,
         )
+        rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
         spawn = Spawn(
             attempt=order.attempt,
@@ -489,26 +675,59 @@ class Launcher:
 
     def _report_if_due(self) -> None:
         now_s = self._clock.now_s()
-        every_s = REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S
-        if not self._report_now and now_s - self._reported_at_s < every_s:
+        if not self._report_now and now_s - self._reported_at_s < self._report_pause_s():
             return
         self._report_now = False
         self._reported_at_s = now_s
         ranks = list(self._attempt.ranks.values()) if self._attempt else []
-        self._send_report(
-            Report(
-                version=VERSION,
-                node=self._plan.node,
-                boot_id=self._plan.boot_id,
-                job_id=self._plan.job_id,
-                revision=self._carried,
-                attempt=self._attempt.number if self._attempt else 0,
-                ranks=tuple(rank.report(now_s) for rank in ranks),
-                empty_through=self._empty_through,
-                launch_error=self._launch_error,
-                stop_requested=self._stop_requested,
-            )
+        report = Report(
+            version=VERSION,
+            node=self._plan.node,
+            boot_id=self._plan.boot_id,
+            job_id=self._plan.job_id,
+            revision=self._carried[1],
+            attempt=self._attempt.number if self._attempt else 0,
+            ranks=tuple(rank.report(now_s) for rank in ranks),
+            empty_through=self._empty_through,
+            launch_error=self._launch_error,
+            stop_requested=self._stop_requested,
+            collected=self._evidence.take_report() if self._evidence is not None else None,
         )
+        if self._membership is not None:
+            self._keep_lease()  # peers hear of an attempt's end before the controller does
+            report = self._sign(report, self._membership)
+        self._send_report(report)
+
+    def _sign(self, report: Report, membership: Membership) -> Report:
+        """Return the report with what only a launcher among several has to say."""
+        self._report_number += 1
+        storage, peers = membership.storage, membership.peers
+        is_finder = self._wanted is not None and self._wanted.finds_checkpoints
+        return replace(
+            report,
+            launcher_id=membership.launcher_id,
+            number=self._report_number,
+            slots=membership.slots,
+            rendezvous=self._propose(),
+            peer_endpoint=peers.endpoint,
+            unreachable=peers.unreachable,
+            fence_attempt=storage.fence_attempt,
+            found=storage.found if is_finder else None,
+            launcher_started_s=self._launched_at_s,
+        )
+
+    def _propose(self) -> Endpoint | None:
+        try:
+            return self._store.propose()
+        except LaunchError as error:  # every port is taken: told when an attempt is to start
+            log.warning("no rendezvous can be offered: %s", error)
+            return None
+
+    def _report_pause_s(self) -> float:
+        pause_s = REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S
+        if self._membership is None or self._wanted is None:
+            return pause_s
+        return report_pause_s(pause_s, self._wanted.group_count)
 
     def _tell_of_ranks(self, attempt: LaunchedAttempt) -> None:
         """Tell the node agent and `rankmend status` which processes the ranks are."""

@@ -25,6 +25,7 @@ from rankmend.errors import LaunchError
 from rankmend.hook import store_host
 from recovery.launcher.environment import Rendezvous
 from recovery.launcher.ports import PortRange, ReservedPort, reserve, reserve_exactly
+from recovery.messages import Endpoint
 
 PROBE_S_MAX: Final = 30.0  # python and one look-up: 0.02 s here; a cold network file system
 FIRST_SERVE_S_MAX: Final = 300.0  # with `import torch`: 1.2 s warm here; minutes on a cold one
@@ -166,7 +167,9 @@ class RendezvousStore:
         self._address = address
         self._bind_address = bind_address
         self._host: _Host | None = None
+        self._agent_store = "True"  # for a store that another node hosts, until our torch is known
         self._last_port: int | None = None
+        self._proposed: ReservedPort | None = None
 
     @property
     def is_hosting(self) -> bool:
@@ -197,14 +200,34 @@ class RendezvousStore:
             theirs.close()
         ours.settimeout(SEND_S_MAX)
         self._host = _Host(process, ours, stderr, torch.agent_store, set(), {}, set())
+        self._agent_store = torch.agent_store
 
-    def open_attempt(self, attempt: int) -> Rendezvous:
+    def propose(self) -> Endpoint:
+        """Return where another attempt could meet, on a port that is held until it is opened."""
+        if self._proposed is None:
+            self._proposed = self._reserve_next()
+        return Endpoint(self._address, self._proposed.port, self.is_hosting)
+
+    def join_attempt(self, endpoint: Endpoint) -> Rendezvous:
+        """Return what ranks are told whose attempt meets at another node."""
+        self._drop_all()
+        agent_store = self._agent_store if endpoint.is_hosted else "False"
+        return Rendezvous(endpoint.address, endpoint.port, endpoint.is_hosted, agent_store)
+
+    def open_attempt(self, attempt: int, port: int | None = None) -> Rendezvous:
         """Return where the ranks of ``attempt`` meet, and drop the store of every other one.
 
-        Call it just before the ranks start: where rank 0 hosts, the port is free from now on.
-        A store process that turns out dead is no error here; `poll` tells of it.
+        ``port``: the one that was proposed for it. Call it just before the ranks start: where
+        rank 0 hosts, the port is free from now on. A store process that turns out dead is no
+        error here; `poll` tells of it.
         """
-        reserved = self._reserve()
+        self._drop_all()
+        if port is None:
+            reserved = self._reserve_next()
+        elif self._proposed is not None and self._proposed.port == port:
+            reserved, self._proposed = self._proposed, None
+        else:
+            reserved = reserve_exactly(port, self._bind_address)
         try:
             host = self._host
             is_hosted = (
@@ -255,16 +278,21 @@ class RendezvousStore:
 
     def close(self) -> None:
         """End the store process and every store."""
+        if self._proposed is not None:
+            self._proposed.release()
+            self._proposed = None
         if self._host is not None:
             self._host.process.kill()
             self._end(self._host)
             self._host = None
 
-    def _reserve(self) -> ReservedPort:
-        host = self._host
-        if host is not None:
-            for attempt in tuple(host.serving):
+    def _drop_all(self) -> None:
+        if self._host is not None:
+            for attempt in tuple(self._host.serving):
                 self.drop(attempt)
+
+    def _reserve_next(self) -> ReservedPort:
+        host = self._host
         if isinstance(self._ports, PortRange):
             first = None if self._last_port is None else self._last_port + 1
             reserved = reserve(self._ports, self._bind_address, first)

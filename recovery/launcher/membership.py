@@ -1,0 +1,23 @@
+"""What a launcher needs that is one of several of its job: who it is, its peers, the storage."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from recovery.launcher.peers import Peers
+from recovery.launcher.storage import Storage
+
+# Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
+REPORTS_PER_S_MAX: Final = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    launcher_id: str  # UUID of this start
+    slots: int
+    peers: Peers
+    storage: Storage
+
+
+def report_pause_s(pause_s: float, group_count: int) -> float:
+    """Return the pause between two reports of each of so many launchers, at least ``pause_s``."""
+    return max(pause_s, group_count / REPORTS_PER_S_MAX)

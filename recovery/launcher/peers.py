@@ -1,0 +1,323 @@
+"""The launchers of one attempt ask each other whether they live, and so keep the lease.
+
+A launcher stops its ranks when for `lease_s` it has reached neither the controller nor a
+majority of the launchers of its attempt that still run it (docs/design/0003-cluster.md). Then
+the controller may take ranks of a silent node for gone without having heard of them.
+
+Reached is dated by when we began to ask, never by when the answer came: the other may have
+emptied the attempt while its answer was under way. The clock is CLOCK_BOOTTIME, which goes on
+while a machine is suspended, as that of the others does; CLOCK_MONOTONIC stands still and
+would have a launcher that wakes up believe in a lease that is long over.
+
+On the wire: a line of JSON each, at most `LINE_BYTES_MAX`, three of them. The one that is asked
+sends a nonce; the one that asks answers with its own and an HMAC over both; the answer carries
+an HMAC over both nonces and itself. The key is derived from the job's secret and its id, so
+nothing of another job, and nothing recorded, is believed.
+
+All of it runs in one thread with an event loop of its own; `Peers` is called by the launcher's.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from recovery.launcher.ports import PortRange, reserve
+from recovery.messages import Endpoint, Peer
+
+log = logging.getLogger(__name__)
+
+LINE_BYTES_MAX: Final = 1024
+NONCE_BYTES: Final = 32
+EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
+SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
+ASKED_AT_ONCE: Final = 64
+ASK_AFTER: Final = 1 / 3  # of the lease, without the controller: then peers are asked
+ROUND_EVERY: Final = 1 / 6  # of the lease: several rounds before it ends
+PROBED: Final = 8  # peers asked each lease while the controller is there, for `unreachable`
+UNREACHABLE_MAX: Final = 100
+LOOK_S: Final = 0.2
+CLOSE_S_MAX: Final = 5.0
+_FAILURES: Final = (
+    OSError,
+    ValueError,
+    asyncio.TimeoutError,  # its own class before Python 3.11
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+    msgspec.MsgspecError,
+)
+
+
+def boot_time_s() -> float:
+    """Return CLOCK_BOOTTIME in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a launcher answers its peers."""
+
+    job_id: str
+    node: str
+    launcher_id: str
+    attempt: int  # of its ranks; 0 before the first
+    empty_through: int
+
+    def runs(self, attempt: int) -> bool:
+        return self.attempt == attempt and self.empty_through < attempt
+
+
+class _Question(msgspec.Struct):
+    nonce: str
+    mac: str
+
+
+class _Answer(msgspec.Struct):
+    word: Word
+    mac: str
+
+
+class PeerKey:
+    """Makes and checks the proofs of one job's launchers."""
+
+    def __init__(self, secret: str, job_id: str) -> None:
+        text = f"rankmend peers {job_id}".encode()
+        self._key = hmac.digest(secret.encode(), text, hashlib.sha256)
+
+    def prove(self, *parts: str) -> str:
+        """Return the proof of parts, none of which can stand for two."""
+        return hmac.new(self._key, json.dumps(parts).encode(), hashlib.sha256).hexdigest()
+
+    def holds(self, mac: str, *parts: str) -> bool:
+        return hmac.compare_digest(mac.encode(), self.prove(*parts).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The attempt that is kept alive, and by whom."""
+
+    attempt: int
+    peers: tuple[Peer, ...]  # of whom more than half are a majority
+    lease_s: float
+
+
+class Peers:
+    """Answers peers from its start on, and asks them while there is a lease to keep."""
+
+    def __init__(
+        self,
+        secret: str,
+        word: Word,
+        address: str,
+        ports: PortRange,
+        bind_address: str = "",
+        now_s: Callable[[], float] = boot_time_s,
+    ) -> None:
+        """Listen on a port of the range. ``address``: where the others reach this node."""
+        self._key = PeerKey(secret, word.job_id)
+        self._word = word
+        self._now_s = now_s
+        reserved = reserve(ports, bind_address)
+        self._listener: socket.socket = reserved.listener
+        self._listener.setblocking(False)
+        self.endpoint = Endpoint(address, reserved.port)
+        self._lease: Lease | None = None
+        self._lock = threading.Lock()
+        self._reached_at_s = float("-inf")
+        self._controller_at_s = float("-inf")
+        self._unreachable: dict[str, None] = {}
+        self._served = 0
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
+
+    # The launcher's thread, and the one that talks to the controller.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(CLOSE_S_MAX)
+        elif not self._loop.is_closed():  # never started
+            self._loop.close()
+        self._listener.close()
+
+    def tell(self, attempt: int, empty_through: int) -> None:
+        """Answer so from now on. Must come before the controller is told the same."""
+        word = self._word
+        if (word.attempt, word.empty_through) != (attempt, empty_through):
+            self._word = Word(word.job_id, word.node, word.launcher_id, attempt, empty_through)
+
+    def keep(self, lease: Lease | None) -> None:
+        """Keep this lease from now on; None: none."""
+        self._lease = lease
+        if lease is None:
+            self._unreachable = {}
+
+    def note_controller(self, asked_at_s: float) -> None:
+        """Hear that the controller has taken a report that was sent at that time."""
+        with self._lock:
+            self._controller_at_s = max(self._controller_at_s, asked_at_s)
+            self._reached_at_s = max(self._reached_at_s, asked_at_s)
+
+    @property
+    def reached_at_s(self) -> float:
+        """Return when the controller or a majority was reached last, by CLOCK_BOOTTIME."""
+        with self._lock:
+            return self._reached_at_s
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        return tuple(self._unreachable)
+
+    # The loop.
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._answer, sock=self._listener, limit=LINE_BYTES_MAX)
+        asking = asyncio.ensure_future(self._keep_asking())
+        try:
+            await self._ending.wait()
+        finally:
+            asking.cancel()
+            server.close()
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._served >= SERVED_MAX:
+            writer.transport.abort()
+            return
+        self._served += 1
+        try:
+            await asyncio.wait_for(self._answer_one(reader, writer), EXCHANGE_S_MAX)
+        except _FAILURES as error:
+            log.debug("a question of a peer was not answered: %r", error)
+        finally:
+            self._served -= 1
+            await _close(writer)
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ours = secrets.token_hex(NONCE_BYTES)
+        writer.write(ours.encode() + b"\n")
+        await writer.drain()
+        line = await reader.readuntil()
+        question = msgspec.json.decode(line, type=_Question)
+        if not self._key.holds(question.mac, "ask", self._word.node, ours, question.nonce):
+            log.warning("a peer's question carries no proof of this job")
+            return
+        word = self._word
+        mac = self._key.prove("answer", ours, question.nonce, *_parts(word))
+        writer.write(msgspec.json.encode(_Answer(word, mac)) + b"\n")
+        await writer.drain()
+
+    async def _keep_asking(self) -> None:
+        asked_at_s = probed_at_s = float("-inf")
+        while True:
+            await asyncio.sleep(LOOK_S)
+            lease, now_s = self._lease, self._now_s()
+            if lease is None or lease.lease_s <= 0:
+                continue
+            with self._lock:
+                alone_s = now_s - self._controller_at_s
+            try:
+                if alone_s >= lease.lease_s * ASK_AFTER:
+                    if now_s - asked_at_s >= lease.lease_s * ROUND_EVERY:
+                        asked_at_s = now_s
+                        await self._ask_majority(lease, now_s)
+                elif now_s - probed_at_s >= lease.lease_s:
+                    probed_at_s = now_s
+                    others = self._others(lease)[:PROBED]
+                    await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in others))
+            except Exception:  # the next round is worth more than this one's reason
+                log.exception("asking peers failed")
+
+    def _others(self, lease: Lease) -> list[Peer]:
+        others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
+        random.shuffle(others)  # so that not all ask the same ones
+        return others
+
+    async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
+        """Ask until more than half of the list are known to run the attempt."""
+        others = self._others(lease)
+        is_counted = len(others) < len(lease.peers)  # of a long list only some are named
+        running = int(is_counted and self._word.runs(lease.attempt))
+        while others and 2 * running <= len(lease.peers):
+            some, others = others[:ASKED_AT_ONCE], others[ASKED_AT_ONCE:]
+            told = await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in some))
+            running += sum(told)
+        is_majority = 2 * running > len(lease.peers)
+        if is_majority and self._word.runs(lease.attempt):
+            with self._lock:
+                self._reached_at_s = max(self._reached_at_s, began_at_s)
+
+    async def _ask(self, peer: Peer, attempt: int) -> bool:
+        """Return whether a peer answers that it runs the attempt."""
+        try:
+            word = await asyncio.wait_for(self._exchange(peer), EXCHANGE_S_MAX)
+        except _FAILURES as error:
+            if peer.node not in self._unreachable and len(self._unreachable) < UNREACHABLE_MAX:
+                log.warning("node %s does not answer: %r", peer.node, error)
+                self._unreachable = {**self._unreachable, peer.node: None}
+            return False
+        if peer.node in self._unreachable:
+            self._unreachable = {node: None for node in self._unreachable if node != peer.node}
+        return word.launcher_id == peer.launcher_id and word.runs(attempt)
+
+    async def _exchange(self, peer: Peer) -> Word:
+        where = peer.endpoint
+        reader, writer = await asyncio.open_connection(
+            where.address, where.port, limit=LINE_BYTES_MAX
+        )
+        try:
+            theirs = (await reader.readuntil()).decode("ascii").strip()
+            ours = secrets.token_hex(NONCE_BYTES)
+            mac = self._key.prove("ask", peer.node, theirs, ours)
+            writer.write(msgspec.json.encode(_Question(ours, mac)) + b"\n")
+            await writer.drain()
+            answer = msgspec.json.decode(await reader.readuntil(), type=_Answer)
+        finally:
+            await _close(writer)
+        if not self._key.holds(answer.mac, "answer", theirs, ours, *_parts(answer.word)):
+            raise ValueError(f"the answer of {peer.node} carries no proof of this job")
+        if (answer.word.job_id, answer.word.node) != (self._word.job_id, peer.node):
+            raise ValueError(f"{answer.word.node} answers in the place of {peer.node}")
+        return answer.word
+
+
+def _parts(word: Word) -> tuple[str, ...]:
+    return (
+        word.job_id,
+        word.node,
+        word.launcher_id,
+        str(word.attempt),
+        str(word.empty_through),
+    )
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
+        await asyncio.wait_for(writer.wait_closed(), EXCHANGE_S_MAX)
