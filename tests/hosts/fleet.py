@@ -1,5 +1,6 @@
 """Several hosts on one machine, out of namespaces."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -129,6 +130,7 @@ class _Power:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
             start_new_session=True,
         )
         self.pid = 0
@@ -149,8 +151,9 @@ class _Power:
         assert self._supply.stdin is not None
         assert self._supply.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._supply.stdin.write(b"q")
-            self._supply.stdin.flush()
+            self._supply.stdin.write(
+                b"q"
+            )  # its end alone could wait for a fork that holds the pipe
         deadline_s = time.monotonic() + _DOWN_S
         while self._supply.poll() is None:
             for child in children:  # PID 1 is gone only when each of its namespace is reaped
@@ -410,23 +413,20 @@ class Host:
         self._is_frozen = False
 
     def _mount_disk(self, image: Path, folder: Path) -> None:
-        # The image lies in a folder that the host does not see: mount what is held open out here.
-        with image.open("rb+") as file:
-            source = f"/dev/fd/{file.fileno()}"
-            self.run(["mkdir", "-p", folder])
-            device = subprocess.run(
-                ["losetup", "--find", "--show", source.replace("/dev/fd", "/proc/self/fd")],
-                pass_fds=[file.fileno()],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=60,
-            ).stdout.strip()
+        # The host does not see the image's folder, so the device is made out here.
+        device = subprocess.run(
+            ["losetup", "--find", "--show", str(image)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_UP_S,
+        ).stdout.strip()
         try:
+            self.run(["mkdir", "-p", folder])
             self.run(["mount", device, folder])
         finally:
-            # While it is mounted this only marks the device, so that it goes with the mount.
-            subprocess.run(["losetup", "--detach", device], check=True, timeout=60)
+            # While it is mounted this only marks the device: it goes when the last mount goes.
+            subprocess.run(["losetup", "--detach", device], check=True, timeout=_UP_S)
 
     def _running(self) -> _Power:
         if self._power is None:
@@ -485,6 +485,7 @@ class Fleet:
         self.hosts_file.write_text(self._names(), encoding="ascii")
 
     def __enter__(self) -> "Fleet":
+        atexit.register(self.close)
         try:
             self._switch = _Power(Machine("switch", False, 0.0, 0, (), ()))
             for host in self:
@@ -524,6 +525,7 @@ class Fleet:
     def close(self) -> None:
         """End every fault and every host. Nothing but the folder is left."""
         self.is_closing = True
+        atexit.unregister(self.close)
         with contextlib.ExitStack() as stack:  # each of them, whatever happens to another
             if self._switch is not None:
                 switch, self._switch = self._switch, None
