@@ -74,6 +74,7 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class LikelyCause:
     cause: str
+    scope: Scope
     node: str
     device: str
     summary: str
@@ -223,6 +224,7 @@ class _Case:
     ) -> None:
         self._table = table
         self._window = window
+        self._nodes = {part[0] for parts in table.values() for part in parts}
         self._networks = self._network_devices()
         self._own = {(one, scope): self._parts_of(one, scope) for one in accused for scope in Scope}
         self._accused_nodes = {self._node_of(one) for one in accused}
@@ -265,6 +267,7 @@ class _Case:
         same_part += [one for one in extra if one.part == best.part]
         return LikelyCause(
             cause=cause.name,
+            scope=cause.scope,
             node=best.part[0],
             device=best.part[1],
             summary=cause.summary,
@@ -402,10 +405,9 @@ class _Case:
 
     def _node_of(self, accused: Accused) -> str | None:
         """Return the node, also where a trace has its long name and the readings its short one."""
-        nodes = {part[0] for parts in self._table.values() for part in parts}
         if accused.node is not None:
             short = accused.node.partition(".")[0]
-            if accused.node not in nodes and short in nodes:
+            if accused.node not in self._nodes and short in self._nodes:
                 return short
             return accused.node
         named = {

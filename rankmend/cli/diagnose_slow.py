@@ -8,23 +8,35 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, isfinite, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
+from rankmend.cli.diagnose_readings import (
+    Prometheus,
+    parse_time,
+    prometheus_options,
+    read_files,
+)
 from rankmend.cli.options import fail, json_option, print_json
-from rankmend.errors import RankmendError, SourceError
+from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from detectors.causes import Explanation, Window
     from detectors.slow_model import SlowDiagnosis, WorkTable
 
 UNREADABLE = 2
 FILE_BYTES_MAX = 2_000_000_000
 ALL_BYTES_MAX = 8_000_000_000
 FILES_MAX = 20_000
+ACCUSED_MAX = 32  # that hardware is looked at for
+SIZES = ("tp", "cp", "ep", "dp", "pp")
 MAP_ROWS_MAX = 32
 MAP_COLUMNS_MAX = 72
 SUFFIXES = frozenset({".parquet", ".csv", ".json", ".jsonl", ".log", ".gz"})
@@ -41,8 +53,30 @@ _HOT_RATIO = 1.5  # where the colour scale ends
     type=click.Path(path_type=Path),
     help='Leaf switch of each host: Slurm\'s topology.conf, or lines of "host switch".',
 )
-def slow(file: Path, as_json: bool, plot: Path | None, topology: Path | None) -> None:
-    """Name the slow rank in step records or an operation trace.
+@click.option(
+    "--metrics",
+    multiple=True,
+    metavar="[NODE=]FILE",
+    help="Say why it is slow by these metrics: a page of the agent, or a saved range query.",
+)
+@click.option(
+    "--onset",
+    "onset_s",
+    type=parse_time,
+    metavar="TIME",
+    help="When it began, if the trace has no times.",
+)
+@prometheus_options
+@layout_options
+def slow(
+    file: Path,
+    as_json: bool,
+    plot: Path | None,
+    topology: Path | None,
+    hosts: Path | None,
+    **more: Any,
+) -> None:
+    """Name the slow rank in step records or an operation trace, and say why it is slow.
 
     FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch
     table, a PyTorch profiler trace or NCCL Inspector log (or a folder of them, one a rank), or
@@ -54,6 +88,7 @@ def slow(file: Path, as_json: bool, plot: Path | None, topology: Path | None) ->
         import numpy as np  # noqa: F401 - says at once what is missing
     except ImportError:
         fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
+    from detectors.causes import explanation_page
     from detectors.model import diagnosis_page
     from detectors.placement import parse_topology
     from detectors.slow import diagnose_slow
@@ -62,11 +97,14 @@ def slow(file: Path, as_json: bool, plot: Path | None, topology: Path | None) ->
         fail(f"--plot {plot}: the picture is written as .svg or .png")
     try:
         switch_of = parse_topology(_text(topology)) if topology else {}
+        places = read_hosts(hosts) if hosts else {}
         columns = load(file)
         if isinstance(columns, Delays):
             _tell_delays(columns, as_json)
             return
+        columns = _place(columns, places, {name: more[name] for name in SIZES})
         found = diagnose_slow(columns, switch_of=switch_of)
+        found, explanations = _explain(columns, found, more)
     except RankmendError as error:
         named = "" if str(file) in str(error) else f"{file}: "
         fail(f"{named}{error}", UNREADABLE)
@@ -74,9 +112,119 @@ def slow(file: Path, as_json: bool, plot: Path | None, topology: Path | None) ->
         _write_plot(plot, columns, found)
     if as_json:
         end = {} if found.end is None else {"end": {"step": found.end}}
-        print_json({**diagnosis_page(found.diagnosis()), "parts": list(found.parts), **end})
+        why = {}
+        if explanations is not None:
+            why = {"hardware": [explanation_page(one) for one in explanations]}
+        page = diagnosis_page(found.diagnosis())
+        print_json({**page, "parts": list(found.parts), **end, **why})
         return
-    _print(columns, found)
+    _print(columns, found, explanations or ())
+
+
+def _place(
+    table: "WorkTable", places: dict[int, Place], sizes: dict[str, int | None]
+) -> "WorkTable":
+    """Return the table with what the options say of each rank: its host, its stage, its peers.
+
+    What the records themselves say comes first.
+    """
+    from detectors.groups import Parallelism, layout_groups, places_of
+
+    ranks = [worker.rank for worker in table.workers]
+    known = [rank for rank in ranks if rank is not None]
+    layout = read_sizes(max(known, default=-1) + 1, sizes)
+    if layout is None and not places:
+        return table
+    if not known:
+        raise ConfigError("--hosts and parallel sizes go by rank, and these records name none")
+    stands: dict[int, Any] = {}
+    replicas: dict[int, str] = {}
+    if layout is not None:
+        groups = layout_groups(layout)
+        stands = places_of(groups, known)
+        for group in groups:
+            if group.parallelism is Parallelism.DATA:
+                replicas |= dict.fromkeys(group.ranks, group.name)
+    workers = []
+    for worker in table.workers:
+        if worker.rank is None:
+            workers.append(worker)
+            continue
+        host, device = places.get(worker.rank, (None, None))
+        moved = replace(worker, host=worker.host or host, device=worker.device or device)
+        if layout is not None and worker.stage is None and worker.peers[:1] != ("communicator",):
+            stand = stands[worker.rank]
+            # Without a data parallel group a rank has no peer: each does work of its own.
+            peers = ("replicas", replicas.get(worker.rank, str(worker.rank)))
+            moved = replace(moved, stage=stand.stage, dp_rank=stand.dp_rank, peers=peers)
+        workers.append(moved)
+    return replace(table, workers=tuple(workers))
+
+
+def _explain(
+    table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
+) -> "tuple[SlowDiagnosis, tuple[Explanation, ...] | None]":
+    """Return the verdict with what readings add to it, and why each culprit is slow."""
+    from detectors.cause_table import METRICS, Scope, Section
+    from detectors.causes import Accused, explain_slow
+
+    if not options["metrics"] and options["url"] is None:
+        return found, None
+    sections = {
+        "slow_compute": Section.COMPUTE,
+        "slow_io": Section.IO,
+        "slow_communication": Section.COMMUNICATION,
+    }
+    section = sections.get(found.class_name or "", Section.UNKNOWN)
+    accused = [
+        Accused(section, one.rank, one.host, one.device or one.nic, options["job_id"])
+        for one in found.culprits[:ACCUSED_MAX]
+    ]
+    window = _window(table, found, options)
+    url, token_file = options["url"], options["token_file"]
+    asked = Prometheus(url, token_file) if url is not None else None
+    readings = read_files(options["metrics"], METRICS)
+    if asked is not None:
+        if isinf(window.start_s) or isinf(window.end_s):
+            raise ConfigError("the records have no unix times: say when with --start and --end")
+        nodes = [one.node for one in accused if one.node]
+        readings += asked.readings(METRICS, window.start_s, window.end_s, nodes, options["job_id"])
+    if not readings:
+        raise SourceError("no metric of rankmend's agent is in what was given (docs/metrics.md)")
+    explanations = explain_slow(accused, readings, window)
+    culprits = list(found.culprits)
+    for place, one in enumerate(explanations):
+        if one.causes:
+            worker, best = culprits[place], one.causes[0]
+            device = worker.device
+            if best.scope in (Scope.GPU, Scope.NIC):
+                device = device or best.device or None
+            culprits[place] = replace(worker, host=worker.host or best.node, device=device)
+    return replace(found, culprits=tuple(culprits)), explanations
+
+
+def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]) -> "Window":
+    """Return when it was slow: as the options say, else by the times of the records."""
+    import numpy as np
+
+    from detectors.causes import Window
+    from detectors.slow_model import Reason
+
+    known = np.array([]) if table.starts_s is None else table.starts_s
+    known = known[np.isfinite(known)]
+    start_s, end_s = (float(known.min()), float(known.max())) if len(known) else (-inf, inf)
+    onset_s = options["onset_s"]
+    always = any(one.reason is Reason.ALWAYS_SLOWER for one in found.suspects)
+    if onset_s is None and found.onset is not None and table.starts_s is not None and not always:
+        begun = float(table.starts_s[table.steps.index(found.onset)])
+        onset_s = begun if isfinite(begun) else None
+        if found.end is not None and options["end"] is None:
+            last = float(table.starts_s[table.steps.index(found.end)])
+            end_s = last if isfinite(last) else end_s
+    given = (options["start"], options["end"])
+    start_s, end_s = (b if a is None else a for a, b in zip(given, (start_s, end_s), strict=True))
+    # Prometheus counts in milliseconds: its newest sample is not to fall behind the end.
+    return Window(round(start_s, 3), round(end_s, 3), onset_s)
 
 
 class Delays:
@@ -270,7 +418,9 @@ def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[i
     return rows, np.stack([np.median(block, axis=1) for block in filled], axis=1), width
 
 
-def _print(table: "WorkTable", found: "SlowDiagnosis") -> None:
+def _print(
+    table: "WorkTable", found: "SlowDiagnosis", explanations: "Sequence[Explanation]"
+) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -280,6 +430,18 @@ def _print(table: "WorkTable", found: "SlowDiagnosis") -> None:
     for line in found.evidence:
         console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
     console.print(Text(f"  confidence {found.confidence:.2f}", style="dim"))
+    for explanation in explanations:
+        console.print(Text(explanation.reason, style="bold"), soft_wrap=True)
+        for cause in explanation.causes:
+            told = f"  {cause.cause} ({cause.confidence:.2f}), action {cause.action.value}"
+            console.print(Text(told), soft_wrap=True)
+            for shown in cause.evidence:
+                console.print(
+                    Text(f"    {shown.source}: {shown.text}", style="dim"), soft_wrap=True
+                )
+        if explanation.missing:
+            told = f"  not measured: {', '.join(explanation.missing)}"
+            console.print(Text(told, style="dim"), soft_wrap=True)
     suspects = [suspect.row for suspect in found.suspects]
     rows, ratios, width = _heat(table, MAP_ROWS_MAX, MAP_COLUMNS_MAX, suspects)
     console.print()
