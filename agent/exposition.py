@@ -30,7 +30,8 @@ _GZIP_TAIL: Final = Struct("<II")  # checksum, size
 _LAST_BLOCK: Final = b"\x03\x00"  # final, of fixed codes, empty (RFC 1951)
 
 Views = Callable[[], list[CollectorView]]
-RunnerMetrics = Callable[[CollectorView], Iterable[Metric]]
+RunnerMetrics = Callable[[CollectorView], tuple[Metric, ...]]
+_Source = tuple[str, bool]  # a collector; whether it says so itself or the runner of it
 _Answer = tuple[tuple[Metric, ...], tuple[object, ...]]
 
 
@@ -94,7 +95,7 @@ class Exposition:
             family.name: (_header(family), _openmetrics_header(family))
             for family in families.values()
         }
-        self._written: dict[str, _Written] = {}  # by collector
+        self._written: dict[_Source, _Written] = {}
         self._answers: list[_Answer] = []
         self._rendered_at_s = float("-inf")
         self._families: dict[str, list[str]] = {}
@@ -125,18 +126,20 @@ class Exposition:
         self._pages = {}
         families: dict[str, list[str]] = {}
         for view in views:
-            for name, block in self._blocks_of(view).items():
-                families.setdefault(name, []).append(block)
-            for metric in self._runner_metrics(view):
-                line = _line(_runner_prefix(metric.name, metric.labels), metric)
-                families.setdefault(metric.name, []).append(line)
+            of_runner = self._runner_metrics(view)
+            for blocks in (
+                self._blocks_of((view.name, True), view.metrics),
+                self._blocks_of((view.name, False), of_runner),
+            ):
+                for name, block in blocks.items():
+                    families.setdefault(name, []).append(block)
         self._families = families
 
-    def _blocks_of(self, view: CollectorView) -> dict[str, str]:
-        """Return the lines of one collector by family, written anew only if it has answered."""
-        known = self._written.get(view.name)
-        if known is None or known.metrics is not view.metrics:
-            known = self._written[view.name] = _rewrite(view.metrics, known)
+    def _blocks_of(self, source: _Source, metrics: tuple[Metric, ...]) -> dict[str, str]:
+        """Return the lines of one source by family, written anew only if it has answered."""
+        known = self._written.get(source)
+        if known is None or known.metrics is not metrics:
+            known = self._written[source] = _rewrite(metrics, known)
         return known.blocks
 
     def _cut(self, openmetrics: bool, compressed: bool) -> list[_Segment]:
@@ -231,9 +234,6 @@ def _prefix(name: str, labels: tuple[tuple[str, str], ...]) -> str:
         for label, value in sorted(labels)
     )
     return f"{name}{{{pairs}}} "
-
-
-_runner_prefix = lru_cache(maxsize=1024)(_prefix)  # 6 lines for each of some 45 collectors
 
 
 def _deflate(data: bytes) -> bytes:

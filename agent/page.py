@@ -6,6 +6,7 @@ Everything is made from the newest answers of the collectors, so no request wait
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -35,20 +36,33 @@ class Findings(Protocol):
     def page(self, now_s: float) -> dict[str, Any]: ...
 
 
-def runner_metrics(view: CollectorView) -> Iterator[Metric]:
+def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
     """Return what the runner says of one collector."""
-    labels = (("collector", view.name),)
-    yield Metric("rankmend_collector_age_seconds", view.age_s, labels)
-    yield Metric("rankmend_collector_failures_total", view.failures, labels)
-    yield Metric("rankmend_collector_stale", int(view.is_stale), labels)
-    if view.duration_s is not None:
-        yield Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
-    if view.outcome is not Outcome.PENDING:
-        present = view.outcome is not Outcome.ABSENT
-        yield Metric("rankmend_collector_present", int(present), labels)
+    steady = _steady_metrics(view.name, view.failures, view.is_stale, view.outcome)
+    labels = steady[0].labels
+    age = Metric("rankmend_collector_age_seconds", view.age_s, labels)
+    if view.duration_s is None:
+        return (age, *steady)
+    duration = Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
+    return (age, duration, *steady)
+
+
+@lru_cache(maxsize=256)  # of some 45 collectors; nearly always the same objects again
+def _steady_metrics(
+    name: str, failures: int, is_stale: bool, outcome: Outcome
+) -> tuple[Metric, ...]:
+    labels = (("collector", name),)
+    metrics = [
+        Metric("rankmend_collector_failures_total", failures, labels),
+        Metric("rankmend_collector_stale", int(is_stale), labels),
+    ]
+    if outcome is not Outcome.PENDING:
+        present = outcome is not Outcome.ABSENT
+        metrics.append(Metric("rankmend_collector_present", int(present), labels))
         if present:
-            success = view.outcome is Outcome.MEASURED
-            yield Metric("rankmend_collector_success", int(success), labels)
+            success = outcome is Outcome.MEASURED
+            metrics.append(Metric("rankmend_collector_success", int(success), labels))
+    return tuple(metrics)
 
 
 class PageCollector(PrometheusCollector):

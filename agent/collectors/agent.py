@@ -1,5 +1,6 @@
 """What the agent itself costs. Source: /proc/self, always the real one."""
 
+import os
 import platform
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ def agent_version() -> str:
         return "unknown"
 
 
+def _count_descriptors(folder: str) -> int:
+    """Return how many descriptors are open: since Linux 6.2 the folder has that size."""
+    return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - Path is dear
+
+
 class AgentCollector:
     name = "agent"
     interval_s = 5.0
@@ -36,7 +42,7 @@ class AgentCollector:
     def collect(self) -> Iterator[Metric]:
         try:
             resident_pages = int((self._root / "statm").read_text(encoding="ascii").split()[1])
-            descriptors = sum(1 for _ in (self._root / "fd").iterdir())
+            descriptors = _count_descriptors(str(self._root / "fd"))
         except (OSError, ValueError, IndexError) as error:
             raise SourceError(f"cannot read {self._root}") from error
         used = getrusage(RUSAGE_SELF)

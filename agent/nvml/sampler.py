@@ -100,7 +100,8 @@ class Gpu:
         self.unsupported_since_s: dict[Key, float] = {}
         self.batches: dict[str, Batch | None] = {}
         self.link_count = 0
-        self.throughput_due_at_s = 0.0
+        self.tlimit: float | None = None  # the margin at which it slows down
+        self.tlimit_due_at_s = float("-inf")
         self.reasons_at_s: float | None = None
         self.seconds: dict[str, float] = {}  # since the last report
 
@@ -292,7 +293,11 @@ class GpuSampler:
         margin = self._read(gpu, "nvmlDeviceGetMarginTemperature")
         if margin is not None:
             yield "temperature_margin_celsius", (), margin
-            limit = self._field(gpu, fields.SLOWDOWN_TLIMIT)
+            now_s = self._now_s()
+            if now_s >= gpu.tlimit_due_at_s:  # it stays as it is for as long as the VBIOS does
+                gpu.tlimit_due_at_s = now_s + PERIOD_S_BY_GROUP["slow"]
+                gpu.tlimit = self._field(gpu, fields.SLOWDOWN_TLIMIT)
+            limit = gpu.tlimit
             yield from _one("slowdown_margin_celsius", None if limit is None else margin - limit)
         elif temperature is not None:
             limit = self._read(gpu, "nvmlDeviceGetTemperatureThreshold", 1)
