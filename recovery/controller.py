@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from detectors.finding import Finding
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.book import Book, BudgetStore, Journal
 from recovery.checkpoints.model import Verdict
 from recovery.diagnosis import EXIT_UNKNOWN, Doctor, first_failure
+from recovery.evidence_desk import EvidenceDesk
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Event, Outcome, Phase, expected_answer
 from recovery.messages import Report, Stop
@@ -38,6 +40,7 @@ from recovery.records import (
     Choice,
     Decided,
     Entry,
+    EvidenceCollected,
     Failure,
     IncidentEvent,
     IncidentOpened,
@@ -104,6 +107,8 @@ class Controller:
         self._on_entry = on_entry  # told of every record once it is durable and acted on
         self._unwritten: Ledger | None = None  # a stop that is obeyed before it can be journaled
         self._observation = Observation(0, settings.world_size)
+        self._evidence = EvidenceDesk()
+        self._last_finding: Finding | None = None  # of the newest incident
         self._is_taken_up = False
         self._stop_wanted: tuple[str, float] | None = None
         self._since_s: dict[tuple[object, ...], float] = {}
@@ -154,6 +159,7 @@ class Controller:
         now_s = self._clock.now_s()
         self._nodes.take(report, now_s)
         self._observation.take(report, now_s)
+        self._evidence.take(report, now_s)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
         self.tick()
@@ -235,10 +241,21 @@ class Controller:
         if ledger.ended is not None:
             self.outcome = ledger.ended
             return False
+        if (evidence := self._judged_evidence(ledger, now_s)) is not None:
+            self._append(evidence)
+            return True
         if self._stop_wanted is not None and ledger.closing is None:
             self._append(*self._stop_records())
             return True
         return self._duty(ledger)(now_s)
+
+    def _judged_evidence(self, ledger: Ledger, now_s: float) -> EvidenceCollected | None:
+        """Return the record of an incident's evidence, once the launchers have told of it."""
+        if not self._is_taken_up:
+            return None
+        if ledger.incident is not None:
+            self._last_finding = ledger.incident.last_failure.finding
+        return self._evidence.due(ledger.nodes, self._last_finding, now_s)
 
     def _duty(self, ledger: Ledger) -> Callable[[float], bool]:
         """Return what the controller is at."""

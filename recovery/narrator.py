@@ -48,6 +48,12 @@ def details(record: Record) -> list[str]:
             ranks = ", ".join(str(rank) for rank in finding.victims)
             lines.append(f"victims, not causes: ranks {ranks}")
         return lines
+    if isinstance(record, records.EvidenceCollected):
+        lines = [f"on {one.node}: {one.folder}, in {one.took_s:.1f} s" for one in record.saved]
+        lines += [f"on {one.node}: {note}" for one in record.saved for note in one.notes]
+        if record.finding is not None:
+            lines += [f"{one.source}: {one.text}" for one in record.finding.evidence]
+        return lines
     return []
 
 
@@ -85,6 +91,16 @@ def _(record: records.IncidentEvent) -> str | None:
     if record.event.outcome is not Outcome.FAILED or not record.event.reason:
         return None
     return f"{record.event.answers}: {record.event.reason}"
+
+
+@narrate.register
+def _(record: records.EvidenceCollected) -> str:
+    size_bytes = sum(saved.size_bytes for saved in record.saved)
+    files = sum(saved.files for saved in record.saved)
+    line = f"evidence: {files} files, {size_bytes / 1000:.0f} kB"
+    if not record.cause:
+        return line
+    return f"{line}: {record.cause}: {record.reason} (confidence {record.confidence:.2f})"
 
 
 @narrate.register

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from recovery.evidence_desk import collection_for
 from recovery.ledger import Ledger, Wish
 from recovery.messages import VERSION, Order, Report, Stop
 from recovery.settings import JobSettings
@@ -93,6 +94,7 @@ class Nodes:
 def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
     """Return what each node ought to be running, from the ledger alone."""
     is_running = ledger.wish is Wish.RANKS
+    collect, collect_s = collection_for(ledger)
     choice = ledger.started.choice if ledger.started is not None and is_running else None
     return tuple(
         Order(
@@ -109,6 +111,8 @@ def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
             restore=None if choice is None else choice.restore,
             restarts=ledger.restarts,
             restarts_max=settings.policy.restarts_max,
+            collect=collect,
+            collect_s=collect_s,
         )
         for group_rank, place in enumerate(settings.placement)
     )

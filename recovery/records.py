@@ -323,6 +323,31 @@ class IncidentEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedEvidence:
+    """What one node's launcher has saved."""
+
+    node: str
+    folder: str
+    files: int
+    size_bytes: int
+    took_s: float
+    notes: tuple[str, ...]  # what could not be had, and why
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCollected:
+    """Evidence of an incident lies on its nodes, and what it says of a hang."""
+
+    incident_id: str
+    attempt: int
+    saved: tuple[SavedEvidence, ...]
+    finding: Finding | None = None  # the incident's, after the evidence; None: as it was
+    cause: str = ""  # class of the verdict; empty: it adds nothing
+    reason: str = ""  # in one sentence
+    confidence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class CaughtUp:
     """The highest step from before the incident was passed."""
 
@@ -396,6 +421,7 @@ KnownRecord: TypeAlias = (
     | TryFailed
     | Decided
     | IncidentEvent
+    | EvidenceCollected
     | CaughtUp
     | StopRequested
     | JobEnded
@@ -426,6 +452,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "try_failed": TryFailed,
     "decided": Decided,
     "incident_event": IncidentEvent,
+    "evidence_collected": EvidenceCollected,
     "caught_up": CaughtUp,
     "stop_requested": StopRequested,
     "job_ended": JobEnded,

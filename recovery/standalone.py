@@ -31,6 +31,7 @@ from recovery.launcher.command import (
     choose_interpreter,
     may_use_torch,
 )
+from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan
@@ -235,6 +236,7 @@ class _Session:
             self._clock,
             lambda report: thread.put(report),  # noqa: PLW0108 - the thread is made below
             self._make_standbys(command, runtime),
+            evidence=EvidenceCollector(self._folder.incidents, self._clock, output.last_lines),
         )
         controller = Controller(
             self._journal,

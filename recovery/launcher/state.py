@@ -5,6 +5,7 @@
     lock         held (flock) by the one launcher that runs the job
     run.json     the launcher that runs it now, for `rankmend status`
     journal.db   recovery.journal
+    incidents/   evidence, a folder an incident and attempt (recovery.launcher.evidence)
 """
 
 import fcntl
@@ -75,6 +76,11 @@ class JobFolder:
     @property
     def journal(self) -> Path:
         return self.path / "journal.db"
+
+    @property
+    def incidents(self) -> Path:
+        """Where evidence of the job's incidents lies (docs/evidence.md)."""
+        return self.path / "incidents"
 
     def write_run(self, run: Mapping[str, Any]) -> None:
         """Tell `rankmend status` which process runs the job, and where its ranks tell of it."""
