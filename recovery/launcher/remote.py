@@ -1,0 +1,276 @@
+"""Carries a launcher's reports to a controller elsewhere, and its orders back.
+
+Two daemon threads: one posts reports, of which only the newest waits; one holds the long poll.
+A controller that is down, slow or refuses stops nothing: both try again after a pause, and
+what keeps the ranks running meanwhile is the lease (`peers`). Only two answers end a launcher:
+that it was replaced by a newer one of its node, and that the job has ended.
+"""
+
+import logging
+import random
+import threading
+from dataclasses import replace
+from typing import Final, Protocol
+
+from rankmend.clock import Clock
+from rankmend.errors import MessageError
+from recovery.launcher.peers import boot_time_s
+from recovery.messages import Order, RankReport, Report, StepTiming
+from recovery.records import JobOutcome
+from recovery.service.client import (
+    ConflictError,
+    ControllerError,
+    JobEndedError,
+    UnknownJobError,
+    UnreachableError,
+    pause_s,
+)
+from recovery.service.wire import WAIT_S_MAX, Accepted
+
+log = logging.getLogger(__name__)
+
+# New step records a rank and report, as the launcher reads at most from a progress file at once.
+TIMINGS_MAX: Final = 128
+# After a controller's restart all launchers come back, two connections each. A TLS handshake
+# costs the controller about 1 ms of its core; so spread, they take half of it.
+RETURNS_PER_S: Final = 500.0
+FLUSH_S_MAX: Final = 5.0
+
+
+class Client(Protocol):
+    """What `recovery.service.client.ControllerClient` does for a launcher."""
+
+    @property
+    def url(self) -> str: ...
+    def report(self, report: Report) -> Accepted: ...
+    def order(
+        self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
+    ) -> Order | None: ...
+
+
+class Heard(Protocol):
+    """Who hears what the controller says. Called from the threads of `Remote`; must not block."""
+
+    def order(self, order: Order) -> None: ...
+    def taken(self, asked_at_s: float) -> None:
+        """Hear that a report which was sent at that time (CLOCK_BOOTTIME) was taken."""
+        ...
+
+    def ended(self, outcome: JobOutcome) -> None: ...
+    def replaced(self, reason: str) -> None: ...
+    def unknown(self) -> None:
+        """Hear that the controller does not know the job: join again. May block, and raise."""
+        ...
+
+
+class Remote:
+    def __init__(
+        self,
+        client: Client,
+        job_id: str,
+        node: str,
+        launcher_id: str,
+        heard: Heard,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._node = node
+        self._launcher_id = launcher_id
+        self._heard = heard
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: tuple[Report, float] | None = None  # and when it was made
+        self._is_sending = False
+        self._is_over = False
+        self._newest = (0, 0)  # epoch and revision of the newest order heard
+        self._late_reports = 0  # in a row that were told of an order which the poll has not brought
+        self._group_count = 1
+        self._is_down = False
+        self._threads = [
+            threading.Thread(target=self._post, name="reports", daemon=True),
+            threading.Thread(target=self._poll, name="orders", daemon=True),
+        ]
+
+    # The launcher's thread.
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, report: Report) -> None:
+        """Have the report sent; one that still waits gives way, and leaves its step records."""
+        now_s = self._clock.now_s()
+        with self._changed:
+            if self._waiting is not None:
+                report = with_timings(report, *self._waiting, now_s)
+            self._waiting = (report, now_s)
+            self._changed.notify_all()
+
+    def use(self, client: Client) -> None:
+        """Talk to another controller of the job from now on."""
+        with self._changed:
+            self._client = client
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float = FLUSH_S_MAX) -> bool:
+        """Return whether the newest report was taken, within a time."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._is_over or (self._waiting is None and not self._is_sending),
+                timeout_s,
+            )
+
+    def close(self) -> None:
+        """Send no more. A poll under way ends with its answer, in a thread that nobody waits for."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    # Reports.
+
+    def _post(self) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or self._waiting is not None)
+                if self._is_over or self._waiting is None:
+                    return
+                (report, made_at_s), self._waiting = self._waiting, None
+                self._is_sending = True
+                client = self._client
+            asked_at_s = boot_time_s()
+            try:
+                accepted = client.report(report)
+            except MessageError as error:  # it can't be encoded: the next one may be smaller
+                log.warning("a report was not sent: %s", error)
+                failures, error_pause_s = 0, None
+            except ControllerError as error:
+                failures += 1
+                error_pause_s = self._judge(error, failures)
+                self._put_back(report, made_at_s)
+            else:
+                failures, error_pause_s = 0, None
+                self._note_up(client)
+                self._heard.taken(asked_at_s)
+                self._fetch_late_order(client, accepted.revision)
+            finally:
+                with self._changed:
+                    self._is_sending = False
+                    self._changed.notify_all()
+            if error_pause_s is not None:
+                self._pause(error_pause_s, client)
+
+    def _put_back(self, report: Report, made_at_s: float) -> None:
+        with self._changed:
+            if self._waiting is None:
+                self._waiting = (report, made_at_s)
+            else:
+                newer, newer_made_at_s = self._waiting
+                newer = with_timings(newer, report, made_at_s, newer_made_at_s)
+                self._waiting = (newer, newer_made_at_s)
+
+    def _fetch_late_order(self, client: Client, revision: int) -> None:
+        """Ask beside the poll, which a connection that died unheard holds up for 40 s."""
+        is_late = revision > self._newest[1]
+        self._late_reports = self._late_reports + 1 if is_late else 0
+        if self._late_reports < 2:
+            return
+        self._late_reports = 0
+        try:
+            self._take(self._ask(client, 0.0))
+        except ControllerError as error:
+            log.debug("no order beside the poll: %s", error)
+
+    # Orders.
+
+    def _poll(self) -> None:
+        failures = 0
+        while not self._is_over:
+            client = self._client
+            try:
+                self._take(self._ask(client, WAIT_S_MAX))
+                failures = 0
+            except ControllerError as error:
+                failures += 1
+                self._pause(self._judge(error, failures), client)
+
+    def _ask(self, client: Client, wait_s: float) -> Order | None:
+        epoch, after = self._newest
+        return client.order(
+            self._job_id, self._node, self._launcher_id, after=after, epoch=epoch, wait_s=wait_s
+        )
+
+    def _take(self, order: Order | None) -> None:
+        if order is None or self._is_over:
+            return
+        with self._changed:
+            self._newest = max(self._newest, (order.epoch, order.revision))
+            self._group_count = order.group_count
+        self._heard.order(order)
+
+    # Both.
+
+    def _judge(self, error: ControllerError, failures: int) -> float:
+        """Act on an answer that is none, and return how long to wait before the next try."""
+        if isinstance(error, JobEndedError):
+            self.close()
+            self._heard.ended(error.outcome)
+            return 0.0
+        if isinstance(error, ConflictError):
+            self.close()
+            self._heard.replaced(str(error))
+            return 0.0
+        if isinstance(error, UnknownJobError):
+            try:
+                self._heard.unknown()
+            except ControllerError as failed:
+                error = failed
+        self._note_down(error)
+        wait_s = pause_s(failures)
+        if isinstance(error, UnreachableError) and error.retry_after_s is not None:
+            wait_s = max(wait_s, error.retry_after_s)
+        return wait_s + random.random() * self._group_count / RETURNS_PER_S  # noqa: S311 - spreads
+
+    def _pause(self, wait_s: float, client: Client) -> None:
+        """Wait, but not where there is another controller to be asked."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._client is not client, wait_s)
+
+    def _note_down(self, error: ControllerError) -> None:
+        with self._changed:
+            was_down, self._is_down = self._is_down, True
+        if not was_down:
+            log.warning("the controller does not answer, the ranks run on: %s", error)
+
+    def _note_up(self, client: Client) -> None:
+        with self._changed:
+            was_down, self._is_down = self._is_down, False
+        if was_down:
+            log.warning("the controller answers again: %s", client.url)
+
+
+def with_timings(report: Report, older: Report, made_at_s: float, now_s: float) -> Report:
+    """Return the report with the step records of an older one that was never taken."""
+    if older.attempt != report.attempt:
+        return report
+    before = {rank.rank: rank for rank in older.ranks if rank.timings}
+    if not before:
+        return report
+    passed_s = max(0.0, now_s - made_at_s)
+    return replace(
+        report,
+        ranks=tuple(_with_timings(rank, before.get(rank.rank), passed_s) for rank in report.ranks),
+    )
+
+
+def _with_timings(rank: RankReport, older: RankReport | None, passed_s: float) -> RankReport:
+    if older is None or older.pid != rank.pid:
+        return rank
+    first = rank.timings[0].number if rank.timings else None
+    kept: list[StepTiming] = [
+        replace(one, age_s=one.age_s + passed_s)
+        for one in older.timings
+        if first is None or one.number < first
+    ]
+    return replace(rank, timings=(*kept, *rank.timings)[-TIMINGS_MAX:])
