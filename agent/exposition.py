@@ -10,6 +10,7 @@ compares the two.
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from threading import Lock
 from typing import Final, NamedTuple
@@ -31,7 +32,6 @@ _LAST_BLOCK: Final = b"\x03\x00"  # final, of fixed codes, empty (RFC 1951)
 
 Views = Callable[[], list[CollectorView]]
 RunnerMetrics = Callable[[CollectorView], tuple[Metric, ...]]
-_Source = tuple[str, bool]  # a collector; whether it says so itself or the runner of it
 _Answer = tuple[tuple[Metric, ...], tuple[object, ...]]
 
 
@@ -95,7 +95,7 @@ class Exposition:
             family.name: (_header(family), _openmetrics_header(family))
             for family in families.values()
         }
-        self._written: dict[_Source, _Written] = {}
+        self._written: dict[str, _Written] = {}  # by collector; empty: the runner of them
         self._answers: list[_Answer] = []
         self._rendered_at_s = float("-inf")
         self._families: dict[str, list[str]] = {}
@@ -125,17 +125,13 @@ class Exposition:
         self._answers, self._rendered_at_s = answers, now_s
         self._pages = {}
         families: dict[str, list[str]] = {}
-        for view in views:
-            of_runner = self._runner_metrics(view)
-            for blocks in (
-                self._blocks_of((view.name, True), view.metrics),
-                self._blocks_of((view.name, False), of_runner),
-            ):
-                for name, block in blocks.items():
-                    families.setdefault(name, []).append(block)
+        of_runner = tuple(chain.from_iterable(map(self._runner_metrics, views)))
+        for source, metrics in [*((view.name, view.metrics) for view in views), ("", of_runner)]:
+            for name, block in self._blocks_of(source, metrics).items():
+                families.setdefault(name, []).append(block)
         self._families = families
 
-    def _blocks_of(self, source: _Source, metrics: tuple[Metric, ...]) -> dict[str, str]:
+    def _blocks_of(self, source: str, metrics: tuple[Metric, ...]) -> dict[str, str]:
         """Return the lines of one source by family, written anew only if it has answered."""
         known = self._written.get(source)
         if known is None or known.metrics is not metrics:
