@@ -193,6 +193,7 @@ class _Session:
         self._world_size = world_size
         self._job_id = str(folder.job_id)
         self._node = node_name(None, environment)
+        self._is_old_torch = False
 
     def run(
         self,
@@ -223,6 +224,7 @@ class _Session:
             fence_file=fence_path,
             is_auto=self._options.auto and command.interpreter is not None,
             time_limit_s=self._options.time_limit,
+            is_old_torch=self._is_old_torch,
         )
         named = self._options.agent_socket
         agent = AgentLink([named] if named else socket_paths(self._environment), self._clock)
@@ -301,6 +303,7 @@ class _Session:
         python = command.interpreter.path if command.interpreter else sys.executable
         try:
             torch = probe_torch(python, self._environment)
+            self._is_old_torch = torch is not None and torch.is_old
             if torch is not None and (torch.can_host or options.store == "launcher"):
                 store.start(python, self._environment, torch)
             elif options.store == "launcher":

@@ -50,10 +50,12 @@ def rank_environment(
     fence_file: Path | None,
     is_auto: bool,
     node: str | None = None,
+    is_old_torch: bool = False,
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
     ``node``: its mark beside the job, where several nodes may be on one machine.
+    ``is_old_torch``: its flight recorder is off by default.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -92,7 +94,7 @@ def rank_environment(
     if files.stacks is not None:
         environment[layout.ENV_STACKS_FILE] = str(files.stacks)
     if files.recorder is not None:
-        environment.update(recorder_environment(base, files.recorder))
+        environment.update(recorder_environment(base, files.recorder, is_old=is_old_torch))
     if fence_file is not None:
         environment[layout.ENV_FENCE_FILE] = str(fence_file)
     if order.restore is not None:

@@ -82,6 +82,7 @@ class LaunchPlan:
     is_auto: bool
     time_limit_s: float | None
     mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
+    is_old_torch: bool = False  # whose flight recorder is off by default
     grace_s: float = 30.0  # of a planned stop that no controller has heard of
 
 
@@ -634,6 +635,7 @@ class Launcher:
             site_folder=self._runtime.site,
             fence_file=self._plan.fence_file,
             is_auto=self._plan.is_auto,
+            is_old_torch=self._plan.is_old_torch,
             node=self._plan.mark_node,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
@@ -691,7 +693,7 @@ class Launcher:
             empty_through=self._empty_through,
             launch_error=self._launch_error,
             stop_requested=self._stop_requested,
-            collected=self._evidence.take_report() if self._evidence is not None else None,
+            collected=self._evidence.take_report() if self._evidence else None,
         )
         if self._membership is not None:
             self._keep_lease()  # peers hear of an attempt's end before the controller does

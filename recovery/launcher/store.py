@@ -72,6 +72,11 @@ class TorchBuild:
         return int(words[0]), int(words[1])
 
     @property
+    def is_old(self) -> bool:
+        """Whether its flight recorder is off unless switched on by an older name."""
+        return self._major_minor < (2, 7)
+
+    @property
     def can_host(self) -> bool:
         """Whether its store can be served on a socket of ours."""
         return self._major_minor >= HOSTS_FROM

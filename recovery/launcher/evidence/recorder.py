@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 ENTRIES: Final = 2000  # PyTorch's own default from 2.7 on; before that the recorder was off
-_SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_SIZE: Final = "TORCH_FR_BUFFER_SIZE"
+_OLD_SIZE: Final = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _DUMPS: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _ON_TIMEOUT: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
@@ -27,20 +28,21 @@ class RecorderFiles:
     pipe: Path
 
 
-def recorder_environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+def recorder_environment(
+    base: Mapping[str, str], folder: Path, *, is_old: bool = False
+) -> dict[str, str]:
     """Return the variables to add so that ranks record, and dump into ``folder`` when asked.
 
-    Whatever the user has set under either name stays as it is.
+    Whatever the user has set under either name stays as it is. ``is_old``: this PyTorch has the
+    recorder off by default, and knows its older name only, of which newer ones warn.
     """
     added = {}
-    for names, value in (
-        (_SIZES, str(ENTRIES)),
-        (_DUMPS, str(folder / "flight-")),
-        ((_PIPE,), str(folder / "flight-pipe-")),
-        ((_ON_TIMEOUT,), "1"),
-    ):
-        if not any(name in base for name in names):
-            added.update(dict.fromkeys(names, value))
+    if _SIZE not in base and _OLD_SIZE not in base:
+        added[_OLD_SIZE if is_old else _SIZE] = str(ENTRIES)
+    if not any(name in base for name in _DUMPS):
+        added.update(dict.fromkeys(_DUMPS, str(folder / "flight-")))
+    added[_PIPE] = base.get(_PIPE, str(folder / "flight-pipe-"))
+    added[_ON_TIMEOUT] = base.get(_ON_TIMEOUT, "1")
     return added
 
 
