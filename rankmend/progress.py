@@ -40,6 +40,10 @@ class Section(Enum):
     CHECKPOINT = 4
 
 
+# By code. Waiting for others belongs to communication, whoever looks from outside.
+_SECTIONS = (*Section, Section.COMMUNICATION)
+
+
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
     """Who a progress file belongs to, as the launcher wrote it."""
@@ -62,6 +66,7 @@ class StepRecord:
     communication_s: float
     io_s: float
     checkpoint_s: float
+    waited_s: float = 0.0  # part of the communication: for other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class RankProgress:
     start_ticks: int
     is_auto: bool  # steps counted by the optimizer hook
     is_relative: bool  # step numbers count from the start of the process
+    has_pairs: bool  # it sends to or receives from single ranks
     attached_at_s: float | None
     resumed_at_s: float | None
     first_section_at_s: float | None
@@ -190,10 +196,11 @@ class ProgressReader:
             start_ticks=ticks,
             is_auto=bool(flags & layout.FLAG_AUTO),
             is_relative=bool(flags & layout.FLAG_RELATIVE),
+            has_pairs=bool(flags & layout.FLAG_PAIRS),
             attached_at_s=self._time(attached, now_s, "attached"),
             resumed_at_s=self._time(resumed, now_s, "resumed"),
             first_section_at_s=self._time(first, now_s, "first section"),
-            section=Section(code),
+            section=_SECTIONS[code],
             section_since_s=self._time(since, now_s, "section entered"),
             sections_entered=word >> layout.SECTION_BITS,
             collectives_entered=entered,
@@ -273,8 +280,19 @@ class ProgressReader:
         ended_at_s = self._time(fields[2], now_s, "step ended")
         if fields[1] > layout.STEP_MAX or ended_at_s is None:
             raise SourceError(f"{self._name}: impossible step record {fields}")
-        sections_s = [total_ns / 1e9 for total_ns in fields[3:7]]
-        return StepRecord(fields[0], fields[1], ended_at_s, *sections_s)
+        compute_s, sending_s, io_s, checkpoint_s, waited_s = (
+            total_ns / 1e9 for total_ns in fields[3:]
+        )
+        return StepRecord(
+            count=fields[0],
+            step=fields[1],
+            ended_at_s=ended_at_s,
+            compute_s=compute_s,
+            communication_s=sending_s + waited_s,
+            io_s=io_s,
+            checkpoint_s=checkpoint_s,
+            waited_s=waited_s,
+        )
 
     def _block(self, form: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
         """Return a block's fields once its checksum fits; a block never written reads as zeros."""

@@ -61,6 +61,8 @@ class StepTiming:
     communication_s: float
     io_s: float
     checkpoint_s: float
+    waited_s: float = 0.0  # part of the communication in which it could only wait for others
+    duration_s: float | None = None  # since the step before; None where that one is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class RankReport:
     sections_entered: int = 0
     collectives_entered: int = 0
     collectives_completed: int = 0
+    has_pairs: bool = False  # it sends to or receives from single ranks
     timings: tuple[StepTiming, ...] = ()  # new ones since the last report
     progress_error: str | None = None  # its progress file can't be read, and why
     exit: RankExit | None = None

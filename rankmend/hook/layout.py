@@ -1,4 +1,4 @@
-"""The progress file: where each byte lies (contract 1, version 1).
+"""The progress file: where each byte lies (contract 1, version 2).
 
 One file a rank. The launcher makes it, sizes it and writes the identity block; the rank
 maps it and is the only writer of all the rest; the launcher and the agent only read.
@@ -19,7 +19,7 @@ This module is part of the hook: standard library and Python 3.8 only.
 import struct
 
 MAGIC = b"RMENDPRG"
-VERSION = 1
+VERSION = 2
 
 # magic, version, reserved, file size, job UUID, attempt, rank, local rank, world size,
 # ring slots, record size
@@ -33,6 +33,7 @@ ATTACHMENT = struct.Struct("<IIQQQQ")
 ATTACHMENT_AT = 128
 FLAG_AUTO = 1  # steps are counted by the optimizer hook, not told by the script
 FLAG_RELATIVE = 2  # step numbers count from the start of this process
+FLAG_PAIRS = 4  # it sends to or receives from single ranks: perhaps a stage of a pipeline
 
 # sections entered since the start << SECTION_BITS | section code, entered at
 LIVE = struct.Struct("<QQ")
@@ -46,17 +47,18 @@ COLLECTIVES_AT = 320
 HEAD_AT = 384
 
 # record count (1 for the first), step, ended at, then nanoseconds since attachment spent in
-# compute, communication, io, checkpoint (exclusive of nested sections)
-RECORD = struct.Struct("<QQQQQQQ")
+# compute, communication, io, checkpoint, wait (exclusive of nested sections)
+RECORD = struct.Struct("<QQQQQQQQ")
 RING_AT = 4096
 RING_SLOTS = 256
-RECORD_SIZE = 64
+RECORD_SIZE = 72
 
 CRC = struct.Struct("<I")
 SLOTS_AT = range(RING_AT, RING_AT + RING_SLOTS * RECORD_SIZE, RECORD_SIZE)
 FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
 
-SECTIONS = ("idle", "compute", "communication", "io", "checkpoint")
+# wait is the part of communication in which a rank can only wait for others
+SECTIONS = ("idle", "compute", "communication", "io", "checkpoint", "wait")
 STEP_MAX = 2**63 - 1
 
 # What the launcher tells a rank, beside what torchrun sets. docs/environment.md lists them.

@@ -13,6 +13,7 @@ import sys
 
 import rankmend
 from rankmend.hook import layout
+from rankmend.hook.torch_sections import Installer
 
 _MODULE = "torch.optim.optimizer"
 _OPTIMIZERS_MAX = 100000  # stepped in one training step; more: a new one is made for each
@@ -79,11 +80,16 @@ class _Counter:
         self._step = None  # of the training step under way; None before the first
         self._stepped = set()  # ids of the optimizers that stepped in it
         self._is_held = False  # the first step is not told yet
+        self._installer = Installer()
 
     def after_step(self, optimizer, _args, _kwargs):
         # Nothing to catch here: what comes by is a signal handler's, and so the script's.
         writer = rankmend._writer  # None in a forked child
-        if writer is None or not _counting:
+        if writer is None:
+            return
+        if not self._installer.is_done:
+            self._installer.look()
+        if not _counting:
             return
         key = id(optimizer)
         if self._step is None:

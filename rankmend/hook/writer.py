@@ -63,6 +63,7 @@ class Writer:
         self._start_ticks = read_start_ticks(self.pid) or 0
         self._resumed_ns = 0
         self._first_section_ns = 0
+        self._pairs = 0
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
@@ -77,7 +78,11 @@ class Writer:
             self._take(descriptor, path)
         finally:
             os.close(descriptor)
-        self.step, self.section, self._use_private_memory = self._make_calls()
+        calls = self._make_calls()
+        self.step, self.section, self._use_private_memory = calls[:3]
+        self.enter, self.leave, self.begin_collective, self.end_collective, self.add_wait = calls[
+            3:
+        ]
 
     def _take(self, descriptor, path):
         """Become the one writer, or raise when another living process is it."""
@@ -106,10 +111,11 @@ class Writer:
         self._resumed_ns = monotonic_ns()
         self._write_attachment()
 
-    def mark_collective(self, entered, completed):
-        """Set how many collectives were entered and completed since the start."""
-        body = layout.COLLECTIVES.pack(entered, completed, monotonic_ns())
-        self._put(layout.COLLECTIVES_AT, body)
+    def mark_pairs(self):
+        """Tell that this rank sends to or receives from single ranks."""
+        if not self._pairs:
+            self._pairs = layout.FLAG_PAIRS
+            self._write_attachment()
 
     def abandon(self):
         """Write to private memory from now on: called in a forked child."""
@@ -122,7 +128,7 @@ class Writer:
     def _write_attachment(self):
         body = layout.ATTACHMENT.pack(
             self.pid,
-            self._flags,
+            self._flags | self._pairs,
             self._start_ticks,
             self._attached_ns,
             self._resumed_ns,
@@ -154,6 +160,11 @@ class Writer:
         outer = 0  # codes of the sections around it, the innermost in the lowest bits
         changed_ns = self._attached_ns
         totals = [0] * len(layout.SECTIONS)
+        collectives_entered = collectives_completed = 0
+        pack_collectives = layout.COLLECTIVES.pack
+        seal_collectives = struct.Struct("<%dsI" % layout.COLLECTIVES.size).pack
+        at_collectives = layout.COLLECTIVES_AT
+        collectives_place = slice(at_collectives, at_collectives + layout.COLLECTIVES.size + 4)
         is_warned = False
         is_training = False  # has entered compute or communication
 
@@ -171,9 +182,7 @@ class Writer:
                     totals[current] += at - changed_ns
                     changed_ns = at
                 following = count + 1
-                body = pack_record(
-                    following, number, at, totals[1], totals[2], totals[3], totals[4]
-                )
+                body = pack_record(following, number, at, *totals[1:])
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
@@ -217,6 +226,54 @@ class Writer:
                 if outer:
                     outer >>= code_bits
 
+        # For the hook's own use: sections that the script did not tell, and collectives. Nothing
+        # is told before the first step, so that a program without steps stays one that tells
+        # nothing, and the marks of the start-up stay the script's.
+
+        def enter(code):
+            nonlocal entered, current, outer, changed_ns
+            if not count:
+                return False
+            at = now()
+            following = entered + one_section
+            body = pack_live(following | code, at)
+            memory[live_place] = seal_live(body, crc32(body))
+            totals[current] += at - changed_ns
+            if current or outer:
+                outer = (outer << code_bits | current) & outer_mask
+            changed_ns = at
+            entered = following
+            current = code
+            return True
+
+        def leave():
+            nonlocal current, outer, changed_ns
+            at = now()
+            code = outer & code_mask
+            body = pack_live(entered | code, at)
+            memory[live_place] = seal_live(body, crc32(body))
+            totals[current] += at - changed_ns
+            changed_ns = at
+            current = code
+            outer >>= code_bits
+
+        def begin_collective():
+            nonlocal collectives_entered
+            if count:
+                collectives_entered += 1
+                body = pack_collectives(collectives_entered, collectives_completed, now())
+                memory[collectives_place] = seal_collectives(body, crc32(body))
+
+        def end_collective():
+            nonlocal collectives_completed
+            if collectives_completed < collectives_entered:  # waited for twice: completed once
+                collectives_completed += 1
+                body = pack_collectives(collectives_entered, collectives_completed, now())
+                memory[collectives_place] = seal_collectives(body, crc32(body))
+
+        def add_wait(nanoseconds):
+            totals[wait_code] += nanoseconds
+
         def use_private_memory(private):
             nonlocal memory, words
             memory = private
@@ -240,6 +297,8 @@ class Writer:
                 warn("step() takes a whole number from 0 to 2**63 - 1, not %s %s", kind, number)
 
         training_codes = (_CODES["compute"], _CODES["communication"])
+        wait_code = _CODES["wait"]
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
-        return step, section, use_private_memory
+        auto = (enter, leave, begin_collective, end_collective, add_wait)
+        return (step, section, use_private_memory, *auto)

@@ -5,12 +5,13 @@ Reads progress files, process states and what a rank left behind when it ended.
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from detectors.errors_text import parse_elastic_error, parse_error
 from rankmend.errors import SourceError, TornReadError
-from rankmend.progress import ProgressReader, RankProgress
+from rankmend.progress import ProgressReader, RankProgress, StepRecord
 from recovery.launcher.environment import RankFiles
 from recovery.launcher.evidence.collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
@@ -38,6 +39,7 @@ class LaunchedRank:
     exited_at_s: float = 0.0
     exit: RankExit | None = None
     records_sent: int = 0
+    last_sent: StepRecord | None = None
     progress: RankProgress | None = None
     progress_error: str | None = None
     recorder: RecorderFiles | None = None
@@ -55,20 +57,7 @@ class LaunchedRank:
                 progress_error=self.progress_error,
                 exit=self._aged_exit(now_s),
             )
-        timings = tuple(
-            StepTiming(
-                record.count,
-                record.step,
-                now_s - record.ended_at_s,
-                record.compute_s,
-                record.communication_s,
-                record.io_s,
-                record.checkpoint_s,
-            )
-            for record in told.records
-            if record.count > self.records_sent
-        )
-        self.records_sent = told.step_count
+        timings = tuple(self._take_timings(told, now_s))
         return RankReport(
             rank=self.rank,
             local_rank=self.local_rank,
@@ -86,6 +75,7 @@ class LaunchedRank:
             sections_entered=told.sections_entered,
             collectives_entered=told.collectives_entered,
             collectives_completed=told.collectives_completed,
+            has_pairs=told.has_pairs,
             timings=timings,
             progress_error=self.progress_error,
             exit=self._aged_exit(now_s),
@@ -94,6 +84,27 @@ class LaunchedRank:
     def source(self) -> RankSource:
         """Return where this rank can be asked for evidence."""
         return RankSource(self.rank, self.pid, self.files.stacks, self.recorder)
+
+    def _take_timings(self, told: RankProgress, now_s: float) -> Iterator[StepTiming]:
+        """Yield the steps that no report has told yet."""
+        for record in told.records:
+            if record.count <= self.records_sent:
+                continue
+            before = self.last_sent
+            is_next = before is not None and before.count + 1 == record.count
+            yield StepTiming(
+                number=record.count,
+                step=record.step,
+                age_s=now_s - record.ended_at_s,
+                compute_s=record.compute_s,
+                communication_s=record.communication_s,
+                io_s=record.io_s,
+                checkpoint_s=record.checkpoint_s,
+                waited_s=record.waited_s,
+                duration_s=record.ended_at_s - before.ended_at_s if before and is_next else None,
+            )
+            self.last_sent = record
+        self.records_sent = told.step_count
 
     def _read_progress(self, now_s: float) -> None:
         try:

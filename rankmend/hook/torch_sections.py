@@ -1,0 +1,337 @@
+"""Tells communication and data loading of an unchanged PyTorch script from its own work.
+
+`Installer.look` runs after each optimizer step until there is something to wrap; until then
+nothing of PyTorch is touched. What is wrapped, and what it counts as:
+  Work.wait                   waiting for others: blocking and asynchronous collectives, sends and
+                              receives of every backend, however they were called (FSDP, too)
+  ProcessGroup.allreduce ...  counts a collective; times it where the backend blocks right there
+  the end of backward         waiting for others: DistributedDataParallel reduces gradients in C++,
+                              and waits for them in a final callback of autograd. One callback
+                              before it and one behind it take the time. Its communication hook is
+                              left alone: the default one divides in another place than C++ does
+  DDP's broadcast of buffers  waiting for others
+  the data loader's __next__  io: loading, or waiting for workers
+On a GPU the host hardly waits: events on the current stream around the same places take the time
+that the stream stood still, and are read when they have long passed. Unproved on hardware.
+
+Nothing is changed in what these functions get or return, and none is traced by the compiler.
+"""
+
+import sys
+from _thread import get_ident
+from collections import deque
+
+import rankmend
+from rankmend.hook import layout
+from rankmend.hook.writer import Writer
+
+_WAIT = layout.SECTIONS.index("wait")
+_IO = layout.SECTIONS.index("io")
+_PAIRS = ("send", "recv", "recv_anysource")
+_COLLECTIVES = (
+    "allreduce",
+    "allreduce_coalesced",
+    "allgather",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "_allgather_base",
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor_coalesced",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "broadcast",
+    "gather",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+)
+_EVENTS_MAX = 256  # not yet passed; what comes beyond is not timed
+_LOOKS_MAX = 10000  # for a process group: a script that has none by then is not distributed
+
+
+class Installer:
+    """Wraps what is there, each part once."""
+
+    def __init__(self):
+        self.is_done = False
+        self._has_loader = False
+        self._looks = 0
+
+    def look(self):
+        """Wrap what the script has imported and set up by now; never raises."""
+        try:
+            self._looks += 1
+            if self._looks == 1:
+                hide_from_compiler(*_OWN_CODE)
+            if not self._has_loader:
+                self._has_loader = True
+                _wrap_loader()
+            distributed = sys.modules.get("torch.distributed")
+            if distributed is not None and distributed.is_initialized():
+                self.is_done = True
+                _wrap_distributed()
+            self.is_done = self.is_done or self._looks >= _LOOKS_MAX
+        except Exception:
+            self.is_done = True
+
+
+def hide_from_compiler(*functions):
+    """Have torch.compile neither trace nor compile the code of these functions.
+
+    A wrapper that is met in a compiled region breaks the graph, as what it wraps does; without
+    this its own code, and what it calls, would then be compiled.
+    """
+    skip = _find_skip()
+    codes = [function.__code__ for function in functions]
+    while skip is not None and codes:
+        code = codes.pop()
+        skip(code)
+        codes += [inner for inner in code.co_consts if isinstance(inner, type(code))]
+
+
+def _find_skip():
+    """Return what makes the compiler pass over a code object, or None; imports no compiler."""
+    frames = sys.modules.get("torch._C._dynamo.eval_frame")
+    if not hasattr(frames, "set_code_exec_strategy"):  # older PyTorch
+        return getattr(frames, "skip_code", None)
+    only_this = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+    return lambda code: frames.set_code_exec_strategy(code, only_this)
+
+
+def _wrap_loader():
+    loader = sys.modules.get("torch.utils.data.dataloader")
+    if loader is not None:
+        _replace(loader._BaseDataLoaderIter, "__next__", _make_timed, _IO)
+
+
+def _wrap_distributed():
+    c10d = sys.modules["torch._C._distributed_c10d"]
+    trainer = get_ident()  # an optimizer steps in it
+    events = _Events(sys.modules["torch"].cuda)
+    _replace(c10d.Work, "wait", _make_wait, trainer, events)
+    for name in _COLLECTIVES:
+        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, False)
+    for name in _PAIRS:
+        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, True)
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    if parallel is not None:
+        replica = parallel.DistributedDataParallel
+        _replace(replica, "_distributed_broadcast_coalesced", _make_timed, _WAIT)
+        _replace(sys.modules["torch.autograd"], "_engine_run_backward", _make_backward, events)
+
+
+def _replace(owner, name, make, *arguments):
+    original = getattr(owner, name, None)
+    if original is None:  # another version of PyTorch
+        return
+    wrapper = make(original, *arguments)
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+        try:
+            setattr(wrapper, attribute, getattr(original, attribute))
+        except (AttributeError, TypeError):
+            pass
+    wrapper.__wrapped__ = original
+    # As torch.compiler.disable, which costs a second, because it imports the compiler.
+    wrapper._torchdynamo_disable = True
+    wrapper._torchdynamo_disable_msg = None
+    setattr(owner, name, wrapper)
+
+
+# Nothing to catch in the wrappers: what comes by is the function's own, or a signal handler's.
+
+
+def _make_timed(original, code):
+    trainer = get_ident()
+
+    def timed(*arguments, **named):
+        writer = rankmend._writer  # None in a forked child
+        if writer is None or get_ident() != trainer or not writer.enter(code):
+            return original(*arguments, **named)
+        try:
+            return original(*arguments, **named)
+        finally:
+            writer.leave()
+
+    return timed
+
+
+def _make_wait(original, trainer, events):
+    def wait(*arguments, **named):
+        writer = rankmend._writer
+        if writer is None or get_ident() != trainer or not writer.enter(_WAIT):
+            return original(*arguments, **named)
+        start = events.begin() if events.is_on() else None
+        try:
+            return original(*arguments, **named)
+        finally:
+            if start is not None:
+                events.end(start, writer)
+            writer.leave()
+            writer.end_collective()
+
+    return wait
+
+
+def _make_collective(original, trainer, events, is_pair):
+    def collective(*arguments, **named):
+        writer = rankmend._writer
+        if writer is None or get_ident() != trainer:
+            return original(*arguments, **named)
+        if is_pair:
+            writer.mark_pairs()
+        writer.begin_collective()
+        is_timed = writer.enter(_WAIT)
+        start = events.begin() if is_timed and events.is_on() else None
+        work = None
+        try:
+            work = original(*arguments, **named)
+        finally:
+            if start is not None:
+                events.end(start, writer)
+            if is_timed:
+                writer.leave()
+            if work is None:  # the backend has waited itself
+                writer.end_collective()
+        return work
+
+    return collective
+
+
+def _make_backward(original, events):
+    """Wrap autograd's engine: take the time between the last gradient and the end of backward.
+
+    Final callbacks run in the order in which they were queued. One queued when backward begins
+    runs before DDP's, which is queued with the last gradient; one queued by that runs behind it.
+    """
+    trainer = get_ident()
+    engine = sys.modules["torch.autograd"].Variable._execution_engine
+    place = _Place()
+
+    def end():
+        if place.is_inside:
+            place.is_inside = False
+            writer, start = place.writer, place.start
+            place.writer = place.start = None
+            if start is not None:
+                events.end(start, writer)
+            writer.leave()
+            writer.end_collective()
+
+    def begin():
+        writer = rankmend._writer
+        if writer is not None and not place.is_inside:
+            writer.begin_collective()
+            if writer.enter(_WAIT):
+                place.is_inside, place.writer = True, writer
+                place.start = events.begin() if events.is_on() else None
+                engine.queue_callback(end)
+
+    def started(_gradient):
+        engine.queue_callback(begin)
+
+    def backward(tensors, *arguments, **named):
+        writer = rankmend._writer
+        if (
+            writer is None
+            or place.depth
+            or get_ident() != trainer
+            or not named.get("accumulate_grad")
+            or _is_compiling_backward()
+        ):
+            return original(tensors, *arguments, **named)
+        handle = _hook_first(tensors, started)
+        place.depth = 1
+        try:
+            return original(tensors, *arguments, **named)
+        finally:
+            place.depth = 0
+            end()  # where backward failed on its way
+            if handle is not None:
+                handle.remove()
+
+    return backward
+
+
+class _Place:
+    __slots__ = ("depth", "is_inside", "start", "writer")
+
+    def __init__(self):
+        self.depth = 0
+        self.is_inside = False
+        self.writer = self.start = None
+
+
+def _hook_first(tensors, hook):
+    """Return the handle of a hook that runs when backward begins, or None where it can't be."""
+    try:
+        return next(one for one in tensors if one.requires_grad).register_hook(hook)
+    except Exception:  # no tensor: a gradient edge, or nothing that has a gradient
+        return None
+
+
+def _is_compiling_backward():
+    """Return whether compiled autograd is on, which would trace the hook."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    return compiled is not None and getattr(compiled, "compiled_autograd_enabled", False)
+
+
+class _Events:
+    """Pairs of CUDA events around waiting, read once the stream has passed them."""
+
+    def __init__(self, cuda):
+        self._cuda = cuda
+        self._free = []
+        self._waiting = deque()
+
+    def is_on(self):
+        cuda = self._cuda
+        return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+
+    def begin(self):
+        """Return an event recorded now, or None where that can't be."""
+        try:
+            if len(self._waiting) >= _EVENTS_MAX:
+                return None
+            start = self._take()
+            start.record()
+            return start
+        except Exception:
+            return None
+
+    def end(self, start, writer):
+        """Record the end, and add to the rank's waiting what has passed since."""
+        try:
+            end = self._take()
+            end.record()
+            self._waiting.append((start, end))
+            while self._waiting and self._waiting[0][1].query():
+                first, last = self._waiting.popleft()
+                writer.add_wait(int(first.elapsed_time(last) * 1e6))
+                self._free += (first, last)
+        except Exception:
+            pass
+
+    def _take(self):
+        return self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+
+
+_OWN_CODE = (
+    _make_timed,
+    _make_wait,
+    _make_collective,
+    _make_backward,
+    _hook_first,
+    _is_compiling_backward,
+    _Events.is_on,
+    _Events.begin,
+    _Events.end,
+    _Events._take,
+    Writer._make_calls,
+)
