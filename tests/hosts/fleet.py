@@ -566,8 +566,9 @@ class Fleet:
                 [each.addresses[index] for each in one],
                 [each.addresses[index] for each in rest],
             )
-            rules += partition_rules(near, far)
-            rules += [] if one_way else partition_rules(far, near)
+            rules += partition_rules(near, far, passes_arp=one_way)
+            if not one_way:
+                rules += partition_rules(far, near, passes_arp=False)
         name = self.network.drop(rules)
         arrow = "->" if one_way else "|"
         return self.fault(

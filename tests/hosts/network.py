@@ -203,11 +203,17 @@ class Network:
 
 
 def partition_rules(
-    sources: Sequence[Address], targets: Sequence[Address]
+    sources: Sequence[Address], targets: Sequence[Address], *, passes_arp: bool
 ) -> list[tuple[str, str]]:
-    """Return rules that lose what the sources send to the targets, at the sources' own ports."""
+    """Return rules that lose what the sources send to the targets, at the sources' own ports.
+
+    One direction alone works only with ARP: nobody sends to an address that does not answer for itself.
+    """
     macs = ", ".join(each.mac for each in targets)
-    return [("prerouting", f'iifname "{each.port}" ether daddr {{ {macs} }}') for each in sources]
+    kinds = "ether type != arp " if passes_arp else ""
+    return [
+        ("prerouting", f'iifname "{each.port}" {kinds}ether daddr {{ {macs} }}') for each in sources
+    ]
 
 
 def loss_rules(addresses: Sequence[Address], ratio: float) -> list[tuple[str, str]]:
