@@ -10,6 +10,11 @@ import click
 # sub-command -> module, attribute, help; imported when called
 _PARTS: dict[str, tuple[str, str, str]] = {
     "hang": ("rankmend.cli.diagnose_hang", "hang", "Say which rank a hung job waits for."),
+    "hosts": (
+        "rankmend.cli.diagnose_hosts",
+        "hosts",
+        "Say which node became unlike the others, from host metrics alone.",
+    ),
     "slow": ("rankmend.cli.diagnose_slow", "slow", "Say which rank makes a job slow."),
 }
 

@@ -1,0 +1,97 @@
+"""`rankmend diagnose hosts`: name the node that became unlike the others, from host metrics alone.
+
+Exit codes: 0 a verdict was reached (also nobody and unknown), 2 unreadable input.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.diagnose_readings import Prometheus, prometheus_options, read_files
+from rankmend.cli.options import fail, json_option, print_json
+from rankmend.errors import ConfigError, RankmendError, SourceError
+
+if TYPE_CHECKING:
+    from detectors.host_metrics import HostTable
+    from detectors.model import Diagnosis
+
+UNREADABLE: Final = 2
+LOOK_BACK_S: Final = 1_800.0  # without --start: twice Minder's 15 min, so that most have a past
+FILE_BYTES_MAX: Final = 512_000_000
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@json_option
+@prometheus_options
+def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Name the node that became unlike the others, from host metrics alone.
+
+    FILES are one CSV (node,time,metric,value, or time and one column a node), or saved range
+    queries and pages of the agents' metrics; --prometheus asks for the last 30 minutes, or from
+    --start to --end. Weaker than step records (`rankmend diagnose slow`), and needs nothing in the job.
+
+    Exit codes: 0 a verdict was reached, 2 unreadable input.
+    """
+    try:
+        import numpy as np  # noqa: F401 - says at once what is missing
+    except ImportError:
+        fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
+    from detectors.host_metrics import diagnose_hosts
+    from detectors.model import diagnosis_page
+
+    try:
+        diagnosis = diagnose_hosts(_table(files, options))
+    except RankmendError as error:
+        fail(str(error), UNREADABLE)
+    if as_json:
+        print_json(diagnosis_page(diagnosis))
+    else:
+        _print(diagnosis)
+
+
+def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
+    from detectors.host_metrics import METRICS, table_of
+
+    if options["url"] is not None:
+        if files:
+            raise ConfigError("give files or --prometheus, not both")
+        asked = Prometheus(options["url"], options["token_file"])
+        end_s = options["end"] or time.time()
+        start_s = options["start"] or end_s - LOOK_BACK_S
+        return table_of(asked.readings(METRICS, start_s, end_s, (), options["job_id"]))
+    if not files:
+        raise ConfigError("nothing to look at: name files, or --prometheus URL")
+    if len(files) == 1 and files[0].suffix == ".csv":
+        return _csv(files[0])
+    return table_of(read_files([str(one) for one in files], METRICS))
+
+
+def _csv(path: Path) -> "HostTable":
+    from detectors.formats.host_csv import read
+    from detectors.formats.neutral import read_csv
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise SourceError(f"more than {FILE_BYTES_MAX} bytes")
+        return read(read_csv(data.decode("utf-8-sig")), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"cannot read {path}: {error}") from error
+    except SourceError as error:
+        raise SourceError(f"{path}: {error}") from error
+
+
+def _print(diagnosis: "Diagnosis") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    style = "bold red" if diagnosis.culprits else "bold"
+    console.print(Text(diagnosis.reason, style=style), soft_wrap=True)
+    for line in diagnosis.evidence:
+        console.print(Text(f"  {line.text}", style="dim"), soft_wrap=True)
+    console.print(Text(f"  confidence {diagnosis.confidence:.2f}", style="dim"))
