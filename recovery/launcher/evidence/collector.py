@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -162,12 +162,21 @@ class _Collection:
         self._within_s = within_s
         self._started_s = owner.clock.now_s()
         self._folder = owner.make_folder(incident_id, attempt)
-        # Of ranks that die: opened here, since the launcher removes the files with the attempt.
-        self._opened = {} if within_s else _open_dumps(ranks)
+        # Opened here, since the launcher removes the files together with the attempt.
+        self._stacks = _open_all({one.rank: one.stacks for one in ranks} if within_s else {})
+        dumps = {one.rank: one.recorder.dump if one.recorder else None for one in ranks}
+        self._dumps = {} if within_s else _open_all(dumps)
         self._notes: list[str] = []
         self._stop = threading.Event()  # never set: a pause that needs no clock of its own
 
     def run(self) -> Collected:
+        try:
+            return self._run()
+        finally:
+            for descriptor in (*self._stacks.values(), *self._dumps.values()):
+                os.close(descriptor)
+
+    def _run(self) -> Collected:
         # Taken first: an old dump of the same name is told from the answer by its stamp.
         stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
         states = self._describe_processes() if self._within_s else {}
@@ -196,7 +205,7 @@ class _Collection:
         for one in self._ranks:
             if one.recorder is not None and ask_for_dump(one.recorder):
                 dumping.add(one.rank)
-            if one.stacks is None:
+            if one.stacks is None or one.rank not in self._stacks:
                 continue
             reason = ask_for_stacks(one.stacks)
             if reason is None:
@@ -231,9 +240,9 @@ class _Collection:
         while waiting and not self._is_past(1 - _WRITING_SHARE):
             is_slow = self._owner.clock.now_s() - asked_at_s >= _STACKS_S_MAX
             for rank, one in list(waiting.items()):
-                stacks = _size(one.stacks) if rank in asked else 0
+                stacks = len(read_stacks(self._stacks[rank])) if rank in asked else 0
                 dump = _stamp(one.recorder) if rank in dumping else ()
-                has_stacks = rank not in asked or is_slow or stacks > _head_size(one.stacks)
+                has_stacks = rank not in asked or is_slow or stacks > 0
                 has_dump = rank not in dumping or dump not in ((), stamps[rank])
                 state = (stacks, dump)
                 is_quiet = has_stacks and has_dump and seen.get(rank) == state
@@ -264,12 +273,10 @@ class _Collection:
             for name, stream in (("stdout", out), ("stderr", err)):
                 if stream:
                     folder.write(f"{name}-rank-{rank}.txt", "\n".join((*stream, "")).encode())
-            stacks = read_stacks(one.stacks) if one.stacks is not None and self._within_s else b""
+            stacks = read_stacks(self._stacks[rank]) if rank in self._stacks else b""
             if stacks:
                 folder.write(f"stacks-rank-{rank}.txt", stacks)
-            is_new = (
-                _stamp(one.recorder) != stamps[rank] if self._within_s else rank in self._opened
-            )
+            is_new = _stamp(one.recorder) != stamps[rank] if self._within_s else rank in self._dumps
             dump = self._take_dump(one) if is_new else None
             frames = main_frames(parse_stacks(stacks.decode("utf-8", "replace")))
             if frames or dump is not None:
@@ -302,7 +309,7 @@ class _Collection:
         """Return what a verdict needs of a rank's dump, and save the whole of it."""
         if one.recorder is None:
             return None
-        source = self._opened.pop(one.rank, None) or one.recorder.dump
+        source = self._dumps.pop(one.rank, None) or one.recorder.dump
         try:
             with open(source, "rb") as file:  # noqa: PTH123 - a descriptor or a path
                 body = file.read(BYTES_MAX + 1)
@@ -325,13 +332,13 @@ class _Collection:
             self._notes.append(text)
 
 
-def _open_dumps(ranks: Sequence[RankSource]) -> dict[int, int]:
+def _open_all(paths: Mapping[int, Path | None]) -> dict[int, int]:
     opened = {}
-    for one in ranks:
-        if one.recorder is not None:
+    for rank, path in paths.items():
+        if path is not None:
             with contextlib.suppress(OSError):
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-                opened[one.rank] = os.open(one.recorder.dump, flags)
+                opened[rank] = os.open(path, flags)
     return opened
 
 
@@ -344,20 +351,3 @@ def _stamp(files: RecorderFiles | None) -> tuple[int, ...]:
     except OSError:
         return ()
     return (found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _size(path: Path | None) -> int:
-    try:
-        return path.stat().st_size if path is not None else 0
-    except OSError:
-        return 0
-
-
-def _head_size(path: Path | None) -> int:
-    try:
-        if path is None:
-            return 0
-        with path.open("rb") as file:
-            return len(file.readline(256))
-    except OSError:
-        return 0

@@ -59,10 +59,10 @@ def read_head(path: Path) -> tuple[ProcessRef, int] | None:
     return ProcessRef(pid, ticks), descriptor
 
 
-def read_stacks(path: Path) -> bytes:
-    """Return what the ranks' `faulthandler` has written so far."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(STACKS_BYTES_MAX).partition(b"\n")[2]
+def read_stacks(descriptor: int) -> bytes:
+    """Return what the rank's `faulthandler` has written so far into this open file."""
+    with contextlib.suppress(OSError):
+        return os.pread(descriptor, STACKS_BYTES_MAX, 0).partition(b"\n")[2]
     return b""
 
 
