@@ -1,5 +1,6 @@
 """The agent's configuration: a TOML file, read once into one value. docs/agent.md lists the keys."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from rankmend.errors import ConfigError
 GPUS_MAX: Final = 64
 GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
 GPU_CALL_S_MAX: Final = 300.0
+SERVICE_STATE_DIR: Final = Path("/var/lib/rankmend-agent")  # of deploy/systemd
 COLLECTORS: Final = (
     "ranks",
     *host_parts.COLLECTORS,
@@ -80,7 +82,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
-    state_dir: str | None = None  # what outlives a restart is kept here; None: nothing is
+    state_dir: str | None = None  # what outlives a restart; None: systemd's folder, else nothing
     tls: Tls | None = None  # None: plain HTTP
     gpu: Gpu = Gpu()
     findings: Findings = Findings()
@@ -103,6 +105,12 @@ def load(path: Path) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
+
+
+def with_state_dir(config: Config, environment: Mapping[str, str]) -> Config:
+    """Return the configuration with the folder of StateDirectory= (systemd.exec(5)) by default."""
+    folder = environment.get("STATE_DIRECTORY", "").partition(":")[0]  # the first of several
+    return override(config, state_dir=folder) if folder and config.state_dir is None else config
 
 
 def override(config: Config, **flags: object) -> Config:

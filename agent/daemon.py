@@ -27,6 +27,7 @@ from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
 from agent.nvml.control import gpu_commands
 from agent.nvml.monitor import GpuMonitor
+from agent.nvml.release import ReleaseFile
 from agent.page import make_app, make_registry
 from agent.plugins import PluginContext, PluginsCollector
 from agent.rank_socket import RankSocket
@@ -75,6 +76,7 @@ class Agent:
             _kernel_log_path(config),
             saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
             trusts_user=config.kmsg_trusts_user,
+            on_events=lambda _events: self.runner.hurry(self.findings.name),
         )
         self.findings = FindingsCollector(
             clock,
@@ -85,7 +87,14 @@ class Agent:
             kernel_policy,
         )
         gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
-        self.gpus = GpuMonitor(clock, gpu_interval_s, config.gpu.call_s_max)
+        self.gpus = GpuMonitor(
+            clock,
+            gpu_interval_s,
+            config.gpu.call_s_max,
+            kept=ReleaseFile(Path(config.state_dir) / "gpu-release.json")
+            if config.state_dir
+            else None,
+        )
         expected_gpus = config.gpu.expected_count
         ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()

@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.config import COLLECTORS, RELOADABLE, Config, Tls, load
+from agent.config import (
+    COLLECTORS,
+    RELOADABLE,
+    SERVICE_STATE_DIR,
+    Config,
+    Tls,
+    load,
+    with_state_dir,
+)
 from agent.daemon import Agent
 from agent.metrics import FAMILIES
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
@@ -150,10 +158,37 @@ def test_unit_and_documents_name_the_place_where_the_file_is_installed() -> None
     state = re.search(r"^StateDirectory=(.+)$", unit, re.MULTILINE)
     assert state is not None
 
+    assert str(SERVICE_STATE_DIR) == f"/var/lib/{state[1]}"
     assert "--config /etc/rankmend/agent.toml\n" in unit
     assert "install -D -m 644 deploy/agent.toml /etc/rankmend/agent.toml\n" in deploy
     for text in (SHIPPED.read_text(encoding="utf-8"), deploy, agent_page()):
         assert f'state_dir = "/var/lib/{state[1]}"' in text
+
+
+@pytest.mark.parametrize(
+    ("environment", "own", "expected"),
+    [
+        ({}, None, None),
+        ({"STATE_DIRECTORY": ""}, None, None),
+        ({"STATE_DIRECTORY": "{tmp}/one"}, None, "{tmp}/one"),
+        ({"STATE_DIRECTORY": "{tmp}/one:{tmp}/two"}, None, "{tmp}/one"),
+        ({"STATE_DIRECTORY": "{tmp}/one"}, "{tmp}/two", "{tmp}/two"),
+    ],
+)
+def test_state_is_kept_in_the_folder_of_the_service_unless_another_is_named(
+    tmp_path: Path, environment: dict[str, str], own: str | None, expected: str | None
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    here = {name: text.format(tmp=tmp_path) for name, text in environment.items()}
+    config = Config(state_dir=own and own.format(tmp=tmp_path))
+
+    assert with_state_dir(config, here).state_dir == (expected and expected.format(tmp=tmp_path))
+
+
+def test_folder_of_the_service_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="state_dir is no folder"):
+        with_state_dir(Config(), {"STATE_DIRECTORY": str(tmp_path / "gone")})
 
 
 # --- docs/agent.md, docs/comparison.md

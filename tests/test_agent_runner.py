@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from agent.metrics import Metric
 from agent.page import make_registry
-from agent.runner import SERIES_MAX, Outcome, Runner, Slot, _Trigger
+from agent.runner import HURRY_S_MIN, SERIES_MAX, Outcome, Runner, Slot, _Trigger
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent_support import PATIENT, FakeClock, wait_for
 
@@ -244,3 +244,37 @@ def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
         lambda: not any(thread.name == "collect" for thread in threading.enumerate()),
         "the threads to end with the runner",
     )
+
+
+@pytest.mark.real
+def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_events() -> None:
+    clock = FakeClock()
+    collector = FakeCollector("host", LOAD)
+    runner = Runner([collector], clock, {"host": 3600.0})
+    runner.start()
+    try:
+        wait_for(lambda: collector.runs == 1, "the first run")
+        for _event in range(20):  # just now it has run: all of these wait
+            runner.hurry("host")
+        wait_for(lambda: collector.runs > 1, "the run out of turn")
+        runs_after_storm = collector.runs
+        clock.time_s += 2 * HURRY_S_MIN
+        runner.hurry("host")
+        wait_for(lambda: collector.runs > runs_after_storm, "the next run out of turn")
+    finally:
+        runner.stop()
+
+    assert runs_after_storm == 2
+
+
+def test_disabled_collector_is_not_hurried() -> None:
+    clock = FakeClock()
+    collector = FakeCollector("host", LOAD)
+    runner = Runner([collector], clock, {"host": 3600.0}, disabled={"host"})
+    runner.start()
+    clock.time_s += 10
+
+    runner.hurry("host")
+    runner.stop()
+
+    assert collector.runs == 0

@@ -3,7 +3,9 @@
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,8 @@ from agent.nvml.monitor import (
     MonitorState,
 )
 from agent.nvml.protocol import NO_GPU, Call
+from agent.nvml.release import ReleaseFile
+from rankmend.errors import SourceError
 from tests.agent_support import FakeClock, wait_for
 
 CALL_S_MAX = 10.0
@@ -75,10 +79,16 @@ class FakeChild:
 class World:
     """A monitor with its fake children. Its thread runs; its time is ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: ReleaseFile | None = None) -> None:
         self.clock = FakeClock()
         self.children: list[FakeChild] = []
-        self.monitor = GpuMonitor(self.clock, 1.0, CALL_S_MAX, self._spawn)  # type: ignore[arg-type]
+        self.monitor = GpuMonitor(
+            self.clock,
+            1.0,
+            CALL_S_MAX,
+            self._spawn,  # type: ignore[arg-type]
+            kept,
+        )
 
     def _spawn(self, _interval_s: float, skipped: Sequence[int], now_s: float) -> FakeChild:
         self.children.append(FakeChild(skipped, now_s))
@@ -100,13 +110,21 @@ class World:
         child.current = Call(1, self.clock.time_s, gpu, name)
 
 
+@contextmanager
+def worldly(kept: ReleaseFile | None = None) -> Iterator[World]:
+    world = World(kept)
+    try:
+        yield world
+    finally:
+        for child in world.children:
+            child.current = None
+        world.monitor.stop()
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
-    world = World()
-    yield world
-    for child in world.children:
-        child.current = None
-    world.monitor.stop()
+    with worldly() as world:
+        yield world
 
 
 def test_replacement_leaves_out_the_gpu_that_the_first_one_hangs_on(world: World) -> None:
@@ -237,3 +255,62 @@ def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World
     world.monitor.view()
 
     assert world.wait_children(2).is_connected
+
+
+# ---- a release over a restart of the agent
+
+
+def file_at(folder: Path, boot_id: str = "boot-1") -> ReleaseFile:
+    return ReleaseFile(folder / "gpu-release.json", boot_id)
+
+
+def test_release_outlives_a_restart_and_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    with worldly(file_at(tmp_path)) as before:
+        before.wait_children(1)
+        before.monitor.release(600.0)
+
+    with worldly(file_at(tmp_path)) as after:
+        released = after.monitor.view(wait_s=5.0)
+        children_while_released = len(after.children)
+        after.clock.time_s += 601
+        after.wait_children(1)
+
+    assert released.state is MonitorState.RELEASED
+    assert released.released_s is not None
+    assert children_while_released == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_resumed_gpus_are_taken_up_by_the_next_agent(tmp_path: Path) -> None:
+    with worldly(file_at(tmp_path)) as before:
+        before.wait_children(1)
+        before.monitor.release(600.0)
+        before.monitor.resume()
+
+    with worldly(file_at(tmp_path)) as after:
+        assert after.wait_children(1).is_connected
+
+
+def test_release_ends_with_the_boot_in_which_it_was_asked_for(tmp_path: Path) -> None:
+    file_at(tmp_path).save(0.0, 600.0)
+
+    assert file_at(tmp_path).load(10.0) is not None
+    assert file_at(tmp_path, "boot-2").load(10.0) is None
+    assert file_at(tmp_path).load(600.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"boot_id": 1}', "x" * 5000])
+def test_file_that_makes_no_sense_is_no_release(tmp_path: Path, text: str) -> None:
+    (tmp_path / "gpu-release.json").write_text(text)
+
+    assert file_at(tmp_path).load(10.0) is None
+
+
+def test_release_that_cannot_be_remembered_is_refused(tmp_path: Path) -> None:
+    with worldly(file_at(tmp_path / "gone")) as world:
+        child = world.wait_children(1)
+
+        with pytest.raises(SourceError, match=r"not released: cannot write .*gone"):
+            world.monitor.release(600.0)
+
+        assert child.is_connected

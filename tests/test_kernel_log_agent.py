@@ -1,5 +1,6 @@
 """Reading /dev/kmsg: each record once, over restarts, with every loss counted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -485,3 +486,27 @@ def test_agent_serves_an_xid_from_the_real_log_with_the_test_switch(tmp_path: Pa
         wait_for(lambda: xids(agent, port) > 0, "the XID after a restart")
         assert xids(agent, port) == before + 1
         agent.stop()
+
+
+@pytest.mark.real
+def test_xid_is_a_finding_as_it_is_printed_and_not_at_the_next_sweep(tmp_path: Path) -> None:
+    with real_kmsg():
+        pass
+    bus, device = uuid.uuid4().hex[:2], f"{int(uuid.uuid4().hex[:1], 16):02x}"
+    config = tmp_path / "agent.toml"
+    # the sweep after the first comes in an hour
+    config.write_text("kmsg_trusts_user = true\n[intervals_s]\nfindings = 3600\n")
+    arguments = ("--config", str(config), "--socket", str(tmp_path / "agent.sock"))
+
+    with running_agent(*arguments) as (agent, port):
+        wait_for(
+            lambda: 'kernel_log_messages_total{kind="xid"}' in agent.get(port, "/metrics")[1],
+            "a page",
+        )
+        wait_for(lambda: json.loads(agent.get(port, "/api/v1/findings")[1])["looks"] > 0, "a sweep")
+        write_kmsg(f"<3>NVRM: Xid (PCI:beef:{bus}:{device}): 95, pid=7, name=x, Uncontained")
+        wait_for(
+            lambda: f"beef:{bus}:{device}" in agent.get(port, "/api/v1/findings")[1],
+            "the finding",
+        )
+        assert agent.stop() == 0

@@ -34,8 +34,9 @@ from agent.nvml.messages import (
     decode,
 )
 from agent.nvml.protocol import MESSAGE_BYTES_MAX, NO_GPU, Call, make_page, read_call
+from agent.nvml.release import ReleaseFile
 from rankmend.clock import Clock
-from rankmend.errors import SourceError
+from rankmend.errors import SourceError, StorageError
 
 CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms, a bad GPU 45 s a call (NVIDIA/DCGM issue 313)
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
@@ -202,7 +203,9 @@ class GpuMonitor:
         interval_s: float,
         call_s_max: float = CALL_S_MAX,
         spawn: Spawn = ChildProcess,
+        kept: ReleaseFile | None = None,
     ) -> None:
+        """``kept``: where a release is remembered over a restart of the agent."""
         self._clock = clock
         self._interval_s = interval_s
         self._call_s_max = call_s_max
@@ -227,6 +230,12 @@ class GpuMonitor:
         self._released_at_s: float | None = None
         self._released_until_s = 0.0
         self._is_stopping = False
+        self._kept = kept
+        if kept is not None and (release := kept.load(clock.now_s())) is not None:
+            self._released_at_s, self._released_until_s = release.since_s, release.until_s
+            log.warning(
+                "the GPUs stay released", extra={"for_s": round(release.until_s - clock.now_s())}
+            )
 
     # ---- for the collectors
 
@@ -253,6 +262,11 @@ class GpuMonitor:
         """Let go of the GPUs for a time; return what came of it."""
         with self._changed:
             now_s = self._clock.now_s()
+            if self._kept is not None:
+                try:
+                    self._kept.save(now_s, now_s + for_s)
+                except StorageError as error:
+                    raise SourceError(f"the GPUs are not released: {error}") from error
             self._released_at_s, self._released_until_s = now_s, now_s + for_s
             self._wake()
             self._changed.wait_for(self._holds_nothing, timeout=RELEASE_S_MAX + 2)
@@ -265,7 +279,7 @@ class GpuMonitor:
         """Take the GPUs up again."""
         with self._changed:
             was_released = self._released_at_s is not None
-            self._released_at_s = None
+            self._end_release()
             self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
             if not self._abandoned:
                 self._skipped_since_s.clear()
@@ -316,7 +330,7 @@ class GpuMonitor:
     def _tick(self, now_s: float) -> None:
         self._bury(now_s)
         if self._released_at_s is not None and now_s >= self._released_until_s:
-            self._released_at_s = None
+            self._end_release()
             log.warning("the time of the release is over, the GPUs are taken up again")
         is_idle = now_s - self._asked_at_s > max(IDLE_S_MAX, 10 * self._interval_s)
         if self._released_at_s is not None or is_idle:
@@ -330,6 +344,11 @@ class GpuMonitor:
             self._check(self._child, now_s)
         if self._child is None and now_s >= self._spawn_at_s and len(self._abandoned) <= 1:
             self._start(now_s)
+
+    def _end_release(self) -> None:
+        self._released_at_s = None
+        if self._kept is not None:
+            self._kept.clear()
 
     def _begin_anew(self) -> None:
         self._state, self._problem = MonitorState.STARTING, "no answer yet"

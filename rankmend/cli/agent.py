@@ -32,6 +32,8 @@ def agent(
     """Collect this node's and its ranks' signals and serve them to Prometheus."""
     if context.invoked_subcommand is not None:
         return
+    import os
+
     from agent import config as configuration
     from agent import daemon
     from rankmend import logs
@@ -40,7 +42,8 @@ def agent(
 
     def read_config() -> configuration.Config:
         base = configuration.load(config_path) if config_path else configuration.Config()
-        return configuration.override(base, **flags)
+        config = configuration.override(base, **flags)
+        return config if once else configuration.with_state_dir(config, os.environ)
 
     logs.configure()
     try:

@@ -77,12 +77,14 @@ def exit_code(page: dict[str, Any]) -> int:
 
 
 def _release(config: "Config", finding_id: str) -> None:
+    from agent.config import SERVICE_STATE_DIR
     from agent.finding_journal import ask_release
     from rankmend.errors import ConfigError
 
-    if config.state_dir is None:
-        raise ConfigError("--release needs the agent's --config with its state_dir")
-    ask_release(Path(config.state_dir) / "findings", finding_id)
+    folder = Path(config.state_dir) if config.state_dir else SERVICE_STATE_DIR
+    if not folder.is_dir():
+        raise ConfigError(f"--release needs the agent's --config with its state_dir: no {folder}")
+    ask_release(folder / "findings", finding_id)
     click.echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
 
 

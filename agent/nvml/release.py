@@ -1,0 +1,61 @@
+"""The release of the GPUs on disk, so that it outlives a restart of the agent.
+
+One small file, replaced at once. It holds for the boot in which it was written: a reset or a change
+of the MIG mode is over after a reboot. A file that makes no sense is no release.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.clock import read_boot_id
+from rankmend.errors import StorageError
+
+_BYTES_MAX: Final = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    boot_id: str
+    since_s: float  # CLOCK_MONOTONIC of that boot
+    until_s: float
+
+
+class ReleaseFile:
+    def __init__(self, path: Path, boot_id: str | None = None) -> None:
+        self._path = path
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+
+    def load(self, now_s: float) -> Release | None:
+        """Return the release that still holds, if any."""
+        try:
+            with self._path.open("rb") as file:
+                release = msgspec.json.decode(file.read(_BYTES_MAX), type=Release)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("saved release of the GPUs ignored", extra=fields)
+            return None
+        holds = release.boot_id == self._boot_id and release.since_s <= now_s < release.until_s
+        return release if holds else None
+
+    def save(self, since_s: float, until_s: float) -> None:
+        """Put the file in place, or raise StorageError."""
+        beside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            beside.write_bytes(msgspec.json.encode(Release(self._boot_id, since_s, until_s)))
+            beside.replace(self._path)
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def clear(self) -> None:
+        """Forget the release: the GPUs are taken up again."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("saved release of the GPUs not removed", extra=fields)
