@@ -15,7 +15,7 @@ from recovery.journal import open_readonly
 from recovery.launcher.state import is_held, read_json
 from recovery.ledger import Ledger, Wish, fold_all
 from recovery.machine import Phase
-from recovery.records import Entry
+from recovery.records import CaughtUp, Entry, IncidentOpened, JobEnded
 
 _RECORDS = 20  # step records that a step time is taken from
 
@@ -180,3 +180,30 @@ def _quietly_read(path: Path) -> dict[str, object]:
 
 def read_entries(folder: Path) -> tuple[Entry, ...]:
     return open_readonly(folder / "journal.db").entries
+
+
+def find_story(state: Path, incident_id: str) -> tuple[Path | None, tuple[Entry, ...]]:
+    """Return the job's folder and the entries of one incident, or None where it is not known."""
+    for folder in list_folders(state):
+        try:
+            entries = read_entries(folder)
+        except RankmendError:
+            continue
+        for number, entry in enumerate(entries):
+            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == incident_id:
+                return folder, entries[number : _end_of(entries, number, incident_id) + 1]
+    return None, ()
+
+
+def _end_of(entries: tuple[Entry, ...], start: int, incident_id: str) -> int:
+    """Return the place of the last entry that belongs to the incident opened at ``start``."""
+    last = len(entries) - 1
+    for number in range(start + 1, len(entries)):
+        record = entries[number].record
+        if isinstance(record, IncidentOpened):
+            return number - 1
+        if isinstance(record, JobEnded) or (
+            isinstance(record, CaughtUp) and record.incident_id == incident_id
+        ):
+            return number
+    return last

@@ -16,6 +16,7 @@ _COMMANDS = {
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
+    "bundle": ("rankmend.cli.bundle", "bundle", "Pack an incident's evidence, without secrets."),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
     "diagnose": ("rankmend.cli.diagnose", "diagnose", "Name who a recorded job waits for."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),

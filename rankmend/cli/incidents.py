@@ -11,6 +11,7 @@ from rankmend.cli.options import fail, find_state, json_option, print_json, stat
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
+    from detectors.finding import Finding
     from recovery.accounting import Account
     from recovery.records import Entry
 
@@ -68,7 +69,7 @@ def why(incident: str, state_dir: Path | None, as_json: bool) -> None:
 def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
     from recovery.accounting import account_all
     from recovery.overview import find_jobs, read_entries
-    from recovery.records import JobOpened
+    from recovery.records import EvidenceCollected, JobOpened
 
     rows = []
     for folder in find_jobs(state, job):
@@ -78,13 +79,19 @@ def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]
             click.echo(f"rankmend: {error}", err=True)
             continue
         opened = next((e.record for e in entries if isinstance(e.record, JobOpened)), None)
+        judged = {
+            entry.record.incident_id: entry.record.finding
+            for entry in entries
+            if isinstance(entry.record, EvidenceCollected)
+        }
         for account in account_all(entries):
-            rows.append((_row(account, opened.name if opened else folder.name), account))
+            # Dumps and stacks know more than what was seen of the job while it hung.
+            finding = judged.get(account.incident_id) or account.opened.failure.finding
+            rows.append((_row(account, opened.name if opened else folder.name, finding), account))
     return rows
 
 
-def _row(account: "Account", job_name: str) -> dict[str, Any]:
-    finding = account.opened.failure.finding
+def _row(account: "Account", job_name: str, finding: "Finding") -> dict[str, Any]:
     phases = {f"{name}_s": getattr(account.phases, f"{name}_s") for name in _PHASES}
     return {
         "id": account.incident_id,
@@ -163,40 +170,13 @@ def _local_time(unix_s: float) -> str:
 
 def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":
     """Return the entries of an incident, or of a whole job where a job is named."""
-    from recovery.overview import find_jobs, list_folders, read_entries
-    from recovery.records import IncidentOpened
+    from recovery.overview import find_jobs, find_story, read_entries
 
-    for folder in list_folders(state):
-        try:
-            entries = read_entries(folder)
-        except RankmendError:
-            continue
-        opened = [
-            number
-            for number, entry in enumerate(entries)
-            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == wanted
-        ]
-        if opened:
-            end = _end_of(entries, opened[0], wanted)
-            return folder.name, entries[opened[0] : end + 1]
+    folder, entries = find_story(state, wanted)
+    if folder is not None:
+        return folder.name, entries
     folders = find_jobs(state, wanted)
     return (folders[0].name, read_entries(folders[0])) if folders else ("", ())
-
-
-def _end_of(entries: "tuple[Entry, ...]", start: int, wanted: str) -> int:
-    """Return the place of the last entry that belongs to the incident opened at ``start``."""
-    from recovery.records import CaughtUp, IncidentOpened, JobEnded
-
-    last = len(entries) - 1
-    for number in range(start + 1, len(entries)):
-        record = entries[number].record
-        if isinstance(record, IncidentOpened):
-            return number - 1
-        if isinstance(record, JobEnded) or (
-            isinstance(record, CaughtUp) and record.incident_id == wanted
-        ):
-            return number
-    return last
 
 
 def _entry_json(entry: "Entry") -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""`rankmend bundle`: one file with all that is known of an incident, for a person or a vendor."""
+
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
+from rankmend.errors import RankmendError
+
+
+@click.command()
+@click.argument("incident")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.tar.gz",
+    help="[default: rankmend-INCIDENT.tar.gz]",
+)
+@state_option
+@json_option
+def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: bool) -> None:
+    """Pack journal, evidence, versions and settings of an incident.
+
+    Secrets are taken out as far as they can be told by name or shape: look through the file
+    before you send it. INCIDENT is an id as `rankmend incidents` shows it.
+    """
+    from recovery.bundle import make_bundle
+    from recovery.overview import find_story
+
+    try:
+        folder, entries = find_story(find_state(state_dir), incident)
+        if folder is None:
+            fail(f"no incident {incident!r} (rankmend incidents lists them)")
+        path = output or Path(f"rankmend-{incident}.tar.gz")
+        made = make_bundle(folder, entries, path, os.environ, time.time(), _show_progress)
+    except RankmendError as error:
+        fail(str(error))
+    if as_json:
+        print_json(asdict(made))
+        return
+    click.echo(f"{made.file}: {len(made.files)} files, {made.size_bytes / 1000:.0f} kB")
+    for reason in made.left_out:
+        click.echo(f"left out: {reason}")
+    click.echo("Look through it before you send it: secrets are only known by name and shape.")
+
+
+def _show_progress(done: int, of_all: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == of_all else ""
+        click.echo(f"\rpacking {done} of {of_all} files{end}", err=True, nl=False)
