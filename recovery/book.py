@@ -6,6 +6,7 @@ not done, and is tried again with a growing pause.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Final, Protocol
 
 from rankmend.errors import JournalError, RankmendError
@@ -66,7 +67,8 @@ class Book:
             log.warning("journal written again")
         self.error = None
         self._retry_at_s, self._pause_s = 0.0, PAUSE_MIN_S
-        before, self.ledger = self.ledger, after
+        before = self.ledger
+        self.ledger = after = reduce(fold, entries, before)  # now with the times
         act(before)
         if _budgets(after) != _budgets(before):
             self._save_copy()
@@ -118,6 +120,7 @@ class Book:
                 copy.restarts,
                 copy.restarts_without_progress,
                 copy.highest_step,
+                copy.nodes,
             )
         ]
 

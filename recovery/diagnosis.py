@@ -11,22 +11,35 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.failed import detect_failed
-from detectors.finding import Blame, Finding, Kind, Severity
-from detectors.hung import detect_hung, hang_finding
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.hung import Hang, HungLimits, detect_hung, hang_finding
 from recovery.messages import RankError
 from recovery.observation import Observation
+from recovery.outside import NodeEvidence
 from recovery.policy import Policy
-from recovery.records import Failure
+from recovery.records import Failure, Placement
 from recovery.settings import JobSettings
 
+HOST_SILENT: Final = "host:silent"  # signature of a node that is gone without a word
 EXIT_UNKNOWN: Final = 1  # where no rank's end gives another exit code
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """Nodes that a stand-still may be due to, before the job's own limits are over."""
+
+    silent: tuple[str, ...] = ()  # their launchers say nothing
+    replaced: tuple[str, ...] = ()  # their launchers are others than those of the attempt
+    evidence: tuple[NodeEvidence, ...] = ()  # alerts that end the use of what ranks stand on
+    fresh: tuple[NodeEvidence, ...] = ()  # those that began lately, and whose ranks could speak
 
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
     settings: JobSettings
     policy: Policy
+    placement: tuple[Placement, ...]
 
     def find_failure(
         self,
@@ -36,6 +49,7 @@ class Doctor:
         waiting_s: float,
         heard_through_s: float,
         has_stepped_before: bool,
+        looks_for_hang: bool = True,
     ) -> Failure | None:
         """Return the attempt's failure, once it can be judged.
 
@@ -55,9 +69,84 @@ class Doctor:
                 return None
             text = f"not every rank had a process within {self.policy.start_timeout_s:g} s"
             finding = self._finding(seen, text, "start timeout", Blame.NOBODY)
+        elif not looks_for_hang:
+            return None
         else:
             return self._find_hang(seen, seen.started_at_s, heard_through_s, has_stepped_before)
         return self._failure(seen, finding)
+
+    def find_accused(
+        self,
+        seen: Observation,
+        accused: Accused,
+        now_s: float,
+        *,
+        waiting_s: float,
+        has_stepped_before: bool,
+    ) -> Failure | None:
+        """Return the failure of a node that is accused and whose peers stand still.
+
+        A launcher that was replaced took its ranks with it. Silence alone is nothing: the others
+        must stand still in the middle of a step, or have been stopped by their launchers.
+        """
+        finding = None
+        if accused.replaced:
+            node = accused.replaced[0]
+            text = f"the launcher of {node} was started anew: the ranks there are gone"
+            finding = self._host(seen, node, text, "host:restarted", ())
+        elif seen.stopped:
+            text = f"{seen.stopped} ranks were stopped by their launchers without an order"
+            finding = self._finding(seen, text, "host:alone", Blame.COMMUNICATION)
+        elif seen.started_at_s is None and accused.silent:
+            if waiting_s >= self.policy.start_timeout_s:
+                text = f"{accused.silent[0]} is silent, and not every rank had a process in time"
+                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
+        elif seen.started_at_s is not None and (accused.silent or accused.evidence):
+            hang = detect_hung(
+                seen.stands(now_s, without=accused.silent),
+                self._short_limits,
+                attempt_age_s=now_s - seen.started_at_s,
+                longest_gap_s=seen.longest_gap_s,
+                has_stepped_before=has_stepped_before,
+            )
+            finding = self._accuse(seen, accused, hang)
+        return None if finding is None else self._failure(seen, finding)
+
+    def _accuse(self, seen: Observation, accused: Accused, hang: Hang | None) -> Finding | None:
+        finding = None
+        if hang is not None and accused.silent:
+            node = accused.silent[0]
+            text = f"{', '.join(accused.silent[:8])} silent, and the other ranks stand still"
+            finding = self._host(seen, node, text, HOST_SILENT, hang.evidence)
+        elif hang is not None:
+            finding = evidence_finding(self.settings, seen, accused.evidence[0])
+        elif accused.fresh and seen.advanced_at_s is None:
+            # Ranks that never tell of their progress can't be seen to stand still.
+            finding = evidence_finding(self.settings, seen, accused.fresh[0])
+        return finding
+
+    @property
+    def _short_limits(self) -> HungLimits:
+        hung, floor_s = self.policy.hung, self.policy.node_silent_s
+        floor_s = min(max(floor_s, hung.stopped_floor_s), hung.floor_s)
+        multiple = min(self.policy.accused_steps, hung.multiple)
+        return replace(hung, floor_s=floor_s, multiple=multiple)
+
+    def _host(
+        self,
+        seen: Observation,
+        node: str,
+        text: str,
+        signature: str,
+        evidence: tuple[Evidence, ...],
+    ) -> Finding:
+        ranks = next((place.ranks for place in self.placement if place.node == node), ())
+        finding = self._finding(seen, text, signature, Blame.RANK)
+        return replace(finding, kind=Kind.HOST, node=node, ranks=ranks, evidence=evidence)
+
+    def failure_of(self, seen: Observation, evidence: NodeEvidence) -> Failure:
+        """Return what an alert says as the attempt's failure."""
+        return self._failure(seen, evidence_finding(self.settings, seen, evidence))
 
     def _find_hang(
         self, seen: Observation, started_at_s: float, as_of_s: float, has_stepped_before: bool
@@ -83,7 +172,7 @@ class Doctor:
             job_id=self.settings.job_id,
             attempt=seen.attempt,
             node=failed[0].node,
-            world_size=self.settings.world_size,
+            world_size=sum(len(place.ranks) for place in self.placement),
         )
         if finding is None:
             return None
@@ -95,10 +184,10 @@ class Doctor:
         return self._failure(seen, replace(finding, node=self._node_of(finding.ranks)))
 
     def _node_of(self, ranks: Sequence[int]) -> str:
-        for place in self.settings.placement:
+        for place in self.placement:
             if any(rank in place.ranks for rank in ranks):
                 return place.node
-        return self.settings.placement[0].node
+        return self.placement[0].node if self.placement else ""
 
     def _finding(self, seen: Observation, text: str, signature: str, blame: Blame) -> Finding:
         return Finding(
@@ -129,6 +218,24 @@ class Doctor:
             seen.is_relative,
             seen.telling_ranks,
         )
+
+
+def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvidence) -> Finding:
+    """Return what an alert says as a finding."""
+    return Finding(
+        kind=Kind.DEVICE if evidence.device else Kind.HOST,
+        severity=evidence.severity,
+        blame=Blame.RANK,
+        summary=f"{evidence.alertname} on {evidence.node}: {evidence.summary}",
+        job_id=settings.job_id,
+        attempt=seen.attempt,
+        node=evidence.node,
+        ranks=evidence.ranks,
+        victims=(),
+        since_age_s=evidence.since_age_s,
+        signature=f"evidence:{evidence.alertname}",
+        evidence=evidence.evidence or (Evidence("alert", evidence.summary),),
+    )
 
 
 def first_failure(

@@ -6,22 +6,36 @@ an order follows from: it grows with every change of the desired state, and a ch
 before its revision exists.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce, singledispatch
 from typing import Final
 
 import msgspec
 
+from detectors.finding import Blame
 from rankmend.errors import JournalError
 from recovery import records
 from recovery.machine import Phase, State, step
-from recovery.messages import Stop
+from recovery.messages import Endpoint, Stop
+from recovery.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.policy import Policy, Spent
-from recovery.records import AttemptStarted, Cause, Entry, Failure, JobOutcome, OutcomeKind, Record
+from recovery.records import (
+    AttemptStarted,
+    Cause,
+    Entry,
+    Failure,
+    JobOutcome,
+    OutcomeKind,
+    Placement,
+    Plan,
+    Record,
+)
 
-COPY_BYTES_MAX: Final = 64 * 1024
+COPY_BYTES_MAX: Final = 1024 * 1024  # with the names of 10,000 nodes, 64 bytes each
+_COMMANDS_MAX: Final = 1000  # keys of a person's commands; a client repeats within minutes
+_EVIDENCE_MAX: Final = 4096  # alerts that are remembered; a dead switch makes 1,000
 
 
 class Wish(Enum):
@@ -43,12 +57,57 @@ class ErrorRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """When a record was written; monotonic times compare within one boot."""
+
+    unix_s: float = 0.0
+    monotonic_s: float = 0.0
+    boot_id: str = ""
+
+    def until_s(self, later: "Moment") -> float:
+        if self.boot_id == later.boot_id:
+            return max(0.0, later.monotonic_s - self.monotonic_s)
+        return max(0.0, later.unix_s - self.unix_s)
+
+
+@dataclass(frozen=True, slots=True)
 class OpenIncident:
     state: State
     failure: Failure
     highest_before: int | None
     last_failure: Failure  # of the newest try
     policy: Policy  # the limits in force when it was opened
+    plan: Plan | None = None  # the newest that was decided
+    waits: tuple[Plan, str] | None = None  # a plan that must not be carried out yet, and why
+    approved_by: str | None = None  # who approved the plan of this try
+    opened_at: Moment = Moment()
+    fault_age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node that has joined."""
+
+    node: str
+    launcher_id: str
+    boot_id: str
+    slots: int
+    peer_endpoint: Endpoint | None
+    launcher_started_s: float
+    joined: int  # number of the record by which it first joined
+    launcher_since: int  # of the record by which this launcher came
+    boot_since: int  # of the record by which its boot changed; 0: it never did
+    replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
+    left: str | None = None  # why it gets no ranks
+    is_lost: bool = False  # it left because it was silent
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvidence:
+    evidence: NodeEvidence
+    attempt: int  # in which it was taken
+    incident_id: str | None
+    at: Moment = Moment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +146,23 @@ class Ledger:
     closing: Closing | None = None
     ended: JobOutcome | None = None
     is_resumed: bool = False  # the job had ended, or was ending by a stop, before this start
+    epoch: int = 0  # starts of a controller on this journal
+    controller_id: str = ""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    placement: tuple[Placement, ...] = ()  # of the newest attempt; (): that of the settings
+    started_number: int = 0  # of the newest attempt's record
+    replaced_number: int = 0  # of the record by which a node's launcher was last replaced
+    rendezvous_used: frozenset[tuple[str, int]] = frozenset()
+    finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
+    finder_number: int = 0
+    finders: tuple[str, ...] = ()  # asked since the newest attempt
+    confirmed: Mapping[str, int] = field(default_factory=dict)  # node, attempt: a person's word
+    fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt that people were told of
+    paused_by: str | None = None  # who wants nothing to be decided
+    commands: Mapping[str, str] = field(default_factory=dict)  # key of a command, its result
+    evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
+    node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
+    restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
 
     @property
     def spent(self) -> Spent:
@@ -106,7 +182,30 @@ def fold(ledger: Ledger, entry: Entry) -> Ledger:
     """Return the ledger after ``entry``."""
     if entry.number != ledger.number + 1:
         raise JournalError(f"record {entry.number} follows record {ledger.number}")
-    return _fold(entry.record, replace(ledger, number=entry.number))
+    after = _fold(entry.record, replace(ledger, number=entry.number))
+    return _with_time(entry, ledger, after)
+
+
+def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
+    """Note when incidents open, when evidence came, and what catching up took."""
+    record = entry.record
+    at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
+    if isinstance(record, records.IncidentOpened) and after.incident is not None:
+        incident = replace(after.incident, opened_at=at, fault_age_s=record.fault_age_s)
+        return replace(after, incident=incident)
+    if isinstance(record, records.CaughtUp) and before.behind is not None:
+        behind = before.behind
+        cost_s = behind.fault_age_s + behind.opened_at.until_s(at)
+        return replace(after, restart_cost_s=cost_s)
+    if isinstance(record, records.EvidenceTaken):
+        kept = dict(after.evidence)
+        for one in record.evidence:
+            kept.pop(one.identity, None)
+            kept[one.identity] = KeptEvidence(one, record.attempt, record.incident_id, at)
+        for identity in list(kept)[:-_EVIDENCE_MAX]:
+            del kept[identity]
+        return replace(after, evidence=kept)
+    return after
 
 
 @singledispatch
@@ -122,7 +221,13 @@ def _(record: records.JobOpened, ledger: Ledger) -> Ledger:
 
 @_fold.register
 def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
-    after = replace(ledger, nodes=record.nodes, world_size=record.world_size)
+    after = replace(
+        ledger,
+        nodes=record.nodes or ledger.nodes,
+        world_size=record.world_size or ledger.world_size,
+        epoch=max(ledger.epoch + 1, record.epoch),
+        controller_id=record.controller_id,
+    )
     closing = ledger.closing
     # A stop can outlive its launcher (a scheduler's SIGKILL behind its SIGTERM): whoever starts
     # the job again wants it to run.
@@ -131,7 +236,15 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         return after
     wish = Wish.NOTHING if ledger.is_attempt_open else Wish.NOTHING_YET
     return replace(
-        after, ended=None, closing=None, is_resumed=True, wish=wish, revision=ledger.number
+        after,
+        ended=None,
+        closing=None,
+        is_resumed=True,
+        wish=wish,
+        revision=ledger.number,
+        paused_by=None,
+        finder=None,
+        finders=(),
     )
 
 
@@ -159,7 +272,17 @@ def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
         errors=None if record.is_progress else ledger.errors,
         wish=Wish.RANKS,
         revision=ledger.number,
+        placement=record.placement,
+        world_size=sum(len(place.ranks) for place in record.placement) or ledger.world_size,
+        nodes=tuple(place.node for place in record.placement) or ledger.nodes,
+        started_number=ledger.number,
+        finder=None,
+        finders=(),
+        fence_waits=(),
     )
+    if record.rendezvous is not None:
+        met = (record.rendezvous.address, record.rendezvous.port)
+        after = replace(after, rendezvous_used=ledger.rendezvous_used | {met})
     if restore is None:
         return after
     counts = dict(ledger.restores)
@@ -248,8 +371,13 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     before = ledger.errors
     is_same = before is not None and (before.signature, before.step, before.base) == key
     count = before.count + 1 if before is not None and is_same else 1
+    finding = failure.finding
+    node_run = ledger.node_run
+    if finding.blame is Blame.RANK and finding.node:
+        node_run = (finding.node, node_run[1] + 1 if node_run[0] == finding.node else 1)
     return replace(
         ledger,
+        node_run=node_run,
         errors=ErrorRun(*key, count),
         telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
         is_comparable=ledger.is_comparable and not failure.is_relative,
@@ -260,10 +388,20 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
 def _(record: records.IncidentEvent, ledger: Ledger) -> Ledger:
     if ledger.incident is None:
         raise JournalError(f"record {ledger.number} belongs to no incident: {record.event}")
-    state = step(ledger.incident.state, record.event)
-    incident = replace(ledger.incident, state=state)
+    before = ledger.incident
+    state = step(before.state, record.event)
+    # An approval is of one try's plan, and a plan that waits is of the phase that it was made in.
+    approved_by = before.approved_by if state.try_number == before.state.try_number else None
+    incident = replace(before, state=state, waits=None, approved_by=approved_by)
     if state.phase is Phase.FENCING:
-        return replace(ledger, incident=incident, wish=Wish.NOTHING, revision=ledger.number)
+        return replace(
+            ledger,
+            incident=incident,
+            wish=Wish.NOTHING,
+            revision=ledger.number,
+            finder=None,
+            finders=(),
+        )
     if state.phase is Phase.RECOVERED:
         is_behind = incident.highest_before is not None and ledger.is_comparable
         return replace(ledger, incident=None, behind=incident if is_behind else None)
@@ -286,6 +424,124 @@ def _(record: records.IncidentEvent, ledger: Ledger) -> Ledger:
 @_fold.register
 def _(_record: records.CaughtUp, ledger: Ledger) -> Ledger:
     return replace(ledger, behind=None)
+
+
+@_fold.register
+def _(record: records.Decided, ledger: Ledger) -> Ledger:
+    if ledger.incident is None:
+        return ledger
+    return replace(ledger, incident=replace(ledger.incident, plan=record.plan, waits=None))
+
+
+@_fold.register
+def _(record: records.PlanWaits, ledger: Ledger) -> Ledger:
+    if ledger.incident is None:
+        return ledger
+    waits = (record.plan, record.reason)
+    return replace(ledger, incident=replace(ledger.incident, waits=waits))
+
+
+@_fold.register
+def _(record: records.NodesJoined, ledger: Ledger) -> Ledger:
+    members = dict(ledger.members)
+    replaced_number = ledger.replaced_number
+    for joined in record.nodes:
+        before = members.get(joined.node)
+        if before is not None and before.launcher_id != joined.launcher_id:
+            replaced_number = ledger.number
+        members[joined.node] = _member(before, joined, ledger.number)
+    return replace(ledger, members=members, replaced_number=replaced_number)
+
+
+def _member(before: Member | None, joined: records.Joined, number: int) -> Member:
+    after = Member(
+        joined.node,
+        joined.launcher_id,
+        joined.boot_id,
+        joined.slots,
+        joined.peer_endpoint,
+        joined.launcher_started_s,
+        joined=number,
+        launcher_since=number,
+        boot_since=0,
+    )
+    if before is None:
+        return after
+    is_same_launcher = before.launcher_id == joined.launcher_id
+    return replace(
+        after,
+        joined=before.joined,
+        launcher_since=before.launcher_since if is_same_launcher else number,
+        boot_since=number if is_other_boot(before.boot_id, joined.boot_id) else before.boot_since,
+        replaced=before.replaced if is_same_launcher else before.replaced | {before.launcher_id},
+        left=None if before.is_lost else before.left,
+    )
+
+
+def is_other_boot(before: str, after: str) -> bool:
+    """Return whether two boot ids prove a boot between them; one that can't be read proves nothing."""
+    unknown = ("", "unknown")
+    return before != after and before not in unknown and after not in unknown
+
+
+@_fold.register
+def _(record: records.NodeLeft, ledger: Ledger) -> Ledger:
+    member = ledger.members.get(record.node)
+    if member is None:
+        return ledger
+    # Who was blamed and then falls silent does not come back by speaking.
+    is_lost = record.is_lost and (member.left is None or member.is_lost)
+    members = {**ledger.members, record.node: replace(member, left=record.reason, is_lost=is_lost)}
+    return replace(ledger, members=members)
+
+
+@_fold.register
+def _(record: records.FinderChosen, ledger: Ledger) -> Ledger:
+    return replace(
+        ledger,
+        finder=record.node,
+        finder_number=ledger.number,
+        finders=(*ledger.finders, record.node),
+        wish=Wish.NOTHING,
+        revision=ledger.number,
+    )
+
+
+@_fold.register
+def _(record: records.FenceWaits, ledger: Ledger) -> Ledger:
+    return replace(ledger, fence_waits=record.nodes)
+
+
+@_fold.register
+def _(record: records.PersonActed, ledger: Ledger) -> Ledger:
+    command = record.command
+    commands = dict(ledger.commands)
+    if command.key:
+        commands[command.key] = record.result
+        for key in list(commands)[:-_COMMANDS_MAX]:
+            del commands[key]
+    after = replace(ledger, commands=commands)
+    return after if record.is_refused else _with_command(after, command)
+
+
+def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
+    after = ledger
+    match command:
+        case PersonCommand(act=PersonAct.PAUSE | PersonAct.CANCEL, who=who):
+            after = replace(ledger, paused_by=who)
+        case PersonCommand(act=PersonAct.RESTART | PersonAct.LEAVE_NODE):
+            after = replace(ledger, paused_by=None)  # it is to be done, so decide again
+        case PersonCommand(act=PersonAct.RESUME, node=None):
+            after = replace(ledger, paused_by=None)
+        case PersonCommand(act=PersonAct.RESUME, node=str(node)) if node in ledger.members:
+            member = replace(ledger.members[node], left=None, is_lost=False)
+            members = {**ledger.members, node: member}
+            after = replace(ledger, members=members, node_run=("", 0))
+        case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.incident is not None:
+            after = replace(ledger, incident=replace(ledger.incident, approved_by=who))
+        case PersonCommand(act=PersonAct.CONFIRM_GONE, node=str(node)):
+            after = replace(ledger, confirmed={**ledger.confirmed, node: ledger.attempt})
+    return after
 
 
 EXIT_CODES: Final = {"SIGTERM": 143, "SIGINT": 130, "time limit": 124}
@@ -319,6 +575,7 @@ def _(_record: records.BudgetsReset, ledger: Ledger) -> Ledger:
         restores=(),
         last_restore_path=None,
         errors=None,
+        node_run=("", 0),
     )
 
 
@@ -337,6 +594,10 @@ def _(record: records.RecordsLost, ledger: Ledger) -> Ledger:
         ),
         highest_step=max(highest, default=None),
         is_attempt_open=ledger.is_attempt_open or is_ahead,
+        placement=tuple(Placement(node, ()) for node in record.nodes)
+        if is_ahead
+        else ledger.placement,
+        started_number=ledger.number if is_ahead else ledger.started_number,
     )
 
 
@@ -351,6 +612,7 @@ class Copy:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
+    nodes: tuple[str, ...] = ()  # of the attempt, where it may not be gone
 
 
 _COPY_VERSION: Final = 1
@@ -368,6 +630,7 @@ def encode_copy(ledger: Ledger) -> bytes:
             ledger.restarts,
             ledger.restarts_without_progress,
             ledger.highest_step,
+            tuple(place.node for place in ledger.placement) if ledger.is_attempt_open else (),
         )
     )
 

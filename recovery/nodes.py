@@ -1,14 +1,29 @@
 """The nodes of one job: what they have said, and the orders they are sent."""
 
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from recovery.evidence_desk import collection_for
-from recovery.ledger import Ledger, Wish
-from recovery.messages import VERSION, Order, Report, Stop
+from recovery.ledger import Ledger, Member, Wish, is_other_boot
+from recovery.membership import (
+    Gone,
+    Word,
+    has_launcher_of_attempt,
+    judge_gone,
+    peers_of,
+    placement_of,
+)
+from recovery.messages import VERSION, Endpoint, Order, Report, Stop
+from recovery.policy import Policy
+from recovery.records import Joined
 from recovery.settings import JobSettings
 
+log = logging.getLogger(__name__)
+
 RESEND_S: Final = 1.0  # an order that no report acknowledges is sent again
+_JOINED_MAX: Final = 4096  # nodes in one record: 200 bytes each, far below what a record can hold
 
 
 class Orders(Protocol):
@@ -17,7 +32,7 @@ class Orders(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heard:
     """A node's newest report, and the most that it has ever acknowledged."""
 
@@ -25,6 +40,17 @@ class Heard:
     at_s: float
     revision: int
     empty_through: int
+    empty_at_s: float
+    launcher_at_s: float
+
+    def take(self, report: Report, now_s: float) -> None:
+        if report.launcher_id != self.report.launcher_id:
+            # Another launcher has heard of no order, and what the old one emptied stays empty.
+            self.revision, self.launcher_at_s = 0, now_s
+        self.report, self.at_s = report, now_s
+        self.revision = max(report.revision, self.revision)
+        if report.empty_through > self.empty_through:
+            self.empty_through, self.empty_at_s = report.empty_through, now_s
 
 
 class Nodes:
@@ -33,86 +59,314 @@ class Nodes:
         self._orders = orders
         self.names = tuple(place.node for place in settings.placement)
         self._heard: dict[str, Heard] = {}
+        self._joining: dict[str, tuple[Report, float]] = {}
+        self._confirmed_at_s: dict[str, float] = {}
+        self._started_at_s = 0.0
         self._sent_revision = 0
         self._sent_at_s = 0.0
 
-    def take(self, report: Report, now_s: float) -> None:
-        before = self._heard.get(report.node)
-        self._heard[report.node] = Heard(
-            report,
-            now_s,
-            max(report.revision, before.revision if before else 0),
-            max(report.empty_through, before.empty_through if before else 0),
-        )
+    def start(self, now_s: float) -> None:
+        """Hear everybody anew from now on."""
+        self._started_at_s = now_s
+
+    # What nodes say.
+
+    def take(self, report: Report, ledger: Ledger, now_s: float) -> bool:
+        """Take in what a node says; return False where it says nothing new, or must join first."""
+        if not self._settings.is_joined:
+            if report.node not in self.names:
+                log.warning("report refused", extra={"node": report.node})
+                return False
+            self._note(report, now_s)
+            return True
+        member = ledger.members.get(report.node)
+        if refuses(ledger, report.node, report.launcher_id) is not None:
+            return False
+        if member is None or _has_changed(member, report):
+            self._let_join(report, member, now_s)
+            return False
+        heard = self._heard.get(report.node)
+        is_same = heard is not None and heard.report.launcher_id == report.launcher_id
+        if heard is not None and is_same and 0 < report.number <= heard.report.number:
+            return False  # overtaken by a later one
+        self._note(report, now_s)
+        return True
+
+    def _note(self, report: Report, now_s: float) -> None:
+        heard = self._heard.get(report.node)
+        if heard is None:
+            self._heard[report.node] = heard = Heard(report, now_s, 0, 0, now_s, now_s)
+        heard.take(report, now_s)
+
+    def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
+        if not report.launcher_id:
+            log.warning("report refused: no launcher_id", extra={"node": report.node})
+            return
+        if member is not None and _is_older(member, report):
+            return
+        before = self._joining.get(report.node)
+        if before is not None:
+            other = before[0]
+            if other.launcher_id == report.launcher_id:
+                if 0 < report.number <= other.number:
+                    return
+            elif (
+                other.boot_id == report.boot_id
+                and report.launcher_started_s < other.launcher_started_s
+            ):
+                return
+        self._joining[report.node] = (report, now_s)
+
+    def joining(self, ledger: Ledger, now_s: float) -> tuple[Joined, ...]:
+        """Return the nodes that are to be recorded as joined: at most nodes_max are in the job."""
+        silent_s = self._settings.policy.node_silent_s
+        if not self._joining:
+            return ()
+        present = {
+            node
+            for node, member in ledger.members.items()
+            if member.left is None and node in self._heard
+            if now_s - self._heard[node].at_s < silent_s
+        }
+        present |= {place.node for place in ledger.placement if ledger.is_attempt_open}
+        joined: list[Joined] = []
+        for node, (report, _at_s) in sorted(self._joining.items())[:_JOINED_MAX]:
+            if node not in present and node not in ledger.members:
+                if len(present) >= self._settings.nodes_max:
+                    log.warning("node refused: the job has all its nodes", extra={"node": node})
+                    del self._joining[node]
+                    continue
+                present.add(node)
+            joined.append(
+                Joined(
+                    node,
+                    report.launcher_id,
+                    report.boot_id,
+                    report.slots,
+                    report.peer_endpoint,
+                    report.launcher_started_s,
+                )
+            )
+        return tuple(joined)
+
+    def take_joined(self, joined: tuple[Joined, ...]) -> list[Report]:
+        """Hear those that are now on record, and return what they have said."""
+        reports = []
+        for one in joined:
+            report, at_s = self._joining.pop(one.node)
+            self._note(report, at_s)
+            reports.append(report)
+        return reports
+
+    def note_confirmed(self, node: str, now_s: float) -> None:
+        """Hear that a person says no process is left on the node."""
+        self._confirmed_at_s[node] = now_s
 
     @property
     def reports(self) -> list[Report]:
         return [heard.report for heard in self._heard.values()]
 
-    @property
-    def silent(self) -> list[str]:
-        """Nodes that have said nothing yet."""
-        return [name for name in self.names if name not in self._heard]
+    def report_of(self, node: str) -> Report | None:
+        heard = self._heard.get(node)
+        return None if heard is None else heard.report
+
+    def heard_at_s(self, node: str) -> float:
+        """Return when the node was last heard; when this controller started where it never was."""
+        heard = self._heard.get(node)
+        return self._started_at_s if heard is None else heard.at_s
+
+    def is_heard(self, node: str) -> bool:
+        return node in self._heard
+
+    def missing(self, ledger: Ledger) -> list[str]:
+        """Return the nodes of the newest attempt that have said nothing yet."""
+        places = placement_of(ledger, self._settings)
+        return [place.node for place in places if place.node not in self._heard]
+
+    def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
+        """Return the nodes of the newest attempt that have said nothing for so long."""
+        return [
+            place.node
+            for place in placement_of(ledger, self._settings)
+            if now_s - self.heard_at_s(place.node) >= silent_s
+        ]
+
+    def usable(self, ledger: Ledger, now_s: float) -> dict[str, Member]:
+        """Return the members that could run ranks: there, able to, and not left."""
+        policy = self._settings.policy
+        return {
+            node: member
+            for node, member in ledger.members.items()
+            if member.left is None
+            and member.slots >= self._settings.slots
+            and node in self._heard
+            and now_s - self._heard[node].at_s < policy.node_silent_s
+        }
 
     @property
     def highest_attempt(self) -> int:
         """Return the highest attempt that any node has spoken of; 0 for none."""
-        known = [(one.report.attempt, one.empty_through) for one in self._heard.values()]
-        return max((max(pair) for pair in known), default=0)
-
-    def are_empty(self, attempt: int) -> bool:
-        """Return whether every node has said that no process through ``attempt`` is left."""
-        return not self.silent and all(
-            heard.empty_through >= attempt for heard in self._heard.values()
+        return max(
+            (
+                max(one.report.attempt, one.empty_through, one.report.fence_attempt or 0)
+                for one in self._heard.values()
+            ),
+            default=0,
         )
 
-    @property
-    def heard_through_s(self) -> float:
+    def are_empty(self, ledger: Ledger) -> bool:
+        """Return whether every node has said that no process of the newest attempt is left."""
+        places = placement_of(ledger, self._settings)
+        return bool(places) and all(
+            (heard := self._heard.get(place.node)) is not None
+            and heard.empty_through >= ledger.attempt
+            for place in places
+        )
+
+    def gone(self, ledger: Ledger, policy: Policy, now_s: float) -> Gone:
+        """Return whether the newest attempt is proved to be gone from all its nodes."""
+        if not self._settings.is_joined:
+            return Gone(self.are_empty(ledger))
+        if not ledger.placement:
+            return Gone(not ledger.is_attempt_open or self._all_say_empty(ledger))
+        words = {
+            node: Word(heard.at_s, heard.empty_through, heard.empty_at_s, heard.launcher_at_s)
+            for place in ledger.placement
+            if (heard := self._heard.get(node := place.node)) is not None
+        }
+        return judge_gone(
+            ledger,
+            ledger.placement,
+            words,
+            policy,
+            now_s,
+            started_at_s=self._started_at_s,
+            confirmed_at_s=self._confirmed_at_s,
+        )
+
+    def _all_say_empty(self, ledger: Ledger) -> bool:
+        """An attempt of which only the number is left: all that are here must have said so."""
+        heard = self._heard.values()
+        return bool(heard) and all(one.empty_through >= ledger.attempt for one in heard)
+
+    def heard_through_s(self, ledger: Ledger) -> float:
         """Return the time through which every node has spoken; 0 before all have."""
-        if self.silent:
-            return 0.0
-        return min(heard.at_s for heard in self._heard.values())
+        through_s = float("inf")
+        for place in placement_of(ledger, self._settings):
+            heard = self._heard.get(place.node)
+            if heard is None:
+                return 0.0
+            through_s = min(through_s, heard.at_s)
+        return through_s
+
+    def rendezvous(self, node: str, ledger: Ledger) -> Endpoint | None:
+        """Return where the next attempt can meet on the node, or None until it names a new place."""
+        report = self.report_of(node)
+        told = None if report is None else report.rendezvous
+        if told is None or (told.address, told.port) in ledger.rendezvous_used:
+            return None
+        return told
+
+    # What they ought to do.
 
     def send(self, ledger: Ledger, now_s: float) -> None:
         """Send every node what it ought to be running."""
-        if ledger.wish is Wish.NOTHING_YET:
-            return
-        if ledger.wish is Wish.RANKS and self.are_empty(ledger.attempt):
-            return  # an attempt that is known to be gone is never started again
         self._sent_revision, self._sent_at_s = ledger.revision, now_s
-        for order in orders_for(ledger, self._settings):
-            self._orders.send(order)
+        self._send(ledger, None)
 
     def resend(self, ledger: Ledger, now_s: float) -> None:
-        """Send the orders again while a node has not acknowledged them."""
-        is_behind = any(heard.revision < ledger.revision for heard in self._heard.values())
-        is_new = self._sent_revision != ledger.revision
-        if is_new or (is_behind and now_s - self._sent_at_s >= RESEND_S):
+        """Send an order again to who has not acknowledged it."""
+        if self._sent_revision != ledger.revision:
             self.send(ledger, now_s)
+        elif now_s - self._sent_at_s >= RESEND_S:
+            behind = {n for n, heard in self._heard.items() if heard.revision < ledger.revision}
+            if behind:
+                self._sent_at_s = now_s
+                self._send(ledger, behind)
+
+    def send_to(self, ledger: Ledger, nodes: Collection[str]) -> None:
+        """Send some nodes what they ought to be running."""
+        self._send(ledger, nodes)
+
+    def _send(self, ledger: Ledger, nodes: Collection[str] | None) -> None:
+        if ledger.wish is Wish.NOTHING_YET:
+            return
+        is_gone = ledger.wish is Wish.RANKS and not self._settings.is_joined
+        if is_gone and self.are_empty(ledger):
+            return  # an attempt that is known to be gone is never started again
+        for order in orders_for(ledger, self._settings):
+            if nodes is None or order.node in nodes:
+                self._orders.send(order)
+
+
+def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
+    """Return why this start of the node's launcher is refused for ever, or None."""
+    member = ledger.members.get(node)
+    if member is None or launcher_id not in member.replaced:
+        return None
+    return f"launcher {launcher_id} of {node} was replaced by {member.launcher_id}"
+
+
+def _has_changed(member: Member, report: Report) -> bool:
+    return member.is_lost or (
+        (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)
+        != (report.launcher_id, report.boot_id, report.slots, report.peer_endpoint)
+    )
+
+
+def _is_older(member: Member, report: Report) -> bool:
+    """Return whether a report is of an older start of the node's launcher than is on record."""
+    if is_other_boot(member.boot_id, report.boot_id) or not report.launcher_started_s:
+        return False
+    return report.launcher_started_s < member.launcher_started_s
 
 
 def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
-    """Return what each node ought to be running, from the ledger alone."""
+    """Return what each node ought to be running, from the ledger alone.
+
+    A node without ranks (a spare, one that left, one whose launcher came after the attempt began)
+    is told to run nothing, so that whatever it may still run is stopped.
+    """
     is_running = ledger.wish is Wish.RANKS
     collect, collect_s = collection_for(ledger)
-    choice = ledger.started.choice if ledger.started is not None and is_running else None
-    return tuple(
-        Order(
-            version=VERSION,
-            job_id=settings.job_id,
-            revision=ledger.revision,
-            attempt=ledger.attempt,
-            ranks=place.ranks if is_running else (),
-            world_size=settings.world_size,
-            group_rank=group_rank,
-            group_count=len(settings.placement),
-            stop=Stop.KILL if ledger.closing is None else ledger.closing.stop,
-            grace_s=0.0 if ledger.closing is None else ledger.closing.grace_s,
-            restore=None if choice is None else choice.restore,
-            restarts=ledger.restarts,
-            restarts_max=settings.policy.restarts_max,
-            collect=collect,
-            collect_s=collect_s,
+    started = ledger.started if is_running else None
+    placement = placement_of(ledger, settings)
+    ranks = {place.node: place.ranks for place in placement}
+    groups = {place.node: group for group, place in enumerate(placement)}
+    members = ledger.members if settings.is_joined else {}
+    names = list(ranks) + [node for node in members if node not in ranks]
+    peers = peers_of(ledger) if is_running and settings.is_joined else ()
+    world_size = sum(len(place.ranks) for place in placement)
+    orders = []
+    for node in names:
+        member = members.get(node)
+        is_its = member is None or has_launcher_of_attempt(ledger, member)
+        runs = ranks.get(node, ()) if is_running and is_its else ()
+        orders.append(
+            Order(
+                version=VERSION,
+                job_id=settings.job_id,
+                revision=ledger.revision,
+                attempt=ledger.attempt,
+                ranks=runs,
+                world_size=max(world_size, 1),
+                group_rank=groups.get(node, 0),
+                group_count=max(len(placement), 1),
+                stop=Stop.KILL if ledger.closing is None else ledger.closing.stop,
+                grace_s=0.0 if ledger.closing is None else ledger.closing.grace_s,
+                restore=None if started is None or not runs else started.choice.restore,
+                restarts=ledger.restarts,
+                restarts_max=settings.policy.restarts_max,
+                collect=collect,
+                collect_s=collect_s,
+                node=node,
+                launcher_id="" if member is None else member.launcher_id,
+                epoch=ledger.epoch,
+                rendezvous=None if started is None or not runs else started.rendezvous,
+                peers=peers if runs else (),
+                lease_s=settings.policy.lease_s if runs and peers else 0.0,
+                finds_checkpoints=node == ledger.finder and ledger.wish is Wish.NOTHING,
+                controller_id=ledger.controller_id,
+            )
         )
-        for group_rank, place in enumerate(settings.placement)
-    )
+    return tuple(orders)

@@ -6,6 +6,7 @@ All times are the controller's own monotonic seconds: what travels is an age.
 """
 
 from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -120,84 +121,108 @@ class Marks:
 
 
 class Observation:
-    """One attempt, as far as it has been heard of."""
+    """One attempt, as far as it has been heard of. Counts are kept as reports come in."""
 
-    def __init__(self, attempt: int, world_size: int, longest_gap_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        attempt: int,
+        world_size: int,
+        longest_gap_s: float = 0.0,
+        places: Mapping[str, frozenset[int]] | None = None,
+    ) -> None:
         self.attempt = attempt
         self._world_size = world_size
+        self._places = places  # node -> its ranks; a node speaks for no other. None: one node
         self.ranks: dict[int, RankView] = {}
         self.launch_error: str | None = None
         self.started_at_s: float | None = None  # when every rank was known to have a process
         self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
+        self.advanced_at_s: float | None = None  # when a rank last advanced
+        self.is_relative = False
+        self.newest_step: int | None = None
+        self._is_settled = False
+        self._started = 0
+        self._ended = 0
+        self._done = 0
+        self._failed: list[RankView] = []
+        self._telling: set[int] = set()
+        self._unverified: int | None = None  # a rank that had not shown yet that it trains
 
     def take(self, report: Report, now_s: float) -> None:
         """Take in a report; one of another attempt changes nothing."""
         if report.attempt != self.attempt:
             return
-        before_s = self._advanced_at_s
+        before_s = self.advanced_at_s
         self.launch_error = report.launch_error or self.launch_error
+        own = None if self._places is None else self._places.get(report.node, frozenset())
         for told in report.ranks:
+            if own is not None and told.rank not in own:
+                continue
             if 0 <= told.rank < self._world_size:
-                view = self.ranks.setdefault(told.rank, RankView(told.rank, report.node))
-                view.take(told, now_s)
+                self._take_rank(told, report.node, now_s)
         if self.started_at_s is None and self.is_started:
             self.started_at_s = now_s
-        after_s = self._advanced_at_s
-        if before_s is not None and after_s is not None and self._is_settled:
-            self.longest_gap_s = max(self.longest_gap_s, after_s - before_s)
+        if before_s is not None and self.advanced_at_s is not None and self._is_settled:
+            self.longest_gap_s = max(self.longest_gap_s, self.advanced_at_s - before_s)
 
-    @property
-    def _advanced_at_s(self) -> float | None:
-        known = [view.advanced_at_s for view in self.ranks.values()]
-        return max((at_s for at_s in known if at_s is not None), default=None)
-
-    @property
-    def _is_settled(self) -> bool:
-        return any(view.steps_done > _STEPS_SETTLED for view in self.ranks.values())
+    def _take_rank(self, told: RankReport, node: str, now_s: float) -> None:
+        view = self.ranks.get(told.rank)
+        if view is None:
+            view = self.ranks[told.rank] = RankView(told.rank, node)
+        was_started, had_ended = view.is_started, view.exit is not None
+        view.take(told, now_s)
+        self._started += view.is_started and not was_started
+        if view.exit is not None and not had_ended:
+            self._ended += 1
+            self._done += view.is_done
+            if view.has_failed:
+                self._failed.append(view)
+        if view.steps_done:
+            self._telling.add(view.rank)
+            self._is_settled = self._is_settled or view.steps_done > _STEPS_SETTLED
+        self.is_relative = self.is_relative or view.is_relative
+        if view.step is not None and (self.newest_step is None or view.step > self.newest_step):
+            self.newest_step = view.step
+        at_s = view.advanced_at_s
+        if at_s is not None and (self.advanced_at_s is None or at_s > self.advanced_at_s):
+            self.advanced_at_s = at_s
 
     @property
     def is_whole(self) -> bool:
         """Every rank has been heard of."""
-        return len(self.ranks) == self._world_size
+        return len(self.ranks) == self._world_size > 0
 
     @property
     def is_started(self) -> bool:
-        return self.is_whole and all(view.is_started for view in self.ranks.values())
+        return self.is_whole and self._started == self._world_size
 
     @property
     def has_ended(self) -> bool:
-        return self.is_whole and all(view.exit is not None for view in self.ranks.values())
+        return self.is_whole and self._ended == self._world_size
 
     @property
     def is_done(self) -> bool:
         """Every rank ended with exit code 0."""
-        return self.is_whole and all(view.is_done for view in self.ranks.values())
+        return self.is_whole and self._done == self._world_size
+
+    @property
+    def stopped(self) -> int:
+        """Return how many ranks were ended by their launchers."""
+        return self._ended - self._done - len(self._failed)
 
     @property
     def failed(self) -> list[RankView]:
         """Ranks that failed, the earliest first."""
-        views = [view for view in self.ranks.values() if view.has_failed]
-        return sorted(views, key=lambda view: (view.exited_at_s, view.rank))
-
-    @property
-    def is_relative(self) -> bool:
-        return any(view.is_relative for view in self.ranks.values())
+        return sorted(self._failed, key=lambda view: (view.exited_at_s, view.rank))
 
     @property
     def highest_step(self) -> int | None:
         """Return the highest step that compares with those of other attempts."""
-        if self.is_relative:
-            return None
-        return self.newest_step
-
-    @property
-    def newest_step(self) -> int | None:
-        steps = [view.step for view in self.ranks.values()]
-        return max((step for step in steps if step is not None), default=None)
+        return None if self.is_relative else self.newest_step
 
     @property
     def telling_ranks(self) -> tuple[int, ...]:
-        return tuple(sorted(rank for rank, view in self.ranks.items() if view.steps_done))
+        return tuple(sorted(self._telling))
 
     def ends(self, now_s: float) -> list[RankEnd]:
         """Return how ranks ended so far, for `detect_failed`."""
@@ -221,8 +246,8 @@ class Observation:
             if view.exit is not None
         ]
 
-    def stands(self, now_s: float) -> list[RankStand]:
-        """Return where the ranks stand, for `detect_hung`."""
+    def stands(self, now_s: float, without: Collection[str] = ()) -> list[RankStand]:
+        """Return where the ranks stand, for `detect_hung`; not those of the nodes ``without``."""
         return [
             RankStand(
                 rank=view.rank,
@@ -237,6 +262,7 @@ class Observation:
                 step_times_s=_step_times(view),
             )
             for view in self.ranks.values()
+            if not without or view.node not in without
         ]
 
     def is_verified(self, policy: Policy, telling: frozenset[int], now_s: float) -> bool:
@@ -248,13 +274,13 @@ class Observation:
         if not self.is_started or self.started_at_s is None:
             return False
         age_s = now_s - self.started_at_s
+        if self._unverified is not None:  # whoever was not ready is looked at first
+            view = self.ranks[self._unverified]
+            if not _trains(view, policy, telling, age_s):
+                return False
         for view in self.ranks.values():
-            if view.is_done or view.steps_done >= policy.verify_steps:
-                continue
-            is_silent = view.rank not in telling and not view.steps_done and view.exit is None
-            is_attached = view.attached_at_s is not None
-            due_s = policy.verify_attached_s if is_attached else policy.verify_alive_s
-            if not (is_silent and age_s >= due_s):
+            if not _trains(view, policy, telling, age_s):
+                self._unverified = view.rank
                 return False
         return True
 
@@ -269,6 +295,14 @@ class Observation:
             _slowest([view.first_step_at_s for view in views], now_s),
             min(first_steps, default=None),
         )
+
+
+def _trains(view: RankView, policy: Policy, telling: frozenset[int], age_s: float) -> bool:
+    if view.is_done or view.steps_done >= policy.verify_steps:
+        return True
+    is_silent = view.rank not in telling and not view.steps_done and view.exit is None
+    due_s = policy.verify_attached_s if view.attached_at_s is not None else policy.verify_alive_s
+    return is_silent and age_s >= due_s
 
 
 def _slowest(times_s: list[float | None], now_s: float) -> float | None:

@@ -1,10 +1,10 @@
 """What to do about a failure: the cheapest step that the evidence allows. Pure.
 
-The plan says its reason and evidence as data, for `rankmend why`. The steps of today are to
-restart the ranks where they are and to tell a person.
+The plan says its reason and evidence as data, for `rankmend why`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from detectors.errors_text import Cause
@@ -16,22 +16,45 @@ from recovery.messages import Restore
 from recovery.policy import Policy, exhausted
 from recovery.records import Choice, PassedOver, Plan, PlanStep
 
+PERSON: Final = "person:"  # signatures of what a person asked for begin so
+_REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A job's nodes as a plan finds them. One machine: none to choose from."""
+
+    nodes: tuple[str, ...] = ()  # of the newest attempt
+    spares: int = 0  # usable nodes beside them
+    sizes: tuple[int, ...] = ()  # numbers of nodes that the job can run on, the largest first
+    must_leave: Mapping[str, str] = field(default_factory=dict)  # can't be used, and why
+    may_leave: Mapping[str, str] = field(default_factory=dict)  # suspects: left for a spare only
+
+
+_ONE_MACHINE: Final = Scene()
+
+
 def plan(
-    finding: Finding, ledger: Ledger, policy: Policy, candidates: Sequence[Verdict] | None
+    finding: Finding,
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[Verdict] | None,
+    scene: Scene = _ONE_MACHINE,
 ) -> Plan:
     """Return the step to take about ``finding``, which the ledger holds already.
 
     ``candidates``, newest first, are known only once nobody writes any more; None leaves the
     choice of a checkpoint open.
     """
-    refusal = _refuse_restart(finding, ledger, policy)
+    is_persons = finding.signature.startswith(PERSON)
+    refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
         return Plan(
             PlanStep.ESCALATE, f"{refusal}: {_first_words(ledger, finding)}", finding.evidence
         )
+    if (moved := _leave(finding, scene)) is not None:
+        return moved
     reason = _restart_reason(finding)
     if candidates is None:
         return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
@@ -39,6 +62,44 @@ def plan(
     if not choice.is_possible:
         return Plan(PlanStep.ESCALATE, choice.reason, finding.evidence, choice)
     return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence, choice)
+
+
+def _leave(finding: Finding, scene: Scene) -> Plan | None:
+    """Return the plan that leaves nodes, or None where all can be used on."""
+    leave = dict(scene.must_leave)
+    if len(leave) + len(scene.may_leave) <= scene.spares:
+        leave = {**scene.may_leave, **leave}
+    if not leave:
+        return None
+    without = tuple(node for node in scene.nodes if node in leave)
+    why = "; ".join(f"{node}: {leave[node]}" for node in without[:_REASONS_MAX])
+    if len(without) > _REASONS_MAX:
+        why += f"; and {len(without) - _REASONS_MAX} more"
+    left = len(scene.nodes) - len(without) + scene.spares
+    size = next((size for size in scene.sizes if size <= left), None)
+    step = PlanStep.MOVE
+    if size is None:
+        how = f"wait for a node: {left} are usable, {scene.sizes[-1]} are needed"
+    elif size < len(scene.nodes):
+        step, how = PlanStep.SHRINK, f"go on with {size} nodes in the place of {len(scene.nodes)}"
+    else:
+        how = "spares take their places"
+    reason = f"{finding.summary}: leave {why}; {how}"
+    return Plan(step, reason, finding.evidence, without=without)
+
+
+def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool, str]:
+    """Return whether to move a rank that makes every step ``factor`` times as long, and why.
+
+    The time won until the policy's horizon is held against what the last restart cost, from the
+    fault to catching up. As long as none was measured, nobody is moved.
+    """
+    won_s = policy.slow_horizon_s * (1.0 - 1.0 / factor) if factor > 1.0 else 0.0
+    cost_s = ledger.restart_cost_s
+    if cost_s is None:
+        return False, "what a restart of this job costs was never measured"
+    text = f"{won_s:.0f} s would be won within {policy.slow_horizon_s:.0f} s, a restart cost {cost_s:.0f} s"
+    return won_s > cost_s, text
 
 
 def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:

@@ -69,6 +69,17 @@ class Policy:
     # For what a hung job's ranks can still tell before they are stopped: NCCL's monitor looks once
     # a second whether a dump is wanted, and writing one takes about as long.
     collect_s: float = 5.0
+    # Failures in a row that blame the same node, until it is left for a spare. Two: on a job of
+    # 100 nodes the second falls on the same sound one once in 100 times.
+    node_failures_max: int = 2
+    # A node that is silent, or an alert that ends a device's use, lets a stand-still count after so
+    # many median steps (at least node_silent_s), where 20 are asked for without either.
+    accused_steps: float = 5.0
+    # An alert that began longer ago is acted upon only when ranks stand still: a webhook is sent
+    # again every few minutes, and what it tells of may long be over.
+    evidence_fresh_s: float = 300.0
+    # How long a job goes on, where nobody knows: a day. Half of all large jobs run longer.
+    slow_horizon_s: float = 86400.0
     hung: HungLimits = field(default_factory=HungLimits)
 
     def __post_init__(self) -> None:

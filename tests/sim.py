@@ -307,7 +307,7 @@ class SimWorld:
 
     def _hand_over(self, body: bytes, generation: int | None) -> None:
         if generation in (None, self._generation):  # in one process, messages die with it
-            self._guarded(lambda control: control.handle_report(decode_report(body)))
+            self._guarded(lambda control: _hear(control, body))
 
     def _guarded(self, action: Callable[[Controller], None]) -> None:
         control = self._controller
@@ -378,6 +378,11 @@ class SimWorld:
 
     def _ask_to_stop(self) -> None:
         self.node.stop_requested = "SIGTERM"
+
+
+def _hear(control: Controller, body: bytes) -> None:
+    control.handle_report(decode_report(body))
+    control.tick()
 
 
 class SimNode:

@@ -157,6 +157,7 @@ class Bench:
             empty_through=self.empty_through,
         )
         self.control.handle_report(replace(report, **self.extra, **changes))
+        self.control.tick()
 
     def run_attempt(self, number: int, *, is_attached: bool = True) -> None:
         """Carry out the order for an attempt."""
@@ -787,8 +788,9 @@ def test_a_proof_of_emptiness_stays_one_when_an_older_report_comes() -> None:
     nodes = Nodes(SETTINGS, bench)
     report = Report(1, "n1", "boot-1", SETTINGS.job_id, 4, 2, (), empty_through=2)
 
-    nodes.take(report, 1.0)
-    nodes.take(replace(report, empty_through=1, revision=3), 2.0)
+    ledger = replace(bench.control.ledger, attempt=2)
+    nodes.take(report, ledger, 1.0)
+    nodes.take(replace(report, empty_through=1, revision=3), ledger, 2.0)
 
-    assert nodes.are_empty(2)
-    assert not nodes.are_empty(3)
+    assert nodes.are_empty(ledger)
+    assert not nodes.are_empty(replace(ledger, attempt=3))

@@ -1,0 +1,126 @@
+"""What an attempt needs before it can be ordered: nodes, a checkpoint, a place to meet.
+
+Looks at what was heard and says what is missing; decides nothing else and does nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rankmend.errors import StorageError
+from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.gate import Pool
+from recovery.ledger import Ledger, Member
+from recovery.membership import choose_placement, next_finder, size_for
+from recovery.messages import Endpoint, Found, FoundCheckpoint
+from recovery.nodes import Nodes
+from recovery.planner import choose_checkpoint
+from recovery.policy import Policy
+from recovery.records import Choice, FinderChosen, Placement
+from recovery.settings import JobSettings
+
+_FINDERS_MAX: Final = 3  # nodes asked for the checkpoints before a try counts as failed
+_KINDS: Final = {kind.value: kind for kind in CheckpointKind}
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All that an attempt needs."""
+
+    placement: tuple[Placement, ...]
+    rendezvous: Endpoint | None
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something is missing."""
+
+    reason: str
+    left_s: float  # for how long it is still waited for; below 0: no longer
+    is_for_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The next attempt's preparation, as of now."""
+
+    settings: JobSettings
+    policy: Policy
+    ledger: Ledger
+    nodes: Nodes
+    pool: Pool
+    now_s: float
+    since: Callable[..., float]  # for how many seconds the situation of this name has lasted
+
+    def usable(self) -> dict[str, Member]:
+        """Return the nodes that may get ranks now."""
+        members = self.nodes.usable(self.ledger, self.now_s)
+        return {n: member for n, member in members.items() if self.pool.unusable(n) is None}
+
+    def place(self) -> tuple[Placement, ...] | Waiting:
+        """Return which node would have which ranks."""
+        settings, ledger = self.settings, self.ledger
+        if not settings.is_joined:
+            return settings.placement
+        usable = self.usable()
+        is_first = ledger.attempt == 0 or ledger.is_resumed
+        gathered_s = self.since("gather", ledger.attempt)
+        size = size_for(settings, len(usable))
+        if is_first and len(usable) < settings.nodes_max and gathered_s < self.policy.join_wait_s:
+            return self._waits_for_nodes(usable, settings.nodes_max, gathered_s)
+        if size is None:
+            return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
+        return choose_placement(settings, ledger.placement, usable, size)
+
+    def _waits_for_nodes(self, usable: dict[str, Member], wanted: int, waited_s: float) -> Waiting:
+        reason = f"{len(usable)} of {wanted} nodes are there and may be used"
+        return Waiting(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
+
+    def meet(self, placement: tuple[Placement, ...]) -> Endpoint | Waiting | None:
+        """Return where the ranks would meet; None where the launcher itself chooses."""
+        if not self.settings.is_joined:
+            return None
+        node = placement[0].node
+        told = self.nodes.rendezvous(node, self.ledger)
+        if told is not None:
+            return told
+        waited_s = self.since("rendezvous", self.ledger.attempt, node)
+        reason = f"{node} has named no new place where the ranks can meet"
+        return Waiting(reason, self.policy.start_timeout_s - waited_s)
+
+    def find(self, placement: tuple[Placement, ...]) -> Choice | FinderChosen | Waiting:
+        """Return where to restore from, by the word of a launcher that looked after the fence."""
+        ledger = self.ledger
+        if not self.settings.has_checkpoints:
+            return Choice(True, None, "no checkpoint folder is configured: from the beginning")
+        if ledger.finder is None:
+            return self._ask(placement, "the lowest group rank")
+        report = self.nodes.report_of(ledger.finder)
+        found = None if report is None else report.found
+        if found is not None and found.revision >= ledger.finder_number:
+            if found.error is None and found.empty_through >= ledger.attempt:
+                return choose_checkpoint(ledger, self.policy, _verdicts(found))
+            return self._ask(placement, f"{ledger.finder}: {found.error or 'ranks are there'}")
+        waited_s = self.since("finder", ledger.finder_number)
+        is_silent = self.now_s - self.nodes.heard_at_s(ledger.finder) >= self.policy.node_silent_s
+        if is_silent or waited_s >= self.policy.start_timeout_s:
+            return self._ask(placement, f"{ledger.finder} has not answered for {waited_s:.0f} s")
+        reason = f"{ledger.finder} looks for checkpoints"
+        return Waiting(reason, self.policy.start_timeout_s - waited_s)
+
+    def _ask(self, placement: tuple[Placement, ...], reason: str) -> FinderChosen:
+        asked = self.ledger.finders
+        node = next_finder(placement, self.usable(), asked)
+        if node is None or len(asked) >= _FINDERS_MAX:
+            raise StorageError(f"nobody can tell what the checkpoint folder holds: {reason}")
+        return FinderChosen(node, self.ledger.attempt, reason)
+
+
+def _verdicts(found: Found) -> list[Verdict]:
+    return [Verdict(_candidate(one), one.is_valid, one.reason) for one in found.checkpoints]
+
+
+def _candidate(found: FoundCheckpoint) -> Candidate:
+    kind = _KINDS.get(found.kind, CheckpointKind.UNKNOWN)
+    return Candidate(found.path, found.step, kind, found.size_bytes, found.modified_unix_s)
