@@ -5,7 +5,9 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from detectors.hung import HungLimits
 from rankmend.errors import ConfigError
@@ -15,6 +17,8 @@ from recovery.policy import Policy
 
 log = logging.getLogger(__name__)
 
+NODES_MAX: Final = 20_000  # as the service takes (recovery/service/wire.py)
+MEETING_PORT: Final = 29400  # torchrun's own default for c10d
 _NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
     floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
@@ -29,14 +33,24 @@ class RunOptions:
     arguments: tuple[str, ...] = ()
     nproc_per_node: str = "1"
     nnodes: str = "1"
-    standalone: bool = True
+    standalone: bool = False
+    node_rank: int | None = None
+    rdzv_backend: str | None = None
+    rdzv_endpoint: str | None = None
+    rdzv_conf: str | None = None
+    controller: str | None = None  # URLs, with commas between
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    shrink_multiple: int = 0
+    local_addr: str | None = None
+    node_name: str | None = None
     max_restarts: int | None = None
     is_module: bool = False
     no_python: bool = False
     python_path: str | None = None
     rdzv_id: str | None = None
     role: str = "default"
-    master_addr: str = "127.0.0.1"
+    master_addr: str | None = None
     master_port: int | None = None
     port_range: str | None = None
     store: str = "auto"
@@ -64,10 +78,92 @@ class RunOptions:
     quiet: bool = False
 
 
-def refuse_what_is_missing(options: RunOptions) -> None:
-    """Say plainly which of torchrun's flags this version can't honour."""
-    if options.nnodes not in ("1", "1:1"):
-        raise ConfigError(f"--nnodes {options.nnodes}: this version runs jobs on one node")
+class Mode(Enum):
+    """Who hosts the controller."""
+
+    STANDALONE = "standalone"  # this process, for this node alone
+    MEETING = "meeting"  # the launcher at the rendezvous endpoint
+    SERVICE = "service"  # `rankmend controller`
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the launchers of one job meet, without a service."""
+
+    host: str
+    port: int
+    is_host: bool | None  # this launcher's; None: whose machine has the address
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def choose_mode(options: RunOptions) -> Mode:
+    least, most = parse_nodes(options.nnodes)
+    if options.shrink_multiple < 0:
+        raise ConfigError(f"--shrink-multiple {options.shrink_multiple}: it can't be negative")
+    if options.controller is not None:
+        if options.standalone or options.rdzv_endpoint:
+            other = "--standalone" if options.standalone else "--rdzv-endpoint"
+            raise ConfigError(f"--controller and {other} exclude each other")
+        return Mode.SERVICE
+    if options.standalone and most > 1:
+        raise ConfigError(f"--standalone is for one node, --nnodes says {options.nnodes}")
+    if most == 1:
+        return Mode.STANDALONE
+    if least == most and options.shrink_multiple:
+        raise ConfigError(f"--shrink-multiple needs --nnodes MIN:MAX, it is {options.nnodes}")
+    return Mode.MEETING
+
+
+def parse_nodes(text: str) -> tuple[int, int]:
+    """Return the least and the most nodes of --nnodes N or MIN:MAX."""
+    least, separator, most = text.partition(":")
+    if not separator:
+        most = least
+    if not (text.isascii() and least.isdigit() and most.isdigit() and len(text) <= 11):
+        raise ConfigError(f"--nnodes {text!r} is neither a number nor MIN:MAX")
+    if not 1 <= int(least) <= int(most) <= NODES_MAX:
+        raise ConfigError(f"--nnodes {text}: want 1 <= MIN <= MAX <= {NODES_MAX}")
+    return int(least), int(most)
+
+
+def parse_meeting(options: RunOptions) -> Meeting:
+    """Return where the launchers meet, from --rdzv-endpoint or torchrun's older --master-addr."""
+    if options.rdzv_backend not in (None, "c10d", "static"):
+        raise ConfigError(
+            f"--rdzv-backend {options.rdzv_backend}: rankmend hosts the rendezvous itself; "
+            f"c10d and static are understood, and a service with --controller"
+        )
+    is_host = None
+    for item in filter(None, (options.rdzv_conf or "").split(",")):
+        name, _, value = item.partition("=")
+        if name.strip() == "is_host":
+            is_host = value.strip().lower() in ("1", "true", "t", "yes", "y")
+    if options.rdzv_backend == "static" and options.node_rank is not None:
+        is_host = options.node_rank == 0
+    if options.rdzv_endpoint:
+        host, port = _split_endpoint(options.rdzv_endpoint)
+    elif options.master_addr:
+        host, port = options.master_addr, options.master_port or MEETING_PORT
+        if is_host is None and options.node_rank is not None:
+            is_host = options.node_rank == 0
+    else:
+        raise ConfigError(
+            f"--nnodes {options.nnodes}: say where the nodes meet, with --rdzv-endpoint HOST:PORT "
+            f"(the launcher on HOST then hosts the controller) or with --controller URL"
+        )
+    return Meeting(host, port, is_host)
+
+
+def _split_endpoint(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or (":" in host and not host.startswith("[")):  # a bare IPv6 address
+        host, port = text, str(MEETING_PORT)
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"--rdzv-endpoint {text!r} is no HOST:PORT")
+    return host, int(port)
 
 
 def count_ranks(text: str, environment: Mapping[str, str]) -> int:

@@ -8,39 +8,39 @@ import contextlib
 import logging
 import os
 import queue
-import sys
 import threading
 import uuid
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock, SystemClock, read_boot_id
-from rankmend.errors import ConfigError, LaunchError, RankmendError
+from rankmend.errors import RankmendError
 from rankmend.node import node_name
-from recovery.checkpoints.finder import CheckpointFinder
+from recovery.assembly import (
+    clear_leftovers,
+    make_agent_link,
+    make_command,
+    make_standbys,
+    make_store,
+    make_watch,
+    port_range,
+    say,
+)
 from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
-from recovery.checkpoints.model import CheckpointSettings, Verdict
+from recovery.checkpoints.model import Verdict
 from recovery.checkpoints.watch import CheckpointWatch
 from recovery.controller import Controller
 from recovery.journal import Journal, refuse_network_file_system
 from recovery.launcher.command import (
     RankCommand,
-    build_command,
-    choose_interpreter,
-    may_use_torch,
 )
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan
-from recovery.launcher.ports import PortRange, read_default_range
-from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder, default_root
-from recovery.launcher.standby import StandbyPool
 from recovery.launcher.state import JobFolder, default_state_folder, job_key, open_job
-from recovery.launcher.store import RendezvousStore, probe_torch
 from recovery.ledger import Copy, decode_copy, fold_all
 from recovery.messages import Report
 from recovery.narrator import describe_passed_over, narrate
@@ -51,7 +51,6 @@ from recovery.run_options import (
     count_ranks,
     make_output_plan,
     make_policy,
-    refuse_what_is_missing,
 )
 from recovery.settings import JobSettings, Placement
 
@@ -60,7 +59,6 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 _REPORTS_MAX = 1000
 _CANDIDATES = 4  # valid ones; what was validated beside training costs a stat
-_LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 
 
 def tell(entry: Entry) -> None:
@@ -72,14 +70,6 @@ def tell(entry: Entry) -> None:
     if isinstance(record, AttemptStarted):
         for passed in describe_passed_over(record.choice):
             say(passed)
-
-
-def say(text: str) -> None:
-    """Tell the user one thing on stderr; a terminal that is gone is no reason to stop."""
-    try:
-        print(f"rankmend: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        return
 
 
 class _Checkpoints:
@@ -136,20 +126,10 @@ class ControllerThread:
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
     logging.basicConfig(level=logging.WARNING, format="rankmend: %(levelname)s %(message)s")
-    refuse_what_is_missing(options)
     world_size = count_ranks(options.nproc_per_node, environment)
     policy = make_policy(options)
     output_plan = make_output_plan(options, world_size)
-    interpreter = choose_interpreter(
-        options.python_path, environment, sys.executable, Path(sys.prefix)
-    )
-    command = build_command(
-        options.target,
-        options.arguments,
-        interpreter,
-        is_module=options.is_module,
-        no_python=options.no_python,
-    )
+    command = make_command(options, environment)
     clock = SystemClock()
     beside = None
     if options.checkpoint_dir is not None:
@@ -193,7 +173,6 @@ class _Session:
         self._world_size = world_size
         self._job_id = str(folder.job_id)
         self._node = node_name(None, environment)
-        self._is_old_torch = False
 
     def run(
         self,
@@ -202,15 +181,21 @@ class _Session:
         beside: Path | None,
         copy: BudgetCopy | None,
     ) -> int:
-        self._fence_leftovers()
+        clear_leftovers(self._job_id, self._clock)
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
         self._folder.write_run(
             {"pid": os.getpid(), "node": self._node, "runtime": str(runtime.path)}
         )
         fence_path = (beside or runtime.path) / "attempt"
-        store = self._make_store(command)
+        ports = self._options.master_port or port_range(self._options)
+        address = self._options.master_addr or "127.0.0.1"
+        store, is_old_torch = make_store(
+            self._options, self._environment, command, self._clock, ports, address, address
+        )
         output = Output(output_plan)
-        watch = self._start_watch()
+        watch = make_watch(self._options, self._clock)
+        if watch is not None:
+            watch.start()
         plan = LaunchPlan(
             job_id=self._job_id,
             job_name=self._folder.key.name,
@@ -224,10 +209,9 @@ class _Session:
             fence_file=fence_path,
             is_auto=self._options.auto and command.interpreter is not None,
             time_limit_s=self._options.time_limit,
-            is_old_torch=self._is_old_torch,
+            is_old_torch=is_old_torch,
         )
-        named = self._options.agent_socket
-        agent = AgentLink([named] if named else socket_paths(self._environment), self._clock)
+        agent = make_agent_link(self._options, self._environment, self._clock)
         launcher = Launcher(
             plan,
             lambda: Guardian.start(self._job_id),
@@ -237,7 +221,15 @@ class _Session:
             agent,
             self._clock,
             lambda report: thread.put(report),  # noqa: PLW0108 - the thread is made below
-            self._make_standbys(command, runtime),
+            make_standbys(
+                self._options,
+                self._environment,
+                command,
+                runtime,
+                self._world_size,
+                self._job_id,
+                self._clock,
+            ),
             evidence=EvidenceCollector(self._folder.incidents, self._clock, output.last_lines),
         )
         controller = Controller(
@@ -275,74 +267,10 @@ class _Session:
             budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
         )
 
-    def _fence_leftovers(self) -> None:
-        """Prove that no process of an earlier launcher of this job is left."""
-        until_s = self._clock.now_s() + _LEFTOVER_S_MAX
-        left = fence_leftovers(self._job_id, None, until_s)
-        if left.killed:
-            say(f"killed {len(left.killed)} processes that an earlier launcher had left")
-        if left.alive:
-            named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
-            raise LaunchError(f"processes of an earlier start of this job remain: {named}")
-
     def _last_attempt(self, copy: BudgetCopy | None) -> int:
         """Return the newest attempt that an earlier start can have made: all of them are gone."""
         known = _read_copy(copy)
         return max(fold_all(self._journal.opened).attempt, known.attempt if known else 0)
-
-    def _make_store(self, command: RankCommand) -> RendezvousStore:
-        """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0."""
-        options = self._options
-        ports = options.master_port or (
-            PortRange.parse(options.port_range) if options.port_range else read_default_range()
-        )
-        address = options.master_addr
-        store = RendezvousStore(ports, self._clock, address=address, bind_address=address)
-        if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
-            return store
-        python = command.interpreter.path if command.interpreter else sys.executable
-        try:
-            torch = probe_torch(python, self._environment)
-            self._is_old_torch = torch is not None and torch.is_old
-            if torch is not None and (torch.can_host or options.store == "launcher"):
-                store.start(python, self._environment, torch)
-            elif options.store == "launcher":
-                raise LaunchError(f"--store launcher: {python} has no torch")
-        except LaunchError as error:
-            if options.store == "launcher":
-                raise
-            log.warning("%s; rank 0 hosts the rendezvous store", error)
-        return store
-
-    def _make_standbys(self, command: RankCommand, runtime: RuntimeFolder) -> StandbyPool | None:
-        modules = self._options.standby
-        if modules is None:
-            return None
-        if command.interpreter is None:
-            raise ConfigError("--standby: the ranks are no Python processes")
-        names = tuple(name.strip() for name in modules.split(",") if name.strip())
-        if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
-            raise ConfigError(f"--standby {modules!r} is no list of modules such as torch,numpy")
-        return StandbyPool(
-            command.interpreter.path,
-            names,
-            self._world_size,
-            self._job_id,
-            self._environment,
-            runtime.path,
-            runtime.site,
-            self._clock,
-        )
-
-    def _start_watch(self) -> CheckpointWatch | None:
-        if self._options.checkpoint_dir is None:
-            return None
-        marker = self._options.checkpoint_marker
-        settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
-        finder = CheckpointFinder(self._options.checkpoint_dir.absolute(), settings)
-        watch = CheckpointWatch(finder, self._clock)
-        watch.start()
-        return watch
 
 
 def _exit_code(thread: ControllerThread) -> int:

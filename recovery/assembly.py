@@ -1,0 +1,142 @@
+"""Makes the parts of a launcher out of the command line: the same on one node and on several."""
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rankmend.agent_socket import AgentLink, socket_paths
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, LaunchError
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import CheckpointSettings
+from recovery.checkpoints.watch import CheckpointWatch
+from recovery.launcher.command import (
+    RankCommand,
+    build_command,
+    choose_interpreter,
+    may_use_torch,
+)
+from recovery.launcher.ports import PortRange, read_default_range
+from recovery.launcher.process_tree import fence_leftovers
+from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.standby import StandbyPool
+from recovery.launcher.store import RendezvousStore, probe_torch
+from recovery.run_options import RunOptions
+
+log = logging.getLogger(__name__)
+
+LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+
+
+def say(text: str) -> None:
+    """Tell the user one thing on stderr; a terminal that is gone is no reason to stop."""
+    try:
+        print(f"rankmend: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCommand:
+    interpreter = choose_interpreter(
+        options.python_path, environment, sys.executable, Path(sys.prefix)
+    )
+    return build_command(
+        options.target,
+        options.arguments,
+        interpreter,
+        is_module=options.is_module,
+        no_python=options.no_python,
+    )
+
+
+def port_range(options: RunOptions) -> PortRange:
+    return PortRange.parse(options.port_range) if options.port_range else read_default_range()
+
+
+def clear_leftovers(job_id: str, clock: Clock, node: str | None = None) -> None:
+    """Prove that no process of an earlier launcher of this job (and node) is left."""
+    left = fence_leftovers(job_id, None, clock.now_s() + LEFTOVER_S_MAX, node=node)
+    if left.killed:
+        say(f"killed {len(left.killed)} processes that an earlier launcher had left")
+    if left.alive:
+        named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
+        raise LaunchError(f"processes of an earlier start of this job remain: {named}")
+
+
+def make_store(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    clock: Clock,
+    ports: PortRange | int,
+    address: str,
+    bind_address: str,
+) -> tuple[RendezvousStore, bool]:
+    """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0.
+
+    Return also whether that PyTorch is an old one, whose flight recorder is off by default.
+    """
+    store = RendezvousStore(ports, clock, address=address, bind_address=bind_address)
+    if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
+        return store, False
+    python = command.interpreter.path if command.interpreter else sys.executable
+    is_old = False
+    try:
+        torch = probe_torch(python, environment)
+        is_old = torch is not None and torch.is_old
+        if torch is not None and (torch.can_host or options.store == "launcher"):
+            store.start(python, environment, torch)
+        elif options.store == "launcher":
+            raise LaunchError(f"--store launcher: {python} has no torch")
+    except LaunchError as error:
+        if options.store == "launcher":
+            raise
+        log.warning("%s; rank 0 hosts the rendezvous store", error)
+    return store, is_old
+
+
+def make_standbys(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    runtime: RuntimeFolder,
+    count: int,
+    job_id: str,
+    clock: Clock,
+    node: str | None = None,
+) -> StandbyPool | None:
+    modules = options.standby
+    if modules is None:
+        return None
+    if command.interpreter is None:
+        raise ConfigError("--standby: the ranks are no Python processes")
+    names = tuple(name.strip() for name in modules.split(",") if name.strip())
+    if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
+        raise ConfigError(f"--standby {modules!r} is no list of modules such as torch,numpy")
+    return StandbyPool(
+        command.interpreter.path,
+        names,
+        count,
+        job_id,
+        environment,
+        runtime.path,
+        runtime.site,
+        clock,
+        node,
+    )
+
+
+def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
+    """Return what looks for checkpoints, not yet looking."""
+    if options.checkpoint_dir is None:
+        return None
+    marker = options.checkpoint_marker
+    settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
+    finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
+    return CheckpointWatch(finder, clock)
+
+
+def make_agent_link(options: RunOptions, environment: Mapping[str, str], clock: Clock) -> AgentLink:
+    named = options.agent_socket
+    return AgentLink([named] if named else socket_paths(environment), clock)

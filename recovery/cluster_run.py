@@ -1,0 +1,389 @@
+"""`rankmend run` as one launcher of several: joins a job, runs what it is ordered, leaves.
+
+The controller is a service (--controller), or is hosted by the launcher at the rendezvous
+endpoint (`recovery.meeting`); towards either this is the same client of docs/api.md.
+"""
+
+import logging
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from rankmend.clock import Clock, SystemClock, read_boot_id
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.node import node_name
+from recovery.assembly import (
+    clear_leftovers,
+    make_agent_link,
+    make_command,
+    make_standbys,
+    make_store,
+    make_watch,
+    port_range,
+    say,
+)
+from recovery.checkpoints.marks import FenceFile, check_writable
+from recovery.config import read_policy
+from recovery.journal import refuse_network_file_system
+from recovery.launcher.evidence.collector import EvidenceCollector
+from recovery.launcher.guardian import Guardian
+from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.membership import Membership
+from recovery.launcher.output import Output
+from recovery.launcher.peers import Peers, Word
+from recovery.launcher.remote import Client, Remote
+from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.state import JobFolder, JobKey, default_state_folder, job_key, open_job
+from recovery.launcher.storage import Storage
+from recovery.messages import Order
+from recovery.policy import Policy
+from recovery.records import JobOutcome, OutcomeKind
+from recovery.run_options import RunOptions, count_ranks, make_output_plan, parse_nodes
+from recovery.service.client import (
+    ControllerClient,
+    ControllerError,
+    RefusedError,
+    UnreachableError,
+    check_url,
+    is_loopback,
+    pause_s,
+)
+from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, Join, Joined
+
+log = logging.getLogger(__name__)
+
+BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
+WAITING_SAID_AFTER_S: Final = 10.0
+_SIGNAL_CODES: Final = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "time limit": 124}
+_ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")
+
+
+class JoiningClient(Client, Protocol):
+    def join(self, request: Join) -> Joined: ...
+
+
+def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int:
+    """Run this node's part of a job that a `rankmend controller` looks after."""
+    begin_logging()
+    assert options.controller is not None, "chosen by it"
+    urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
+    client = ControllerClient(urls, token_file=options.token_file, ca_file=options.ca_file)
+    key = job_key(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    if key.text.startswith("anonymous:"):
+        raise ConfigError(
+            "the launchers of a job find each other by its name: give --job or --rdzv-id, or "
+            "--checkpoint-dir"
+        )
+    parts = urlsplit(urls[0])
+    where = (parts.hostname or "", parts.port or 443)
+    overrides = _policy_overrides(options)
+    node = Node(options, environment, key, where, overrides)
+    try:
+        return node.run(client)
+    finally:
+        client.close()
+
+
+def begin_logging() -> None:
+    logging.basicConfig(level=logging.WARNING, format="rankmend: %(levelname)s %(message)s")
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings are errors of ours
+
+
+def _policy_overrides(options: RunOptions) -> dict[str, float]:
+    """Return the limits that the user asks a service for, and say what it does not hear."""
+    policy, default = read_policy(options.config_path), Policy()
+    changed = {
+        name: float(getattr(policy, name))
+        for name in POLICY_OVERRIDES
+        if getattr(policy, name) != getattr(default, name)
+    }
+    if options.max_restarts is not None:
+        changed["restarts_max"] = float(options.max_restarts)
+    unheard = [
+        flag
+        for flag, value in (
+            ("--hang-min", options.hang_min_s),
+            ("--hang-max", options.hang_max_s),
+            ("--hang-multiple", options.hang_multiple),
+            ("--hang-stopped", options.hang_stopped_s),
+            ("--no-hang-detection", options.no_hang_detection or None),
+        )
+        if value is not None
+    ]
+    if unheard:
+        say(f"{', '.join(unheard)}: the controller's own configuration decides when ranks are hung")
+    return changed
+
+
+def checked_node_name(options: RunOptions, environment: Mapping[str, str]) -> str:
+    name = node_name(options.node_name, environment)
+    if re.search(NAME_PATTERN, name) is None:
+        raise ConfigError(f"node name {name!r}: letters, digits and ._:- only (--node-name)")
+    return name
+
+
+def route_address(host: str, port: int) -> str:
+    """Return the address of this machine on its route to ``host``. Nothing is sent."""
+    try:
+        family, kind, _protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise LaunchError(
+            f"no route to {host}: {error}; name this node's address with --local-addr"
+        ) from error
+
+
+def join(client: JoiningClient, request: Join) -> Joined:
+    """Join the job, and wait for the controller as long as it takes."""
+    failures, began_s, has_said = 0, time.monotonic(), False
+    while True:
+        try:
+            return client.join(request)
+        except RefusedError:
+            raise
+        except ControllerError as error:
+            failures += 1
+            if not has_said and time.monotonic() - began_s >= WAITING_SAID_AFTER_S:
+                has_said = True
+                say(f"waiting for the controller: {error}")
+            wait_s = pause_s(failures)
+            if isinstance(error, UnreachableError) and error.retry_after_s is not None:
+                wait_s = max(wait_s, error.retry_after_s)
+            time.sleep(wait_s)
+
+
+class _Link:
+    """What the controller says, brought to the launcher (`recovery.launcher.remote.Heard`)."""
+
+    def __init__(self, client: JoiningClient, request: Join, peers: Peers, *, quiet: bool) -> None:
+        self.client = client
+        self._request = request
+        self._peers = peers
+        self._quiet = quiet
+        self._told: tuple[int, bool] | None = None
+        self.launcher: Launcher | None = None
+        self.newest: Order | None = None
+        self.outcome: JobOutcome | None = None
+        self.replaced_by: str | None = None
+
+    def order(self, order: Order) -> None:
+        self.newest = order
+        told = (order.attempt, bool(order.ranks))
+        if told != self._told and not self._quiet:
+            self._told = told
+            say(describe(order))
+        if self.launcher is not None:
+            self.launcher.send(order)
+
+    def taken(self, asked_at_s: float) -> None:
+        self._peers.note_controller(asked_at_s)
+
+    def ended(self, outcome: JobOutcome) -> None:
+        self.outcome = self.outcome or outcome
+        if self.launcher is not None:
+            self.launcher.finish()
+
+    def replaced(self, reason: str) -> None:
+        self.replaced_by = reason
+        if self.launcher is not None:
+            self.launcher.finish()
+
+    def unknown(self) -> None:
+        joined = self.client.join(self._request)
+        if joined.job_id != self._request.job_id:
+            raise ControllerError(f"the controller knows this job as {joined.job_id} now")
+
+
+def describe(order: Order) -> str:
+    """Return an order in a few words."""
+    if not order.ranks:
+        what = f"attempt {order.attempt} is over" if order.attempt else "waiting for other nodes"
+        return f"{what}: this node has nothing to run"
+    first, last = order.ranks[0], order.ranks[-1]
+    ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    source = order.restore.path if order.restore is not None else "the beginning"
+    return f"attempt {order.attempt}: {ranks} of {order.world_size} run here, from {source}"
+
+
+class Node:
+    """One node's run of a job, from joining to the exit code."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        environment: Mapping[str, str],
+        key: JobKey,
+        controller: tuple[str, int],
+        overrides: Mapping[str, float],
+        job_id: uuid.UUID | None = None,
+    ) -> None:
+        """``controller``: any address of it, for the route. ``job_id``: known from the storage."""
+        self._options = options
+        self._environment = environment
+        self._clock: Clock = SystemClock()
+        self._key = key
+        self.name = checked_node_name(options, environment)
+        self.slots = count_ranks(options.nproc_per_node, environment)
+        self.address = options.local_addr or route_address(*controller)
+        self.launcher_id = str(uuid.uuid4())
+        self._command = make_command(options, environment)
+        self._output_plan = make_output_plan(options, self.slots)
+        self.beside: Path | None = None
+        if options.checkpoint_dir is not None:
+            check_writable(options.checkpoint_dir.absolute())
+            self.beside = options.checkpoint_dir.absolute() / BESIDE
+        self.state = state_folder(options, environment)
+        self.request = self._make_request(overrides, job_id)
+        self.link: _Link | None = None
+        self.remote: Remote | None = None
+
+    def _make_request(self, overrides: Mapping[str, float], job_id: uuid.UUID | None) -> Join:
+        options, environment = self._options, self._environment
+        least, most = parse_nodes(options.nnodes)
+        slurm = [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
+        return Join(
+            key=self._key.text,
+            name=self._key.name[:128],
+            node=self.name,
+            launcher_id=self.launcher_id,
+            run=":".join(slurm) if slurm[0] else "",
+            nodes_min=least,
+            nodes_max=most,
+            slots=self.slots,
+            shrink_multiple=options.shrink_multiple,
+            grace_s=options.grace_s,
+            policy=dict(overrides),
+            attributes={
+                name: environment[name][:256] for name in _ATTRIBUTES if environment.get(name)
+            },
+            job_id=str(job_id) if job_id is not None else None,
+            has_checkpoints=options.checkpoint_dir is not None,
+            budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
+        )
+
+    def run(self, client: JoiningClient) -> int:
+        """Join, serve until the job has ended or this node leaves, and return the exit code."""
+        joined = join(client, self.request)
+        self.request.job_id = joined.job_id
+        folder = self._open_folder(joined.job_id)
+        try:
+            clear_leftovers(joined.job_id, self._clock, self.name)
+            return self._serve(client, joined, folder)
+        finally:
+            os.close(folder.lock_descriptor)
+
+    def _open_folder(self, job_id: str) -> JobFolder:
+        """Open this node's own folder of the job: one launcher of a node and job at a time."""
+        key = JobKey(f"{self._key.text}|{job_id}", self._key.name, self._key.reason)
+        known = uuid.UUID(job_id)
+        try:
+            return open_job(self.state / "nodes" / self.name, key, known, self._clock.unix_s())
+        except JobHeldError as error:
+            raise JobHeldError(
+                f"{error}; a second launcher of the job on one machine needs a --node-name"
+            ) from error
+
+    def _serve(self, client: JoiningClient, joined: Joined, folder: JobFolder) -> int:
+        options, clock, environment = self._options, self._clock, self._environment
+        runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
+        folder.write_run({"pid": os.getpid(), "node": self.name, "runtime": str(runtime.path)})
+        ports = port_range(options)
+        bind_address = self.address if is_loopback(self.address) else ""
+        fence_path = (self.beside or runtime.path) / "attempt"
+        store, is_old_torch = make_store(
+            options, environment, self._command, clock, ports, self.address, bind_address
+        )
+        output = Output(self._output_plan)
+        word = Word(joined.job_id, self.name, self.launcher_id, 0, 0)
+        peers = Peers(joined.secret, word, self.address, ports, bind_address)
+        storage = Storage(FenceFile(fence_path, self.name), make_watch(options, clock))
+        link = self.link = _Link(client, self.request, peers, quiet=options.quiet)
+        remote = self.remote = Remote(
+            client, joined.job_id, self.name, self.launcher_id, link, clock
+        )
+        plan = LaunchPlan(
+            job_id=joined.job_id,
+            job_name=self._key.name,
+            node=self.name,
+            boot_id=read_boot_id(),
+            command=self._command,
+            environment=environment,
+            folder=Path.cwd(),
+            run_id=options.rdzv_id or self._key.name,
+            role=options.role,
+            fence_file=fence_path,
+            is_auto=options.auto and self._command.interpreter is not None,
+            time_limit_s=options.time_limit,
+            mark_node=self.name,
+            grace_s=options.grace_s,
+            is_old_torch=is_old_torch,
+        )
+        standbys = make_standbys(
+            options,
+            environment,
+            self._command,
+            runtime,
+            self.slots,
+            joined.job_id,
+            clock,
+            self.name,
+        )
+        launcher = Launcher(
+            plan,
+            lambda: Guardian.start(joined.job_id, node=self.name),
+            store,
+            output,
+            runtime,
+            make_agent_link(options, environment, clock),
+            clock,
+            remote.put,
+            standbys,
+            Membership(self.launcher_id, self.slots, peers, storage),
+            evidence=EvidenceCollector(folder.incidents, clock, output.last_lines),
+        )
+        link.launcher = launcher
+        remote.start()
+        try:
+            launcher.run(0)
+            if link.outcome is None and link.replaced_by is None:
+                remote.flush()
+        finally:
+            remote.close()
+            launcher.close()
+            store.close()
+            output.close()
+        return self._exit_code(link, launcher.stop_requested)
+
+    @staticmethod
+    def _exit_code(link: _Link, stop_requested: str | None) -> int:
+        if link.outcome is not None:
+            return exit_code(link.outcome)
+        if link.replaced_by is not None:
+            raise JobHeldError(f"this launcher was replaced: {link.replaced_by}")
+        say(f"{stop_requested}: this node leaves the job")
+        return _SIGNAL_CODES.get(stop_requested or "", 1)
+
+
+def exit_code(outcome: JobOutcome) -> int:
+    """Say how the job ended, and return the code for the shell."""
+    say(f"the job has ended ({outcome.kind.value}): {outcome.reason}")
+    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
+        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
+        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
+    return outcome.exit_code
+
+
+def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
+    state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
+    refuse_network_file_system(state.absolute())
+    return state.absolute()
