@@ -313,6 +313,28 @@ def test_slow_link_carries_no_more_than_its_rate(fleet: Fleet) -> None:
     wait_for(lambda: send_through(h1, h2, 300_000) < slow_s, "the link is as fast as before")
 
 
+def test_delayed_link_takes_its_time_and_other_faults_of_it_go_on(fleet: Fleet) -> None:
+    h1, h3 = fleet["h1"], fleet["h3"]
+
+    def round_trip_s() -> float:
+        return min(send_through(h1, h3, 1) for _try in range(3))
+
+    with fleet.delay(h3, delay_s=0.1, plane="data"):
+        wait_until_reached(h1, h3)
+        assert round_trip_s() > 0.2  # no machine is fast enough to be quicker
+        send_through(h1, h3, 300_000)  # segments larger than a frame arrive whole
+        with fleet.partition([h3]):
+            assert not reaches(h1, h3)
+        with h3.power_off():
+            pass
+        start_echo(h3)
+        wait_until_reached(h1, h3)
+        assert round_trip_s() > 0.2
+
+    wait_until_reached(h1, h3)
+    wait_for(lambda: round_trip_s() < 0.2, "the link is as fast as before")
+
+
 def test_dead_leaf_switch_takes_the_carrier_of_its_hosts_only(fleet: Fleet) -> None:
     h1, h2, h3, h4 = fleet
 
@@ -444,8 +466,9 @@ def test_filled_file_system_takes_not_one_byte_until_the_end(fleet: Fleet) -> No
             assert "Read-only" in refused.stderr
         host.run(write)
 
-    with host.power_off():
+    with host.fill(disk), host.power_off():
         pass
+    host.run(["cp", "/etc/hosts", disk / "after"])
     assert host.run(["cat", disk / "kept"]).stdout == "kept\n"
     start_echo(host)
 
@@ -499,7 +522,7 @@ h1, h2, h3 = fleet
 h1.add_disk(h1.state / "disk", 16 << 20)
 h1.popen(["sleep", "600"])
 h2.popen(["sh", "-c", "setsid sleep 600 & sleep 600"])
-fleet.partition([h1]); fleet.cut(h2); fleet.slow(h3, bytes_per_s=1e6)
+fleet.partition([h1]); fleet.cut(h2); fleet.slow(h3, bytes_per_s=1e6); fleet.delay(h1, delay_s=0.01)
 h3.power_off()
 h2.freeze()
 stop(int(sys.argv[2]))

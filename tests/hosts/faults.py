@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 _FILL_BYTES_MAX = 1 << 30  # more is a disk of this machine and not one made for a test
-_FILL_NAME = ".filled-by-a-test"
+FILL_NAME = ".filled-by-a-test"
 _FAKETIME = "faketime/libfaketimeMT.so.1"  # the one for programs with threads
 
 _standing: list["Fault"] = []
@@ -95,7 +95,7 @@ def fill(folder: Path) -> Fault:
     free_bytes = size.f_bfree * size.f_frsize
     if folder.stat().st_dev == Path("/").stat().st_dev or free_bytes > _FILL_BYTES_MAX:
         raise ValueError(f"refused to fill {folder}: {free_bytes} bytes free, not a disk of a test")
-    file = folder / _FILL_NAME
+    file = folder / FILL_NAME
     fault = Fault(f"{folder} full", lambda: file.unlink(missing_ok=True))
     try:
         _write_until_full(file)

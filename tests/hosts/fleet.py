@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -34,7 +34,7 @@ from tests.hosts.machine import (
     setns,
     thaw,
 )
-from tests.hosts.network import Address, Network, loss_rules, partition_rules
+from tests.hosts.network import Address, Network, joined_network, loss_rules, partition_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 _ALL = CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWTIME | CLONE_NEWUTS
@@ -140,7 +140,9 @@ class _Power:
         assert self._supply.stdout is not None
         is_ready = select.select([self._supply.stdout], [], [], _UP_S)[0]
         line = self._supply.stdout.readline() if is_ready else b""
-        said = json.loads(line) if line else {"error": f"nothing heard of it in {_UP_S} s"}
+        said: dict[str, Any] = (
+            json.loads(line) if line else {"error": f"nothing heard of it in {_UP_S} s"}
+        )
         if said["error"]:
             raise HostError(f"{self._name} did not start: {said['error']}")
         self.pid = said["pid"]
@@ -288,12 +290,8 @@ class Host:
 
         Names are looked up out here: connect to `address`, not to the name.
         """
-        with Path("/proc/thread-self/ns/net").open("rb") as home:
-            setns(self._running().pidfd, CLONE_NEWNET)
-            try:
-                yield
-            finally:
-                setns(home.fileno(), CLONE_NEWNET)
+        with joined_network(self._running().pidfd):
+            yield
 
     # --------------------------------------------------------------------------------- faults
 
@@ -306,6 +304,8 @@ class Host:
 
     def kill_processes(self) -> None:
         """Kill every process but PID 1; the kernel lives and closes their connections."""
+        if self._is_frozen:
+            raise HostError(f"{self.name} is frozen: a signal does not reach it")
         mine = self.processes()
         for process in mine:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -337,7 +337,14 @@ class Host:
 
     def fill(self, folder: str | Path = "/dev/shm") -> Fault:
         """Fill one of the host's own file systems (/dev/shm, /tmp, /run, a disk) up to the last byte."""
-        return self._fleet.adopt(faults.fill(self.path(folder)))
+        filled = faults.fill(self.path(folder))
+
+        def undo() -> None:
+            filled.end()
+            if self.is_up:  # a disk is still full after a boot, and then found by another path
+                (self.path(folder) / faults.FILL_NAME).unlink(missing_ok=True)
+
+        return self._fleet.fault(f"{folder} of {self.name} full", undo)
 
     def add_disk(self, folder: Path, size_bytes: int) -> None:
         """Mount an ext4 of this size (8 MiB or more) on a folder of the host; its files survive a boot."""
@@ -532,6 +539,8 @@ class Fleet:
                 stack.callback(switch.off, [])
             for host in self:
                 stack.callback(host.close)
+            if self._network is not None:
+                stack.callback(self._network.close)
             for fault in self._faults:
                 stack.callback(fault.end)
         self._faults.clear()
@@ -584,21 +593,19 @@ class Fleet:
 
     def slow(self, *hosts: Host, bytes_per_s: float, plane: str | None = None) -> Fault:
         """Have the cables of hosts carry so many bytes a second in each direction."""
-        addresses = self._addresses(hosts, plane)
+        what = f"{_names(hosts)} at {bytes_per_s} bytes/s"
+        return self._set_each(
+            self._addresses(hosts, plane), self.network.set_rate, bytes_per_s, what
+        )
 
-        def undo() -> None:
-            for address in addresses:
-                self.network.set_rate(address, None)
+    def delay(self, *hosts: Host, delay_s: float, plane: str | None = None) -> Fault:
+        """Have all frames take so long on the way to hosts, and as long on the way from them. Not for load."""
+        what = f"{_names(hosts)} delayed by {delay_s} s"
+        return self._set_each(self._addresses(hosts, plane), self.network.set_delay, delay_s, what)
 
-        for address in addresses:
-            self.network.set_rate(address, bytes_per_s)
-        return self.fault(f"{_names(hosts)} at {bytes_per_s} bytes/s", undo)
-
-    def fault(self, what: str, undo: Any) -> Fault:
+    def fault(self, what: str, undo: Callable[[], None]) -> Fault:
         """Keep a fault that ends with the fleet at the latest."""
-        return self.adopt(Fault(what, undo))
-
-    def adopt(self, fault: Fault) -> Fault:
+        fault = Fault(what, undo)
         self._faults = [each for each in self._faults if each.is_standing]
         self._faults.append(fault)
         return fault
@@ -638,6 +645,20 @@ class Fleet:
     def _cut(self, ports: list[str], what: str) -> Fault:
         self.network.cut(ports, 1)
         return self.fault(what, lambda: self.network.cut(ports, -1))
+
+    def _set_each(
+        self,
+        addresses: Sequence[Address],
+        set_one: Callable[[Address, float | None], None],
+        value: float,
+        what: str,
+    ) -> Fault:
+        """Set a property of cables, each of which is put back at the end, also when one refuses."""
+        with contextlib.ExitStack() as undone:
+            for address in addresses:
+                set_one(address, value)
+                undone.callback(set_one, address, None)
+            return self.fault(what, undone.pop_all().close)
 
     def _addresses(self, hosts: Sequence[Host], plane: str | None) -> list[Address]:
         planes = self._plane_numbers(plane)

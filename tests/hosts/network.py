@@ -5,16 +5,28 @@ bridges of their own, each joined to the spine by one uplink.
 A fault belongs to the cable or the switch, so it stays when the host behind it loses its power.
 """
 
-import json
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import socket
+import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from tests.hosts.machine import CLONE_NEWNET, setns
 
 _TIMEOUT_S = 30.0
 _TBF_BURST_BYTES_MIN = 32 * 1024
 _TICKS_PER_S = 100  # the slowest kernel timer; tbf needs a burst of at least one tick's bytes
 _TBF_LATENCY_MS = 50  # how long a packet may queue before it is dropped: a switch's buffer
 _LOSS_STEPS = 10_000
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_STXCSUM = 0x17
 
 
 class NetworkError(RuntimeError):
@@ -36,6 +48,29 @@ def run_in_network(pid: int, argv: Sequence[str], text: str = "") -> str:
     return done.stdout
 
 
+@contextlib.contextmanager
+def joined_network(pidfd: int) -> Iterator[None]:
+    """Have this thread be in the network namespace of a process; a socket stays where it was made."""
+    with Path("/proc/thread-self/ns/net").open("rb") as home:
+        setns(pidfd, CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            setns(home.fileno(), CLONE_NEWNET)
+
+
+def _set_checksums(pid: int, device: str, *, is_offloaded: bool) -> None:
+    """Say whether a device leaves checksums (and cutting into frames) to whoever is behind it."""
+    value = (ctypes.c_uint32 * 2)(_ETHTOOL_STXCSUM, is_offloaded)
+    pidfd = os.pidfd_open(pid)
+    try:
+        with joined_network(pidfd), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            request = struct.pack("16sP16x", device.encode(), ctypes.addressof(value))
+            fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
+    finally:
+        os.close(pidfd)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a host stands on a plane."""
@@ -48,6 +83,11 @@ class Address:
     def port(self) -> str:
         """Name of the switch's end of the cable; the host's end is `device`."""
         return f"{self.host}.{self.plane}"
+
+    @property
+    def bridge_ports(self) -> str:
+        """The names, as a set of nftables, by which a bridge may know the cable: see `Network.set_delay`."""
+        return f'{{ "{self.port}", "{self.port}d" }}'
 
     @property
     def device(self) -> str:
@@ -67,6 +107,8 @@ class _Cable:
     bridge: str
     cuts: int = 0  # it carries while nobody cuts it
     rate_bytes_per_s: float | None = None
+    delay_s: float | None = None
+    delayer: subprocess.Popen[bytes] | None = None
     host_pid: int | None = None  # None: unplugged, or a cable between two switches
 
 
@@ -124,11 +166,13 @@ class Network:
             run_in_network(pid, ["ip", "-batch", "-"], "\n".join(lines) + "\n")
             for each in addresses:
                 self._shape(each)
+                self._start_delay(each)
 
     def unplug(self, addresses: Iterable[Address]) -> None:
         """Take the cables out: whoever is behind them is silent from now on, and sends no farewell."""
         addresses = list(addresses)
         for each in addresses:
+            self._stop_delay(each)
             self._cables[each.port].host_pid = None
         self._ip([f"link del {each.port}" for each in addresses])
 
@@ -178,10 +222,55 @@ class Network:
             self._tc(cable.host_pid, f"qdisc del dev {address.device} root")
         self._shape(address)
 
-    def carries(self, address: Address) -> bool:
-        """Say whether the switch sees the cable and whoever is behind it."""
-        links = json.loads(run_in_network(self._pid, ["ip", "-json", "link"]))
-        return any(each["ifname"] == address.port and each["operstate"] == "UP" for each in links)
+    def set_delay(self, address: Address, delay_s: float | None) -> None:
+        """Have each direction of a cable take so long; None: no time.
+
+        Between the cable and its bridge stands a TAP device then, called as the port with a d behind it.
+        """
+        cable = self._cables[address.port]
+        if delay_s is not None and cable.delay_s is not None:
+            raise ValueError(f"{address.port} is delayed already: {cable.delay_s} s")
+        cable.delay_s = delay_s
+        if delay_s is None:
+            self._stop_delay(address)
+        else:
+            self._start_delay(address)
+
+    def close(self) -> None:
+        for cable in self._cables.values():
+            _end(cable)
+
+    def _start_delay(self, address: Address) -> None:
+        cable = self._cables[address.port]
+        if cable.host_pid is None or cable.delay_s is None:
+            return
+        # A frame that leaves the kernel must be complete: no checksum left to a card.
+        _set_checksums(cable.host_pid, address.device, is_offloaded=False)
+        script = str(Path(__file__).with_name("delay.py"))
+        tap = f"{address.port}d"
+        program = [sys.executable, "-ESs", script, address.port, tap, str(cable.delay_s)]
+        cable.delayer = subprocess.Popen(
+            ["nsenter", "-t", str(self._pid), "-n", "--", *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert cable.delayer.stdout is not None
+        is_heard = select.select([cable.delayer.stdout], [], [], _TIMEOUT_S)[0]
+        if not is_heard or cable.delayer.stdout.readline() != b"ready\n":
+            _end(cable)
+            raise NetworkError(f"the program that delays {address.port} did not start")
+        self._ip([f"link set {address.port} nomaster", f"link set {tap} master {cable.bridge} up"])
+
+    def _stop_delay(self, address: Address) -> None:
+        cable = self._cables[address.port]
+        if cable.delayer is None:
+            return
+        _end(cable)
+        self._ip([f"link set {address.port} master {cable.bridge}"])
+        if cable.host_pid is not None:
+            _set_checksums(cable.host_pid, address.device, is_offloaded=True)
 
     def _shape(self, address: Address) -> None:
         cable = self._cables[address.port]
@@ -202,6 +291,13 @@ class Network:
         run_in_network(pid, ["tc", *line.split()])
 
 
+def _end(cable: _Cable) -> None:
+    delayer, cable.delayer = cable.delayer, None
+    if delayer is not None:
+        delayer.kill()
+        delayer.communicate()  # reaps it and closes the pipes
+
+
 def partition_rules(
     sources: Sequence[Address], targets: Sequence[Address], *, passes_arp: bool
 ) -> list[tuple[str, str]]:
@@ -212,7 +308,8 @@ def partition_rules(
     macs = ", ".join(each.mac for each in targets)
     kinds = "ether type != arp " if passes_arp else ""
     return [
-        ("prerouting", f'iifname "{each.port}" {kinds}ether daddr {{ {macs} }}') for each in sources
+        ("prerouting", f"iifname {each.bridge_ports} {kinds}ether daddr {{ {macs} }}")
+        for each in sources
     ]
 
 
@@ -222,4 +319,6 @@ def loss_rules(addresses: Sequence[Address], ratio: float) -> list[tuple[str, st
         raise ValueError(f"loss is a share of 1, not {ratio}")
     chance = f"numgen random mod {_LOSS_STEPS} < {round(ratio * _LOSS_STEPS)}"
     ends = (("prerouting", "iifname"), ("postrouting", "oifname"))
-    return [(hook, f'{end} "{each.port}" {chance}') for each in addresses for hook, end in ends]
+    return [
+        (hook, f"{end} {each.bridge_ports} {chance}") for each in addresses for hook, end in ends
+    ]
