@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.scoreboard.hang_jobs import Fault, hang
 from detectors.formats.flight_recorder import FlightDump, parse_dump
 from detectors.groups import Group, Sizes
 from detectors.hang import diagnose_hang
 from detectors.hang_state import JobView, RankView, Standing, view_job
 from detectors.model import Diagnosis, Operation, OperationState, Shape, Verdict
-from tests.hang_support import Fault, hang
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")
 RECORDED = {

@@ -275,3 +275,15 @@ def test_limits_and_quantities_are_those_of_the_documentation() -> None:
     assert all(quantity.metric in page for quantity in QUANTITIES)
     assert set(LEVELS) == {quantity.name for quantity in QUANTITIES}
     assert all(f"`{reason.value}" in page for reason in HostReason if reason.value != "odd_node")
+
+
+def test_noise_that_lifts_a_level_over_the_figure_is_no_change() -> None:
+    table = host_job(1, 8, noise=0.1)
+    duty = table.values["gpu_duty"]
+    duty[:] = 0.96
+    duty[2, :60] = 0.87  # 0.09 below: not enough
+    duty[2, 60:] = 0.84
+
+    found = diagnose_hosts(HostTable(table.nodes, table.times_s, {"gpu_duty": duty}))
+
+    assert (found.verdict, found.cause) == (Verdict.NOBODY, "stable_differences")

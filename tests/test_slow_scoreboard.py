@@ -16,7 +16,10 @@ from bench.scoreboard.cases import (
     slow_down,
     synthetic_job,
 )
+from bench.scoreboard.hang_jobs import hang_cases
+from bench.scoreboard.host_cases import host_job
 from bench.scoreboard.scores import Result, score, wilson
+from detectors.hang import HangClass
 from rankmend.errors import ConfigError
 
 FAULTY = Truth("faulty", "slow", ((("rank", 1),),))
@@ -77,7 +80,7 @@ def test_a_culprit_is_the_same_by_what_the_truth_tells_of_it() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"kind": "fast", "verdict": "nobody"}, "kind is 'fast'"),
+        ({"kind": "fast", "verdict": "nobody"}, "kind is 'fast', not slow, hang, hosts"),
         ({"kind": "slow", "verdict": "nobody", "onsett": 3}, "unknown key onsett"),
         ({"kind": "slow", "verdict": "culprits"}, "with 0 culprits"),
         ({"kind": "slow", "verdict": "nobody", "culprits": [1]}, "with 1 culprits"),
@@ -131,6 +134,53 @@ def test_injected_cases_name_their_culprit_by_what_was_made_slower() -> None:
     cases = list(injected_cases(table))
     slower = slow_down(table, [3], 1.5, 20)
 
-    assert sum(bool(case.truth.culprits) for case in cases) == 3 * 4 * 4 + 24
+    faulty = [case.truth.kind for case in cases if case.truth.culprits]
+    assert faulty.count("slow") == 3 * 4 * 4 + 24
+    assert faulty.count("hosts") == 12 * 6
     assert (slower.seconds[0, 3, 20:] == 1.5 * table.seconds[0, 3, 20:]).all()
     assert (slower.seconds[0, :3] == table.seconds[0, :3]).all()
+
+
+def test_injected_hangs_have_all_classes_several_culprits_and_8_to_512_ranks() -> None:
+    cases = list(hang_cases())
+
+    classes = {case.class_name for case in cases}
+    sizes = {len({rank for group in case.job.groups for rank in group.ranks}) for case in cases}
+    assert classes == {one.value for one in HangClass} - {"mixed"}
+    assert {len(case.culprits) for case in cases} == {0, 1, 2}
+    assert sizes == {8, 16, 32, 128, 512}
+
+
+@pytest.mark.parametrize("kind", ["hang", "hosts"])
+def test_rankmend_is_exact_on_injected_cases_where_the_simple_rule_is_not(kind: str) -> None:
+    cases = [case for case in injected_cases(None) if case.truth.kind == kind][::3]
+
+    figures = {
+        name: score([run_case(case, rule) for case in cases]) for name, rule in RULES[kind].items()
+    }
+
+    ours = figures.pop("rankmend")
+    assert (ours["exact"], ours["accused_wrongly"], ours["errors"]) == (len(cases), 0, 0)
+    assert all(other["exact"] < 0.7 * len(cases) for other in figures.values())
+
+
+def test_a_case_of_host_metrics_is_picked_up_and_its_delay_counted(tmp_path: Path) -> None:
+    table = host_job(6, 5, fault="gpu slowdown", rows=(3,))
+    rows = [
+        f"{node},{at:.0f},gpu_clock,{table.values['gpu_clock'][row, place]}"
+        for row, node in enumerate(table.nodes)
+        for place, at in enumerate(table.times_s)
+    ]
+    (tmp_path / "hosts.csv").write_text("\n".join(["node,time,metric,value", *rows]))
+    onset = int(table.times_s[0]) + 900
+    (tmp_path / "truth.toml").write_text(
+        f'kind = "hosts"\ndata = "hosts.csv"\nverdict = "culprits"\n'
+        f'culprits = [{{ host = "n3" }}]\nonset = {onset}\nclass = "odd_gpu_clock"\n'
+    )
+
+    (case,) = recorded_cases(None, tmp_path)
+    got = add_delay(case, run_case(case, RULES["hosts"]["rankmend"]))
+
+    assert got.is_exact, got
+    assert got.delay_s is not None
+    assert 240 <= got.delay_s <= 330

@@ -19,13 +19,26 @@ from typing import Any
 import numpy as np
 
 from bench.scoreboard import baselines
-from bench.scoreboard.cases import Case, datasets_folder, injected_cases, is_same, recorded_cases
+from bench.scoreboard.cases import (
+    IDENTITIES,
+    Case,
+    Truth,
+    datasets_folder,
+    injected_cases,
+    is_same,
+    recorded_cases,
+)
 from bench.scoreboard.scores import Result, score
 from detectors.formats.flight_recorder import parse_dump
+from detectors.hang import diagnose_hang
+from detectors.host_metrics import METRICS, HostTable, diagnose_hosts
+from detectors.host_metrics import table_of as table_of_readings
 from detectors.slow import diagnose_slow, total_work
 from detectors.slow_model import WorkTable
 from rankmend.cli import main as rankmend
-from rankmend.cli.diagnose_slow import load, slow
+from rankmend.cli.diagnose_hosts import read_csv_table
+from rankmend.cli.diagnose_readings import read_files
+from rankmend.cli.diagnose_slow import load
 from rankmend.errors import RankmendError
 
 OUTPUT = Path("results/scoreboard.json")  # not tracked
@@ -39,14 +52,14 @@ def ask_rankmend(case: Case) -> tuple[list[dict[str, Any]], str | None]:
     if case.table is not None:
         found = diagnose_slow(case.table).diagnosis()
         return [_identity(culprit) for culprit in found.culprits], found.cause
+    if case.job is not None or case.hosts is not None:
+        found = diagnose_hang(case.job) if case.job else diagnose_hosts(case.hosts)  # type: ignore[arg-type]
+        return [_identity(culprit) for culprit in found.culprits], found.cause
     out, err = io.StringIO(), io.StringIO()
     code: object = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            if case.truth.kind == "slow":
-                slow([str(case.path), "--json"])
-            else:
-                rankmend(["diagnose", "hang", str(case.path), "--json"])
+            rankmend(["diagnose", case.truth.kind, str(case.path), "--json"])
         except SystemExit as error:
             code = error.code
     if code not in (0, None):
@@ -56,7 +69,7 @@ def ask_rankmend(case: Case) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def _identity(culprit: Any) -> dict[str, Any]:
-    return {name: getattr(culprit, name) for name in ("rank", "stage", "dp_rank", "worker")}
+    return {name: getattr(culprit, name) for name in IDENTITIES}
 
 
 def table_of(case: Case) -> WorkTable:
@@ -71,6 +84,8 @@ def on_table(rule: Callable[[WorkTable], list[dict[str, Any]]]) -> Rule:
 
 
 def ask_lowest(case: Case) -> tuple[list[dict[str, Any]], str | None]:
+    if case.job is not None:
+        return baselines.lowest_of_job(case.job), None
     dumps = {}
     for file in sorted(Path(case.path).iterdir()):  # type: ignore[arg-type]
         match = re.search(r"(\d+)(?:\.\w+)?$", file.name)
@@ -83,6 +98,20 @@ def ask_lowest(case: Case) -> tuple[list[dict[str, Any]], str | None]:
     return baselines.lowest_last_enqueued(dumps), None
 
 
+def ask_z_score(case: Case) -> tuple[list[dict[str, Any]], str | None]:
+    return baselines.z_score(hosts_of(case)), None
+
+
+def hosts_of(case: Case) -> HostTable:
+    if case.hosts is not None:
+        return case.hosts
+    path = case.path
+    assert path is not None
+    if path.suffix == ".csv":
+        return read_csv_table(path)
+    return table_of_readings(read_files([str(path)], METRICS))
+
+
 RULES: dict[str, dict[str, Rule]] = {
     "slow": {
         "rankmend": ask_rankmend,
@@ -90,6 +119,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "single-step 1.1x": on_table(baselines.single_step),
     },
     "hang": {"rankmend": ask_rankmend, "lowest last-enqueued": ask_lowest},
+    "hosts": {"rankmend": ask_rankmend, "z-score 3, no continuity": ask_z_score},
 }
 
 
@@ -107,6 +137,8 @@ def add_delay(case: Case, result: Result) -> Result:
     """Return the result with how many recorded steps after the onset it would have come."""
     if case.truth.onset is None or not result.is_exact:
         return result
+    if case.truth.kind == "hosts":
+        return _add_host_delay(hosts_of(case), case.truth, result)
     table = table_of(case)
     if case.truth.onset not in table.steps:
         return result
@@ -119,6 +151,20 @@ def add_delay(case: Case, result: Result) -> Result:
         ):
             slowest = np.nanmax(total_work(table)[:, first:end], axis=0)
             return replace(result, delay_steps=end - first, delay_s=float(np.nansum(slowest)))
+    return result
+
+
+def _add_host_delay(table: HostTable, truth: Truth, result: Result) -> Result:
+    """Return the result with how many samples after the onset it would have come."""
+    assert truth.onset is not None
+    first = int(np.searchsorted(table.times_s, truth.onset))
+    for end in range(first + 1, min(len(table.times_s), first + PREFIX_STEPS_MAX) + 1):
+        values = {name: matrix[:, :end] for name, matrix in table.values.items()}
+        found = diagnose_hosts(HostTable(table.nodes, table.times_s[:end], values))
+        named = [{"host": culprit.host} for culprit in found.culprits]
+        if len(named) == len(truth.culprits) and is_same(truth.culprits[0], named[0]):
+            delay_s = float(table.times_s[end - 1] - truth.onset)
+            return replace(result, delay_steps=end - first, delay_s=delay_s)
     return result
 
 
@@ -140,7 +186,7 @@ def run_set(name: str, cases: Sequence[Case], *, delays: bool) -> list[dict[str,
         chosen = [case for case in cases if case.truth.kind == kind]
         for rule_name, rule in rules.items() if chosen else ():
             results = [run_case(case, rule) for case in chosen]
-            if delays and kind == "slow" and rule_name == "rankmend":
+            if delays and kind in ("slow", "hosts") and rule_name == "rankmend":
                 pairs = zip(chosen, results, strict=True)
                 results = [add_delay(case, result) for case, result in pairs]
             rows.append(
@@ -166,7 +212,7 @@ def _detail(result: Result) -> dict[str, Any]:
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     head = (
         f"{'set':<9} {'kind':<5} {'rule':<24} {'n':>4} {'exact':>6} {'95 % interval':>14} {'prec':>5}"
-        f" {'recall':>6} {'F1':>5} {'top-1':>5} {'abst. ok':>8} {'wrong':>5} {'accused':>7}"
+        f" {'recall':>6} {'F1':>5} {'top-1':>5} {'class':>7} {'abst. ok':>8} {'wrong':>5} {'accused':>7}"
         f" {'delay':>5} {'s':>6} {'took ms':>8} {'errors':>6}"
     )
     print(head)
@@ -176,7 +222,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
             f"{row['set']:<9} {row['kind']:<5} {row['rule']:<24} {row['cases']:>4}"
             f" {row['exact'] / row['cases']:>6.2f} {f'{low:.2f} to {high:.2f}':>14}"
             f" {_figure(row['precision']):>5} {_figure(row['recall']):>6} {_figure(row['f1']):>5}"
-            f" {_figure(row['top1']):>5} {row['abstentions_right']:>8} {row['abstentions_wrong']:>5}"
+            f" {_figure(row['top1']):>5} {row['classes_right'] or '-':>7} {row['abstentions_right']:>8} {row['abstentions_wrong']:>5}"
             f" {row['accused_wrongly']:>7} {_figure(row['delay_steps_median'], 0):>5}"
             f" {_figure(row['delay_s_median'], 1):>6} {row['took_s_median'] * 1e3:>8.1f}"
             f" {row['errors']:>6}"

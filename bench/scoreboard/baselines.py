@@ -1,16 +1,20 @@
 """The simple rules that the detectors are measured against."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from detectors.formats.flight_recorder import FlightDump
+from detectors.hang_state import JobView
+from detectors.host_metrics import HostTable
 from detectors.peers import column_medians, group_rows
 from detectors.slow import total_work
 from detectors.slow_model import WorkTable
 
 FASTEST_RATIO = 0.75  # NVRx straggler: default threshold of the relative score
 SINGLE_STEP = 1.1
+Z_SCORE = 3.0
 
 Named = list[dict[str, Any]]
 
@@ -46,6 +50,27 @@ def _named(table: WorkTable, rows: Any, strength: Any) -> Named:
     ]
 
 
+def z_score(table: HostTable) -> Named:
+    """Return the node with the largest |z| of one metric and time, above 3: no continuity."""
+    worst = np.zeros(len(table.nodes))
+    for matrix in table.values.values():
+        with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of times without any sample
+            score = np.abs(matrix - np.nanmean(matrix, axis=0)) / np.nanstd(matrix, axis=0)
+        worst = np.fmax(worst, np.nanmax(np.where(np.isfinite(score), score, 0.0), axis=1))
+    row = int(np.argmax(worst))
+    return [{"host": table.nodes[row]}] if worst[row] > Z_SCORE else []
+
+
+def lowest_of_job(job: JobView) -> Named:
+    """Return the same as `lowest_last_enqueued` for a job in memory."""
+    last: dict[str, dict[int, int]] = {}
+    for view in job.views:
+        for standing in view.standings:
+            last.setdefault(standing.group, {})[view.rank] = standing.enqueued
+    return _lowest(last)
+
+
 def lowest_last_enqueued(dumps: dict[int, FlightDump]) -> Named:
     """Return ranks whose last launched collective is the lowest in some group of theirs."""
     last: dict[str, dict[int, int]] = {}
@@ -54,6 +79,10 @@ def lowest_last_enqueued(dumps: dict[int, FlightDump]) -> Named:
             if operation.peer is None:
                 members = last.setdefault(operation.group, {})
                 members[rank] = max(members.get(rank, -1), operation.sequence)
+    return _lowest(last)
+
+
+def _lowest(last: dict[str, dict[int, int]]) -> Named:
     behind: dict[int, int] = {}
     for members in last.values():
         low, high = min(members.values()), max(members.values())

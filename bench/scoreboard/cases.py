@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.scoreboard.hang_jobs import hang_cases
+from bench.scoreboard.host_cases import FAULTS, host_job
+from detectors.hang_state import JobView
+from detectors.host_metrics import HostTable
 from detectors.slow_model import Worker, WorkTable
 from rankmend.errors import ConfigError
 
@@ -17,6 +21,8 @@ except ImportError:  # Python 3.10
     import tomli as tomllib  # type: ignore[no-redef]
 
 KNOWN = Path(__file__).with_name("known.toml")
+KINDS = ("slow", "hang", "hosts")
+VERDICTS = ("culprits", "nobody", "unknown")  # of the last two nobody may be named
 IDENTITIES = ("rank", "stage", "dp_rank", "worker", "host", "device")
 TRUTH_KEYS = {"name", "kind", "data", "verdict", "class", "culprits", "onset", "end", "source"}
 FACTORS = (1.15, 1.5, 2.5)
@@ -28,20 +34,22 @@ class Truth:
     """What is known of a case."""
 
     name: str
-    kind: str  # slow or hang
+    kind: str  # slow, hang or hosts
     culprits: tuple[tuple[tuple[str, Any], ...], ...]  # identities; empty: nobody
     class_name: str | None = None
-    onset: int | None = None  # step
+    onset: int | None = None  # step; of hosts: unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case: data in a file or folder, or a table in memory."""
+    """One case: data in a file or folder, or a table or job in memory."""
 
     truth: Truth
     is_recorded: bool
     path: Path | None = None
     table: WorkTable | None = None
+    job: JobView | None = None
+    hosts: HostTable | None = None
 
 
 def is_same(identity: tuple[tuple[str, Any], ...], culprit: Mapping[str, Any]) -> bool:
@@ -54,10 +62,10 @@ def parse_truth(table: Mapping[str, Any], name: str) -> Truth:
     unknown = sorted(set(table) - TRUTH_KEYS)
     if unknown:
         raise ConfigError(f"{name}: unknown key {', '.join(unknown)}")
-    if table.get("kind") not in ("slow", "hang"):
-        raise ConfigError(f"{name}: kind is {table.get('kind')!r}, not slow or hang")
-    if table.get("verdict") not in ("culprits", "nobody"):
-        raise ConfigError(f"{name}: verdict is {table.get('verdict')!r}, not culprits or nobody")
+    if table.get("kind") not in KINDS:
+        raise ConfigError(f"{name}: kind is {table.get('kind')!r}, not {', '.join(KINDS)}")
+    if table.get("verdict") not in VERDICTS:
+        raise ConfigError(f"{name}: verdict is {table.get('verdict')!r}, not {', '.join(VERDICTS)}")
     culprits = []
     for entry in table.get("culprits", []):
         entry = {"rank": entry} if isinstance(entry, int) else entry  # noqa: PLW2901
@@ -125,6 +133,10 @@ def injected_cases(trace: WorkTable | None) -> Iterator[Case]:
     if trace is not None:
         yield from _into_trace(trace)
     yield from _synthetic()
+    for hung in hang_cases():
+        culprits = tuple((("rank", rank),) for rank in hung.culprits)
+        yield Case(Truth(hung.name, "hang", culprits, hung.class_name), False, job=hung.job)
+    yield from _hosts()
 
 
 def slow_down(table: WorkTable, rows: list[int], factor: float, first: int) -> WorkTable:
@@ -195,3 +207,34 @@ def _synthetic() -> Iterator[Case]:
         )
         truth = Truth(f"synthetic sequence lengths, {size}", "slow", ())
         yield Case(truth, False, table=replace(table, seconds=unequal))
+
+
+def _hosts() -> Iterator[Case]:
+    """Return jobs of 3 to 128 nodes: each fault on one node, on all of them, and none."""
+    for seed in range(12):
+        random = np.random.default_rng(2_000 + seed)
+        nodes = int(random.choice([3, 4, 8, 16, 32, 64, 128]))
+        noise = (0.5, 1.0, 2.0)[seed % 3]
+        missing = (0.0, 0.1)[seed % 2]
+        size = f"{nodes} nodes, noise x {noise}, {missing:.0%} missing, seed {seed}"
+        healthy = host_job(seed, nodes, noise=noise, missing=missing)
+        yield Case(Truth(f"hosts healthy, {size}", "hosts", ()), False, hosts=healthy)
+        for fault in FAULTS:
+            row = int(random.integers(nodes))
+            onset_s = float(random.integers(20, 80)) * 15.0
+            table = host_job(
+                seed, nodes, noise=noise, missing=missing, fault=fault, rows=(row,), onset_s=onset_s
+            )
+            onset = int(table.times_s[0] + onset_s)
+            identity = (("host", f"n{row}"),)
+            truth = Truth(f"hosts {fault}, {size}", "hosts", (identity,), onset=onset)
+            yield Case(truth, False, hosts=table)
+        everyone = host_job(
+            seed,
+            nodes,
+            noise=noise,
+            fault="gpu slowdown",
+            rows=tuple(range(nodes)),
+            missing=missing,
+        )
+        yield Case(Truth(f"hosts all slower, {size}", "hosts", ()), False, hosts=everyone)

@@ -65,11 +65,12 @@ def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
     if not files:
         raise ConfigError("nothing to look at: name files, or --prometheus URL")
     if len(files) == 1 and files[0].suffix == ".csv":
-        return _csv(files[0])
+        return read_csv_table(files[0])
     return table_of(read_files([str(one) for one in files], METRICS))
 
 
-def _csv(path: Path) -> "HostTable":
+def read_csv_table(path: Path) -> "HostTable":
+    """Return the table of a CSV file, or raise SourceError."""
     from detectors.formats.host_csv import read
     from detectors.formats.neutral import read_csv
 

@@ -5,8 +5,9 @@ have come to it; a host launches at most ``ahead`` operations beyond its device.
 but what the caller draws.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
 
 from detectors.groups import Group, Parallelism, Sizes, layout_groups
 from detectors.hang_state import JobView, RankView, Standing
@@ -27,9 +28,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """``at`` counts the rank's operations. A device may go on after its last word."""
+    """``at`` counts the rank's operations. A device may go on after its last word.
 
-    kind: str  # "host", "device", "gone"
+    "link": nobody ends the next collective of the rank. "program": its next collective is another
+    operation than its peers'.
+    """
+
+    kind: str  # "host", "device", "gone", "link", "program"
     at: int
     unheard: int = 0  # operations that a stuck device still took part in
 
@@ -89,6 +94,16 @@ def hang(
     """Run the job until nothing moves any more. ``is_timed``: devices tell what they begin."""
     groups = tuple(g for g in layout_groups(sizes) if g.parallelism is not Parallelism.WORLD)
     programs = [program_of(rank, groups, steps, microbatches) for rank in range(sizes.ranks)]
+    broken: set[tuple[str, int]] = set()
+    for rank, fault in faults.items():
+        if fault.kind in {"link", "program"}:
+            place = next(
+                n for n, c in enumerate(programs[rank]) if n >= fault.at and c.peer is None
+            )
+            call = programs[rank][place]
+            broken.add(call.key)
+            if fault.kind == "program":
+                programs[rank][place] = replace(call, kind="broadcast")
     done = [0] * sizes.ranks
 
     def launched(rank: int) -> int:
@@ -115,7 +130,9 @@ def hang(
         for rank, program in enumerate(programs):
             while done[rank] < len(program):
                 call = program[done[rank]]
-                if not all(is_at(member, call.key) for member in call.members):
+                if call.key in broken or not all(
+                    is_at(member, call.key) for member in call.members
+                ):
                     break
                 for member in call.members:
                     done[member] += 1
@@ -133,6 +150,7 @@ def hang(
         rank
         for rank, fault in faults.items()
         if fault.at < len(programs[rank]) and done[rank] >= fault.at + fault.unheard
+        if fault.kind not in {"link", "program"}
     }
     return Hung(JobView(groups, tuple(views)), frozenset(reached))
 
@@ -170,3 +188,86 @@ def operation(call: Call, record: int, is_started: bool = False) -> Operation:
         peer=call.peer,
         enter_s=1000.0 + record,
     )
+
+
+def circle(ranks: int, length: int) -> JobView:
+    """Return a job in which the first ranks wait for each other in a circle, and all for them.
+
+    Rank i waits for the next one in a group of the two, which that one has not launched yet.
+    """
+    groups = [Group(f"pair-{i}", tuple(sorted((i, (i + 1) % length)))) for i in range(length)]
+    if length == 2:  # two groups over the same two ranks
+        groups = [Group("pair-0", (0, 1)), Group("pair-1", (0, 1))]
+    world = Group("world", tuple(range(ranks)), Parallelism.WORLD)
+    views = []
+    for rank in range(ranks):
+        standings = [Standing("world", 9, 9, None)]
+        if rank < length:
+            call = Call(("", 0), f"pair-{rank}", "all_reduce", 5, groups[rank].ranks)
+            standings.append(Standing(call.group, 5, 4, operation(call, 50)))
+            standings.append(Standing(f"pair-{(rank - 1) % length}", 4, 4, None))
+        else:
+            call = Call(("", 0), "world", "all_reduce", 10, world.ranks)
+            standings[0] = Standing("world", 10, 9, operation(call, 50))
+        views.append(RankView(rank, tuple(standings), ()))
+    return JobView((world, *groups), tuple(views))
+
+
+LAYOUTS = (
+    Sizes(tensor=2, data=2, pipeline=2),  # 8 ranks
+    Sizes(data=16),
+    Sizes(tensor=2, data=8, pipeline=2, expert=4),  # 32
+    Sizes(tensor=8, data=16),  # 128
+    Sizes(tensor=8, data=8, pipeline=8),  # 512
+)
+
+
+@dataclass(frozen=True)
+class HangCase:
+    name: str
+    job: JobView
+    culprits: tuple[int, ...]  # empty: nobody
+    class_name: str
+
+
+def hang_cases() -> Iterator[HangCase]:
+    """Return hangs of all six classes, with one and two culprits, of 8 to 512 ranks."""
+    for sizes in LAYOUTS:
+        groups = layout_groups(sizes)
+        steps = -(-24 // len(program_of(0, groups, 1, 2)))  # 24 operations a rank or more
+        size = f"{sizes.ranks} ranks (tp {sizes.tensor}, dp {sizes.data}, pp {sizes.pipeline})"
+        for seed in range(4):
+            random = Random(1_000 * sizes.ranks + seed)
+            first, second = random.sample(range(sizes.ranks), 2)
+            at = random.randrange(8, 16)
+            single = {
+                "host-stuck": Fault("host", at),
+                "device-stuck": Fault("device", at, unheard=random.randrange(2, 5)),
+                "process-gone": Fault("gone", at),
+                "network": Fault("link", at),
+                "program": Fault("program", at),
+            }
+            for class_name, fault in single.items():
+                is_timed = class_name == "network" or seed % 2 == 1
+                hung = hang(sizes, {first: fault}, steps=steps, ahead=8, is_timed=is_timed)
+                is_nobody = class_name in {"network", "program"}
+                if not is_nobody and not hung.effective:
+                    continue  # the job ended before the fault
+                culprits = () if is_nobody else (first,)
+                name = f"{class_name}, {size}, seed {seed}"
+                yield HangCase(name, hung.job, culprits, class_name)
+            for class_name in ("host-stuck", "device-stuck"):
+                both = dict.fromkeys((first, second), single[class_name])
+                hung = hang(sizes, both, steps=steps, ahead=8, is_timed=seed % 2 == 1)
+                if hung.effective == {first, second}:
+                    named = tuple(sorted(both))
+                    yield HangCase(
+                        f"two {class_name}, {size}, seed {seed}", hung.job, named, class_name
+                    )
+            length = random.randrange(2, 7)
+            yield HangCase(
+                f"deadlock of {length}, {sizes.ranks} ranks, seed {seed}",
+                circle(sizes.ranks, length),
+                (),
+                "deadlock",
+            )
