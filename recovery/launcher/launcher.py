@@ -727,9 +727,9 @@ class Launcher:
 
     def _report_pause_s(self) -> float:
         pause_s = REPORT_FAST_S if self._is_in_a_hurry() else REPORT_S
-        if self._membership is None or self._wanted is None:
+        if self._membership is None:
             return pause_s
-        return report_pause_s(pause_s, self._wanted.group_count)
+        return report_pause_s(pause_s, self._wanted.group_count if self._wanted else 1)
 
     def _tell_of_ranks(self, attempt: LaunchedAttempt) -> None:
         """Tell the node agent and `rankmend status` which processes the ranks are."""

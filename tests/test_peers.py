@@ -1,0 +1,190 @@
+"""The lease: what counts as reached, what a peer may be told, and what keeps ranks alive."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recovery.launcher.peers import LINE_BYTES_MAX, Lease, PeerKey, Peers, Word, boot_time_s
+from recovery.launcher.ports import PortRange
+from recovery.messages import Endpoint, Peer
+
+JOB = "00000000-0000-0000-0000-000000000007"
+SECRET = "5" * 64
+PORTS = PortRange(20_000, 29_999)
+LEASE_S = 1.2  # asks after 0.4 s without the controller
+DEADLINE_S = 30.0
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"never: {what}"
+        time.sleep(0.01)
+
+
+def make(node: str, attempt: int = 3, *, job: str = JOB, secret: str = SECRET) -> Peers:
+    word = Word(job, node, f"launcher-{node}", attempt, 0)
+    return Peers(secret, word, "127.0.0.1", PORTS, "127.0.0.1")
+
+
+def peer(of: Peers, node: str) -> Peer:
+    return Peer(node, f"launcher-{node}", of.endpoint)
+
+
+@contextmanager
+def running(*all_peers: Peers) -> Iterator[None]:
+    for one in all_peers:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in all_peers:
+            one.close()
+
+
+def rounds(asking: Peers, lease: Lease) -> Callable[[], bool]:
+    """Keep the lease, and tell whether a majority was reached since."""
+    began_s = boot_time_s()
+    asking.keep(lease)
+    return lambda: asking.reached_at_s >= began_s
+
+
+def test_a_majority_that_runs_the_attempt_is_as_good_as_the_controller() -> None:
+    a, b, c = make("a"), make("b"), make("c")
+    with running(a, b):  # c never answers: it is not started
+        reached = rounds(a, Lease(3, (peer(a, "a"), peer(b, "b"), peer(c, "c")), LEASE_S))
+
+        until(reached, "two of three are a majority")
+
+        assert a.unreachable == ("c",)
+    c.close()
+
+
+def test_peers_that_have_emptied_the_attempt_are_no_majority() -> None:
+    a, b, c = make("a"), make("b"), make("c")
+    b.tell(3, empty_through=3)
+    c.tell(4, empty_through=3)  # it was ordered another one meanwhile
+    with running(a, b, c):
+        asked_s = boot_time_s()
+        reached = rounds(a, Lease(3, (peer(a, "a"), peer(b, "b"), peer(c, "c")), LEASE_S))
+
+        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+
+        assert not reached()
+        assert a.unreachable == ()  # they did answer
+
+
+def test_half_is_no_majority_and_a_launcher_off_the_list_does_not_count_itself() -> None:
+    a, b, c = make("a"), make("b"), make("c")
+    with running(a, b):
+        half = rounds(a, Lease(3, (peer(a, "a"), peer(c, "c")), LEASE_S))
+        others = rounds(b, Lease(3, (peer(a, "a"), peer(c, "c")), LEASE_S))
+        asked_s = boot_time_s()
+
+        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+
+        assert not half()
+        assert not others()
+    c.close()
+
+
+def test_alone_on_the_list_it_is_its_own_majority() -> None:
+    a = make("a")
+    with running(a):
+        until(rounds(a, Lease(3, (peer(a, "a"),), LEASE_S)), "one of one")
+
+
+def test_a_launcher_that_was_replaced_is_not_taken_for_the_one_of_the_order() -> None:
+    a, newer = make("a"), make("b")
+    meant = Peer("b", "an older launcher of b", newer.endpoint)
+    with running(a, newer):
+        asked_s = boot_time_s()
+        reached = rounds(a, Lease(3, (peer(a, "a"), meant), LEASE_S))
+
+        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+
+        assert not reached()
+
+
+@pytest.mark.parametrize(
+    "other", [{"secret": "6" * 64}, {"job": JOB.replace("7", "8")}], ids=["secret", "job"]
+)
+def test_a_launcher_of_another_job_proves_nothing(other: dict[str, str]) -> None:
+    a, foreign = make("a"), make("b", **other)  # type: ignore[arg-type]
+    with running(a, foreign):
+        reached = rounds(a, Lease(3, (peer(a, "a"), peer(foreign, "b")), LEASE_S))
+
+        until(lambda: a.unreachable == ("b",), "its answer is no answer")
+
+        assert not reached()
+
+
+def test_a_recorded_answer_is_not_believed_again() -> None:
+    a, b = make("a"), make("b")
+    with running(b):
+        key = PeerKey(SECRET, JOB)
+        with socket.create_connection((b.endpoint.address, b.endpoint.port), 10) as line:
+            theirs = line.recv(LINE_BYTES_MAX).decode().strip()
+            mac = key.prove("ask", "b", theirs, "our nonce")
+            line.sendall(json.dumps({"nonce": "our nonce", "mac": mac}).encode() + b"\n")
+            recorded = line.recv(LINE_BYTES_MAX)
+    assert b'"word"' in recorded
+    with socket.create_server(("127.0.0.1", 0)) as liar, running(a):
+        where = Endpoint("127.0.0.1", liar.getsockname()[1])
+        reached = rounds(a, Lease(3, (peer(a, "a"), Peer("b", "launcher-b", where)), LEASE_S))
+        liar.settimeout(DEADLINE_S)
+        line, _address = liar.accept()
+        with line:
+            line.settimeout(DEADLINE_S)
+            line.sendall(theirs.encode() + b"\n")
+            line.recv(LINE_BYTES_MAX)
+            line.sendall(recorded)
+
+        until(lambda: a.unreachable == ("b",), "the recorded answer carries no proof")
+
+        assert not reached()
+
+
+def test_a_report_that_was_taken_dates_from_when_it_was_sent() -> None:
+    a = make("a")
+
+    a.note_controller(100.0)
+    a.note_controller(90.0)  # its answer came later
+
+    assert a.reached_at_s == 100.0
+    a.close()
+
+
+def test_who_can_prove_nothing_hears_nothing() -> None:
+    b = make("b")
+    with running(b):
+        with socket.create_connection((b.endpoint.address, b.endpoint.port), 10) as line:
+            line.recv(LINE_BYTES_MAX)
+            line.sendall(b'{"nonce": "n", "mac": "guessed"}\n')
+
+            assert line.recv(LINE_BYTES_MAX) == b""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Peers]:
+    b = make("b")
+    with running(b):
+        yield b
+
+
+@settings(max_examples=40, deadline=None)
+@given(body=st.one_of(st.binary(max_size=3 * LINE_BYTES_MAX), st.just(b"[" * 5000 + b"\n")))
+def test_whatever_is_sent_the_port_answers_the_next_one(served: Peers, body: bytes) -> None:
+    where = (served.endpoint.address, served.endpoint.port)
+    with socket.create_connection(where, 10) as line:
+        line.sendall(body)
+        line.shutdown(socket.SHUT_WR)
+
+    with socket.create_connection(where, 10) as line:
+        assert len(line.recv(LINE_BYTES_MAX).strip()) == 64
