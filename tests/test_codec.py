@@ -235,6 +235,8 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         Restore,
         messages.Endpoint,
         messages.Peer,
+        messages.Collected,
+        messages.RankEvidence,
         messages.Found,
         messages.FoundCheckpoint,
     ],
