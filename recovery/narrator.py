@@ -41,6 +41,8 @@ def details(record: Record) -> list[str]:
     """Return what supports a record's line: evidence, and what was passed over and why."""
     if isinstance(record, records.AttemptStarted):
         return describe_passed_over(record.choice)
+    if isinstance(record, records.SlowFound):
+        return [f"{one.source}: {one.text}" for one in record.finding.evidence]
     if isinstance(record, records.IncidentOpened):
         finding = record.failure.finding
         lines = [f"{one.source}: {one.text}" for one in finding.evidence]
@@ -106,6 +108,16 @@ def _(record: records.EvidenceCollected) -> str:
 @narrate.register
 def _(record: records.CaughtUp) -> str:
     return f"caught up: step {record.step} is new"
+
+
+@narrate.register
+def _(record: records.SlowFound) -> str:
+    return record.finding.summary
+
+
+@narrate.register
+def _(record: records.SlowEnded) -> str:
+    return f"rank {record.rank} is called slow no more: {record.reason}"
 
 
 @narrate.register

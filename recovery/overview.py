@@ -15,7 +15,15 @@ from recovery.journal import open_readonly
 from recovery.launcher.state import is_held, read_json
 from recovery.ledger import Ledger, Wish, fold_all
 from recovery.machine import Phase
-from recovery.records import CaughtUp, Entry, IncidentOpened, JobEnded
+from recovery.records import (
+    AttemptStarted,
+    CaughtUp,
+    Entry,
+    IncidentOpened,
+    JobEnded,
+    SlowEnded,
+    SlowFound,
+)
 
 _RECORDS = 20  # step records that a step time is taken from
 
@@ -52,6 +60,7 @@ class JobView:
     reason: str | None  # how it ended, or what is being recovered from
     ranks: tuple[RankView, ...]
     problem: str | None = None  # why its journal can't be read
+    slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
 
 
 def list_folders(state: Path) -> list[Path]:
@@ -80,9 +89,11 @@ def view_job(folder: Path, now_s: float) -> JobView:
     """Return what is known of one job; what can't be read is said, never guessed."""
     problem = None
     ledger = Ledger()
+    entries: tuple[Entry, ...] = ()
     try:
         job = read_json(folder / "job.json") or {}
-        ledger = fold_all(open_readonly(folder / "journal.db").entries)
+        entries = open_readonly(folder / "journal.db").entries
+        ledger = fold_all(entries)
     except (JournalError, ConfigError, LaunchError) as error:
         job, problem = {}, str(error)
     held = is_held(folder)
@@ -103,7 +114,22 @@ def view_job(folder: Path, now_s: float) -> JobView:
         reason=_reason(ledger),
         ranks=tuple(view_ranks(Path(runtime), now_s)) if isinstance(runtime, str) else (),
         problem=problem,
+        slow=tuple(slow_ranks(entries)),
     )
+
+
+def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
+    """Return, in words, the ranks of the newest attempt that are called slow now."""
+    slow: dict[int, str] = {}
+    for entry in entries:
+        match entry.record:
+            case AttemptStarted() | JobEnded():
+                slow.clear()
+            case SlowFound(rank=rank, finding=finding):
+                slow[rank] = finding.summary
+            case SlowEnded(rank=rank):
+                slow.pop(rank, None)
+    return list(slow.values())
 
 
 def view_ranks(runtime: Path, now_s: float) -> Iterator[RankView]:

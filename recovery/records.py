@@ -366,6 +366,25 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowFound:
+    """A rank is slower than its peers. It is named; training goes on."""
+
+    attempt: int
+    rank: int
+    section: str  # what grew: compute, communication, io
+    factor: float  # own work, against the peers'
+    onset_step: int
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEnded:
+    attempt: int
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnded:
     outcome: JobOutcome
     is_empty: bool  # every rank was proved gone
@@ -423,6 +442,8 @@ KnownRecord: TypeAlias = (
     | IncidentEvent
     | EvidenceCollected
     | CaughtUp
+    | SlowFound
+    | SlowEnded
     | StopRequested
     | JobEnded
     | BudgetsReset
@@ -454,6 +475,8 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "incident_event": IncidentEvent,
     "evidence_collected": EvidenceCollected,
     "caught_up": CaughtUp,
+    "slow_found": SlowFound,
+    "slow_ended": SlowEnded,
     "stop_requested": StopRequested,
     "job_ended": JobEnded,
     "budgets_reset": BudgetsReset,

@@ -73,6 +73,9 @@ class Rank:
         if not self.site.exists():
             make_site(self.site)
 
+    def __del__(self) -> None:
+        self.reader.close()
+
     def variables(self) -> dict[str, str]:
         kept = {
             name: value

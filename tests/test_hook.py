@@ -104,7 +104,7 @@ def _spoil(path: Path, how: str) -> None:
             "long": data + b"x",
             "zeros": bytes(len(data)),
             "other magic": b"X" + data[1:],
-            "other version": data[:8] + b"\x02" + data[9:],
+            "other version": data[:8] + b"\x03" + data[9:],
         }
         path.write_bytes(contents[how])
 

@@ -98,6 +98,7 @@ def _render_job(view: "JobView") -> "RenderableType":
     lines = [head, Text(f"  {view.job_id}  {view.state_dir}", style="dim")]
     if view.problem or view.reason:
         lines.append(Text(f"  {view.problem or view.reason}", style="red" if view.problem else ""))
+    lines += [Text(f"  {line}", style="yellow") for line in view.slow]
     if not view.ranks:
         return Group(*lines)
     table = Table(box=box.SIMPLE, pad_edge=False)

@@ -52,6 +52,7 @@ _COLLECTIVES = (
     "barrier",
     "monitored_barrier",
 )
+_OWN_ERRORS = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 _EVENTS_MAX = 256  # not yet passed; what comes beyond is not timed
 _LOOKS_MAX = 10000  # for a process group: a script that has none by then is not distributed
 
@@ -78,7 +79,7 @@ class Installer:
                 self.is_done = True
                 _wrap_distributed()
             self.is_done = self.is_done or self._looks >= _LOOKS_MAX
-        except Exception:
+        except _OWN_ERRORS:  # and not what a signal handler of the script raises
             self.is_done = True
 
 
@@ -272,7 +273,7 @@ def _hook_first(tensors, hook):
     """Return the handle of a hook that runs when backward begins, or None where it can't be."""
     try:
         return next(one for one in tensors if one.requires_grad).register_hook(hook)
-    except Exception:  # no tensor: a gradient edge, or nothing that has a gradient
+    except (*_OWN_ERRORS, StopIteration):  # a gradient edge, or nothing that has a gradient
         return None
 
 
@@ -302,7 +303,7 @@ class _Events:
             start = self._take()
             start.record()
             return start
-        except Exception:
+        except _OWN_ERRORS:
             return None
 
     def end(self, start, writer):
@@ -315,7 +316,7 @@ class _Events:
                 first, last = self._waiting.popleft()
                 writer.add_wait(int(first.elapsed_time(last) * 1e6))
                 self._free += (first, last)
-        except Exception:
+        except _OWN_ERRORS:
             pass
 
     def _take(self):
