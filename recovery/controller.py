@@ -78,6 +78,7 @@ from recovery.records import (
     TryFailed,
 )
 from recovery.settings import JobSettings
+from recovery.slow_watch import SlowWatch
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Controller:
         self._on_entry = on_entry  # told of every record once it is durable and acted on
         self._unwritten: Ledger | None = None  # a stop that is obeyed before it can be journaled
         self._observation = Observation(0, settings.world_size)
+        self._slow = SlowWatch(settings.job_id)
         self._evidence = EvidenceDesk()
         self._last_finding: Finding | None = None  # of the newest incident
         self._is_taken_up = False
@@ -203,6 +205,7 @@ class Controller:
 
     def _hear(self, report: Report, now_s: float) -> None:
         self._observation.take(report, now_s)
+        self._slow.take(report)
         self._evidence.take(report, now_s)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
@@ -346,6 +349,7 @@ class Controller:
         for report in self._nodes.reports:
             seen.take(report, now_s)
         self._observation = seen
+        self._slow.begin(self.ledger.attempt, self._settings.world_size)
 
     def _stop_records(self) -> list[Record]:
         assert self._stop_wanted is not None, "called when a stop is wanted"
@@ -555,6 +559,7 @@ class Controller:
             records.append(self._verified(now_s))
         records += self._milestone(now_s, is_due=False)
         records += self._caught_up()
+        records += self._slow.due(now_s)
         if not records:
             return False
         self._append(*records)
