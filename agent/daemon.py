@@ -264,6 +264,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         if control is not None:
             control.stop()
         agent.stop()
+        if store is not None:
+            store.close()
         if rank_socket is not None:
             rank_socket.stop()
         server.stop()

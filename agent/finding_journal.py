@@ -54,7 +54,9 @@ class FindingStore:
             raise ConfigError(f"another agent uses {folder}") from error
 
     def close(self) -> None:
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def append(self, records: list[Mapping[str, Any]]) -> None:
         """Write the records and return once they are on stable storage."""

@@ -79,6 +79,9 @@ class KeptFiles:
     def close(self) -> None:
         self.forget("")
 
+    def __del__(self) -> None:  # as a file object does: no descriptor outlives its reader
+        self.close()
+
     @property
     def kept_count(self) -> int:
         return len(self._descriptors)

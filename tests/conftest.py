@@ -1,11 +1,15 @@
 """For all tests."""
 
+import contextlib
 import gc
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+
+DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 
 
 def pytest_configure() -> None:
@@ -23,12 +27,23 @@ def _own_procfs() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _closed_descriptors() -> Iterator[None]:
-    """Have descriptors closed that only garbage holds, before the next module's tests.
+    """Have a module's tests leave no descriptors: past 1,024 of them select(2) refuses to work.
 
-    Readers that are not closed by their test keep theirs until the collector comes by, and the
-    agent's own start takes whatever there is out of its sight (`gc.freeze`). Past 1,024 of them,
-    select(2) refuses to work.
+    Those that only garbage holds are closed here: the agent's own start takes whatever there is
+    out of the collector's sight (`gc.freeze`).
     """
+    before = _descriptors()
     yield
     gc.unfreeze()
     gc.collect()
+    left = sorted(_descriptors() - before)
+    assert len(left) <= DESCRIPTORS_LEFT_MAX, f"{len(left)} descriptors stay open: {left[:50]}"
+
+
+def _descriptors() -> set[tuple[int, str]]:
+    """Return the descriptors of this process, each with what it leads to."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing itself
+            found.add((int(path.name), str(path.readlink())))
+    return found

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ class FakeTarget:
         return []
 
 
+@pytest.fixture(autouse=True)
+def _closed_stores() -> Iterator[None]:
+    yield
+    while WORLDS:
+        WORLDS.pop().store.close()
+
+
+WORLDS: list["World"] = []  # of the test under way
+
+
 class World:
     """One agent's findings over restarts, on a folder of its own."""
 
@@ -67,6 +78,7 @@ class World:
         self.views: list[CollectorView] = []
         self.target = FakeTarget()
         self.start()
+        WORLDS.append(self)
 
     def start(self) -> None:
         self.store = FindingStore(self.folder)
@@ -300,6 +312,8 @@ def test_journal_is_bounded_and_survives_a_torn_line(tmp_path: Path) -> None:
 
     files = sorted(path.name for path in tmp_path.glob("findings.jsonl*"))
 
+    store.close()
+
     assert [json.loads(line)["n"] for line in (lines[0], lines[2])] == [1, 3]
     assert len(files) == KEEP + 1
     assert (
@@ -308,10 +322,12 @@ def test_journal_is_bounded_and_survives_a_torn_line(tmp_path: Path) -> None:
 
 
 def test_two_agents_on_one_folder_are_refused(tmp_path: Path) -> None:
-    FindingStore(tmp_path)
+    store = FindingStore(tmp_path)
 
     with pytest.raises(ConfigError, match="another agent uses"):
         FindingStore(tmp_path)
+
+    store.close()
 
 
 def check_node(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,6 @@
 """Reading GPUs, against a Python object in the place of the NVML library."""
 
+import os
 from collections.abc import Iterator
 from struct import pack
 
@@ -37,7 +38,9 @@ def use(library: object) -> None:
 
 
 def opened(clock: FakeClock | None = None, skipped: frozenset[int] = frozenset()) -> GpuSampler:
-    sampler = GpuSampler(pynvml, CallPage(make_page()), (clock or FakeClock()).now_s)
+    descriptor = make_page()
+    sampler = GpuSampler(pynvml, CallPage(descriptor), (clock or FakeClock()).now_s)
+    os.close(descriptor)  # the page stays mapped
     sampler.open(skipped)
     return sampler
 
@@ -307,6 +310,7 @@ def test_page_names_the_call_under_way_and_is_empty_afterwards() -> None:
     assert (during.name, during.gpu, during.began_at_s) == ("nvmlDeviceGetTemperature", 3, 12.5)
     assert read_call(descriptor) is None
     assert NO_GPU == -1
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize(
