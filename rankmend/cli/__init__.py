@@ -7,6 +7,7 @@ import click
 
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
+    "controller": ("rankmend.cli.controller", "controller", "Look after the jobs of a cluster."),
     "agent": ("rankmend.cli.agent", "agent", "Run the node agent."),
     "agent-helper": (
         "rankmend.cli.agent_helper",

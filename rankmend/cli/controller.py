@@ -1,0 +1,200 @@
+"""`rankmend controller`: run the service, and make and edit what its security needs."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import click
+
+_path = click.Path(path_type=Path)
+_tokens_option = click.option(
+    "--tokens-file",
+    type=_path,
+    default=Path("/etc/rankmend/controller/tokens.toml"),
+    show_default=True,
+    help="The controller's token file.",
+)
+
+
+@click.group()
+def controller() -> None:
+    """Look after the jobs of a cluster: alerts in, decisions journaled, ranks recovered."""
+
+
+@controller.command(
+    epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the controller, and no training."
+)
+@click.option("--config", "config_path", type=_path, required=True, help="TOML file.")
+def run(config_path: Path) -> None:
+    """Run the controller in the foreground, as systemd does."""
+    import sys
+
+    from rankmend import logs
+    from rankmend.errors import RankmendError
+    from recovery.service import daemon
+
+    logs.configure()
+    try:
+        code = daemon.run(config_path)
+    except RankmendError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(code)
+
+
+@controller.command()
+@click.argument("folder", type=_path)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Name or address under which the controller is reached; may be given again.",
+)
+@click.option(
+    "--state-dir",
+    type=_path,
+    default=Path("/var/lib/rankmend-controller"),
+    show_default=True,
+    help="Where the journals will lie.",
+)
+@click.option("--user", help="The service's user: its key and token file will be this user's.")
+def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None) -> None:
+    """Make certificates, tokens and a configuration in FOLDER. Nothing is written over."""
+    from rankmend.errors import RankmendError
+    from recovery.service.setup import init as make
+
+    try:
+        made = make(folder, list(hosts), state_dir, user)
+    except RankmendError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(
+        f"made in {folder}:\n"
+        f"  {made.config.name}   the configuration: rankmend controller run --config {made.config}\n"
+        f"  {made.authority.name}            for clients: --ca-file; its key, ca.key, belongs off this machine\n"
+        f"  {made.admin_token.name}       may do everything: for one person\n"
+        f"  {made.launch_token.name}      for launchers: rankmend run --token-file\n"
+        f"More tokens: rankmend controller token add; agents: rankmend controller node-cert NODE"
+    )
+
+
+@controller.group()
+def token() -> None:
+    """Add, list and revoke tokens; a running controller hears of it on reload."""
+
+
+@token.command()
+@click.argument("subject")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    type=click.Choice(["launch", "alert", "read", "act"]),
+    help="What the subject may do; may be given again.",
+)
+@click.option("--node", "nodes", multiple=True, metavar="PATTERN", help="Only for these nodes.")
+@click.option("--job", "jobs", multiple=True, metavar="PATTERN", help="Only for jobs so named.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Expires after so long.")
+@click.option("--comment", default="", help="Kept in the token file.")
+@click.option("--output", type=_path, help="Write the token here, mode 0600, and don't print it.")
+@_tokens_option
+def add(
+    subject: str,
+    roles: tuple[str, ...],
+    nodes: tuple[str, ...],
+    jobs: tuple[str, ...],
+    days: float | None,
+    comment: str,
+    output: Path | None,
+    tokens_file: Path,
+) -> None:
+    """Make a token for SUBJECT: a user, whose jobs his launchers run, or a program."""
+    from rankmend.errors import RankmendError
+    from recovery.service.authority import write_new
+    from recovery.service.tokens import Role, add_token, make_token
+
+    expires = None if days is None else datetime.now(timezone.utc) + timedelta(days=days)
+    try:
+        text, entry = make_token(
+            subject,
+            [Role(role) for role in roles],
+            nodes=nodes,
+            jobs=jobs,
+            expires=expires.replace(microsecond=0) if expires is not None else None,
+            comment=comment,
+        )
+        if output is not None:
+            write_new(output, f"{text}\n".encode(), 0o600)
+        add_token(tokens_file, entry)
+    except (RankmendError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"token {entry.id} of {subject}" + (f" in {output}" if output else ""), err=True)
+    if output is None:
+        click.echo(text)
+
+
+@token.command("list")
+@_tokens_option
+def list_tokens(tokens_file: Path) -> None:
+    """List who has tokens; the tokens themselves are nowhere kept."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from rankmend.errors import RankmendError
+    from recovery.service.tokens import read_tokens
+
+    try:
+        entries = read_tokens(tokens_file)
+    except RankmendError as error:
+        raise click.ClickException(str(error)) from error
+    table = Table("id", "subject", "roles", "nodes", "jobs", "expires", "comment", box=box.SIMPLE)
+    for entry in entries:
+        table.add_row(
+            entry.id,
+            entry.subject,
+            ", ".join(role.value for role in entry.roles),
+            ", ".join(entry.nodes) or "all",
+            ", ".join(entry.jobs) or "all",
+            entry.expires.isoformat() if entry.expires else "never",
+            entry.comment,
+        )
+    Console().print(table)
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@_tokens_option
+def revoke(token_id: str, tokens_file: Path) -> None:
+    """Take the token with this ID out of the file."""
+    from rankmend.errors import RankmendError
+    from recovery.service.tokens import revoke_token
+
+    try:
+        entry = revoke_token(tokens_file, token_id)
+    except (RankmendError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
+
+
+@controller.command("node-cert")
+@click.argument("node")
+@click.option(
+    "--dir",
+    "folder",
+    type=_path,
+    default=Path("/etc/rankmend/controller"),
+    show_default=True,
+    help="Folder with ca.crt and ca.key.",
+)
+@click.option("--output", type=_path, default=Path(), help="Folder for the files [default: here].")
+def node_cert(node: str, folder: Path, output: Path) -> None:
+    """Make the certificate by which the agent on NODE proves where it is."""
+    from rankmend.errors import RankmendError
+    from recovery.service.setup import make_node_files
+
+    try:
+        cert, key = make_node_files(folder, node, output)
+    except RankmendError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"made {cert} and {key}")

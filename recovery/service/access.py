@@ -1,0 +1,121 @@
+"""Who may do what, and how often: tokens, node certificates, roles and rates. Pure but for the hash."""
+
+import ssl
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from rankmend.errors import RankmendError
+from recovery.service.tokens import Role, Subject, TokenRefusedError, Tokens
+
+BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
+
+LOOPBACK: Final = Subject("loopback", frozenset(Role) - {Role.REPORT}, how="loopback")
+"""Everybody on this machine, where the controller listens on loopback only and has no tokens."""
+
+
+class DeniedError(RankmendError):
+    """The subject is not known, or may not do that."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TooManyError(RankmendError):
+    """The subject asks too often."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A token bucket: so many a second in the long run, so many at once."""
+
+    per_s: float
+    burst: float
+
+
+class Rates:
+    """Buckets by name, each full when it is first seen; the longest unused ones are forgotten."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def take(self, what: str, who: str, rate: Rate, now_s: float, count: float = 1) -> None:
+        """Take from a bucket, or raise TooManyError with the time after which there is enough."""
+        left, at_s = self._buckets.pop((what, who), (rate.burst, now_s))
+        left = min(rate.burst, left + (now_s - at_s) * rate.per_s)
+        is_enough = left >= count
+        self._buckets[what, who] = (left - count if is_enough else left, now_s)
+        if len(self._buckets) > BUCKETS_MAX:
+            self._buckets.popitem(last=False)
+        if not is_enough:
+            wait_s = (count - left) / rate.per_s
+            raise TooManyError(f"more than {rate.per_s:g} {what} a second by {who}", wait_s)
+
+    def has(self, what: str, who: str, rate: Rate, now_s: float) -> bool:
+        """Return whether the bucket holds one more, and take nothing."""
+        left, at_s = self._buckets.get((what, who), (rate.burst, now_s))
+        return left + (now_s - at_s) * rate.per_s >= 1
+
+
+class Doorman:
+    """Tells who speaks, by what the connection and the headers show."""
+
+    def __init__(self, tokens: Tokens | None) -> None:
+        self.tokens = tokens  # None: loopback only, everybody may do everything
+
+    def identify(
+        self, authorization: str | None, certificate: Mapping[str, Any] | None, now: datetime
+    ) -> Subject:
+        """Return the subject; a token counts more than a certificate."""
+        if authorization is not None:
+            scheme, _blank, text = authorization.partition(" ")
+            if scheme.lower() != "bearer":
+                raise DeniedError("Authorization is not 'Bearer TOKEN'", 401)
+            if self.tokens is None:
+                return LOOPBACK
+            try:
+                return self.tokens.find(text.strip(), now)
+            except TokenRefusedError as error:
+                raise DeniedError(str(error), 401) from error
+        names = node_names(certificate) if certificate else ()
+        if names:
+            return Subject(f"node:{names[0]}", frozenset({Role.REPORT}), names, how="certificate")
+        if self.tokens is None:
+            return LOOPBACK
+        raise DeniedError("no token: Authorization: Bearer TOKEN is needed", 401)
+
+
+def node_names(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the node names that a checked client certificate (`SSLSocket.getpeercert`) proves.
+
+    Its DNS names, or the common name where it has none, and the first label of each: a site's
+    certificates carry full names, and nodes are called by their short ones.
+    """
+    found = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    if not found:
+        subject = certificate.get("subject", ())
+        found = [str(value) for part in subject for name, value in part if name == "commonName"]
+    plain = [name for name in found if name and not set(name) & set("*?[]")]  # no shell patterns
+    short = [name.partition(".")[0] for name in plain]
+    return tuple(dict.fromkeys(name for pair in zip(short, plain, strict=True) for name in pair))
+
+
+def peer_certificate(tls: object) -> Mapping[str, Any] | None:
+    """Return the certificate that the peer of a connection has proved, or None."""
+    if not isinstance(tls, ssl.SSLObject | ssl.SSLSocket):
+        return None
+    return tls.getpeercert() or None
+
+
+def demand(subject: Subject, *roles: Role) -> None:
+    """Raise where the subject has none of the roles."""
+    if not subject.roles.intersection(roles):
+        wanted = " or ".join(role.value for role in roles)
+        raise DeniedError(f"{subject.name} has not the role {wanted}", 403)

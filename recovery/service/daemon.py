@@ -1,0 +1,160 @@
+"""`rankmend controller run`: the service until a signal ends it, and what it tells its service manager.
+
+READY is sent when the jobs are taken up and the port listens. The watchdog is pinged by the event
+loop, and only while the deciding thread goes round. SIGTERM closes the journals and stops no training.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock, SystemClock
+from rankmend.errors import ConfigError, RankmendError
+from rankmend.notify import Notifier
+from recovery.cluster.policy_file import PolicyFile
+from recovery.service import config as configuration
+from recovery.service.config import Config
+from recovery.service.server import Service
+from recovery.service.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+_STARTING_S: Final = 0.02
+DESCRIPTORS: Final = 65_536  # 25,000 connections and 500 jobs with 6 each, and room
+
+
+def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
+    """Return configuration, tokens and policy, or raise ConfigError and leave all as it is."""
+    config = configuration.load(path)
+    if config.tls is not None:
+        configuration.make_context(config.tls)
+    return config, configuration.read_tokens_of(config), configuration.read_policy_of(config)
+
+
+def run(path: Path) -> int:
+    """Run the controller; return the exit code."""
+    config, tokens, policy = read(path)
+    _raise_descriptors(config)
+    clock = SystemClock()
+    service = Service(config, clock, tokens, policy)
+    notifier = Notifier.from_environment(os.environ, os.getpid())
+    try:
+        return asyncio.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
+    finally:
+        notifier.close()
+
+
+def _raise_descriptors(config: Config) -> None:
+    """Raise the limit of descriptors as far as it goes, and say where that is too little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    needed = config.limits.connections + 6 * config.jobs.at_once_max + 100
+    if max(soft, wanted) < needed:
+        fields = {"limit": max(soft, wanted), "needed": needed}
+        log.warning("too few descriptors for limits.connections and jobs.at_once_max", extra=fields)
+
+
+class _Daemon:
+    def __init__(
+        self,
+        service: Service,
+        notifier: Notifier,
+        clock: Clock,
+        read_again: Callable[[], tuple[Config, Tokens | None, PolicyFile]],
+    ) -> None:
+        self._service = service
+        self._notifier = notifier
+        self._clock = clock
+        self._read_again = read_again
+        self._should_stop = asyncio.Event()
+        self._is_alive = True
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        reloads: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(self._reload())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        began_s = self._clock.now_s()
+        try:
+            await self._service.start()
+            worker = self._service.worker
+            while not worker.is_taken_up and worker.is_alive and not self._should_stop.is_set():
+                await asyncio.sleep(_STARTING_S)
+            if not self._should_stop.is_set():
+                jobs = len(worker.jobs)
+                fields = {
+                    "port": self._service.port,
+                    "listen": self._service.config.listen,
+                    "jobs": jobs,
+                    "after_s": round(self._clock.now_s() - began_s, 3),
+                }
+                log.info("controller started", extra=fields)
+                self._notifier.ready(f"{jobs} jobs taken up")
+            return await self._watch()
+        finally:
+            self._notifier.stopping()
+            await self._service.stop()
+            log.info("controller stopped")
+
+    async def _watch(self) -> int:
+        """Ping until a signal comes, or until the deciding thread has died."""
+        ping_s = self._notifier.ping_s
+        wait_s = _LOOK_S if ping_s is None else min(_LOOK_S, ping_s)
+        while not self._should_stop.is_set():
+            if not self._service.worker.is_alive:
+                log.error("the deciding thread has died: the controller ends, to be started anew")
+                return 1
+            is_alive = self._service.is_alive
+            if is_alive:
+                self._notifier.ping()
+            if self._is_alive and not is_alive:
+                log.error("the deciding thread stands still, the watchdog is not pinged")
+            self._is_alive = is_alive
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._should_stop.wait(), wait_s)
+        return 0
+
+    def _stop(self, number: int) -> None:
+        log.info("stopping", extra={"signal": signal.Signals(number).name})
+        self._should_stop.set()
+
+    async def _reload(self) -> None:
+        """Read the configuration again; one that is wrong changes nothing."""
+        self._notifier.reloading()
+        loop = asyncio.get_running_loop()
+        try:
+            config, tokens, policy = await loop.run_in_executor(None, self._read_again)
+            for name in Config.__struct_fields__:
+                old, new = getattr(self._service.config, name), getattr(config, name)
+                if old != new and name not in configuration.RELOADABLE:
+                    fields = {"key": name, "kept": old, "wanted": new}
+                    log.warning("this setting needs a restart", extra=fields)
+            if (config.listen, config.state_dir) != (
+                self._service.config.listen,
+                self._service.config.state_dir,
+            ):
+                raise ConfigError("listen and state_dir need a restart")
+            await self._service.reload(config, tokens, policy)
+            status = "configuration reloaded"
+            log.info(status)
+        except (RankmendError, OSError) as error:
+            fields = {"error": str(error)}
+            log.error("configuration not reloaded, the old one stays", extra=fields)  # noqa: TRY400
+            status = f"configuration not reloaded: {error}"
+        self._notifier.ready(status)

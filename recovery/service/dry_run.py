@@ -1,0 +1,70 @@
+"""The plan that would be made if something failed now: the planner's own, judged as it would be, and not carried out."""
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from recovery.cluster.desk import Desk
+from recovery.cluster.judge import judge
+from recovery.gate import PlanRequest
+from recovery.ledger import Ledger
+from recovery.planner import Scene, plan
+from recovery.service import views, wire
+from recovery.service.job import Job, NotTakenUpError
+
+
+def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
+    """Return the plan that waits, where one does; else that for the loss of ``node`` or of a rank."""
+    waiting = views.view_plans(job)
+    if waiting:
+        return waiting[0]
+    if job.controller is None:
+        raise NotTakenUpError(f"job {job.job_id} is not looked after now: {job.problem}")
+    ledger = job.controller.ledger
+    what = f"node {node} is lost" if node else "a rank fails"
+    finding = Finding(
+        kind=Kind.HOST if node else Kind.RANK_FAILED,
+        severity=Severity.CRITICAL,
+        blame=Blame.RANK if node else Blame.NOBODY,
+        summary=f"dry run: {what}",
+        job_id=job.job_id,
+        attempt=ledger.attempt,
+        node=node or "",
+        ranks=(),
+        victims=(),
+        since_age_s=0.0,
+        signature=f"dry run: {what}",
+    )
+    made = plan(finding, ledger, job.settings.policy, None, _scene(job, ledger, desk, node))
+    incident_id = f"{job.job_id[:8]}-{ledger.incidents + 1}"
+    nodes = len(ledger.placement)
+    request = PlanRequest(
+        job.job_id, incident_id, 1, made.step, finding, made.without, nodes, is_standing=True
+    )
+    name = job.stored.join.name
+    answer = judge(request, name, desk.ledger, desk.policy, desk.now_unix_s())
+    return wire.PlanView(
+        job_id=job.job_id,
+        job=name,
+        incident_id=incident_id,
+        try_number=1,
+        step=made.step.value,
+        reason=made.reason,
+        judgement=answer.judgement.value,
+        judgement_reason=answer.reason,
+        without=list(made.without),
+    )
+
+
+def _scene(job: Job, ledger: Ledger, desk: Desk, lost: str | None) -> Scene:
+    """Return the job's nodes as a plan would find them, without ``lost``."""
+    placed = tuple(place.node for place in ledger.placement)
+    must = {lost: "it is lost"} if lost is not None and lost in placed else {}
+    must |= {node: held for node in placed if (held := desk.unusable(node)) is not None}
+    silent_at_s = job.clock.now_s() - job.settings.policy.node_silent_s
+    spares = sum(
+        member.left is None
+        and member.slots in (0, job.settings.slots)
+        and node not in (*placed, lost)
+        and desk.unusable(node) is None
+        and job.heard_at_s.get(node, silent_at_s) > silent_at_s
+        for node, member in ledger.members.items()
+    )
+    return Scene(placed, spares, job.settings.sizes, must)

@@ -1,0 +1,162 @@
+"""Stands between a connection and aiohttp: how many there are, how slow and how talkative one may be.
+
+aiohttp bounds a line and a header field, and no more: a client that sends a byte a minute, or
+a million requests in one breath, would be held for ever. Here a request's head must be complete within
+`HEAD_S_MAX`, an answer be read within `IDLE_S_MAX`, and what comes beyond the request that is being answered is bounded.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from aiohttp import web
+
+HEAD_S_MAX: Final = 10.0  # a head is one packet or two; lost ones are repeated within 3 s
+IDLE_S_MAX: Final = 75.0  # between requests: above a report a minute, aiohttp's and nginx' default
+HANDSHAKE_S_MAX: Final = 10.0
+SLACK_BYTES: Final = 64 * 1024  # a head of 40 fields; requests sent ahead
+_LOOK_S: Final = 1.0
+
+
+class Handler(Protocol):
+    """The part of asyncio's protocol that aiohttp's connection handler has."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: BaseException | None) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+class Guard(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_allowed",
+        "_handler",
+        "_is_idle",
+        "_received",
+        "_room",
+        "deadline_s",
+        "transport",
+    )
+
+    def __init__(self, handler: Handler, room: "Room") -> None:
+        self._handler: Handler | None = handler
+        self._room = room
+        self._received, self._allowed = 0, SLACK_BYTES
+        self._is_idle = True
+        self.deadline_s: float | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream"
+        if not self._room.admit(self):
+            self._handler = None
+            transport.abort()
+            return
+        self.transport = transport
+        self.deadline_s = self._room.now_s() + HEAD_S_MAX
+        if self._handler is not None:
+            self._handler.connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._room.leave(self)
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
+        self._handler = self.transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._is_idle:
+            self._is_idle = False
+            self.deadline_s = self._room.now_s() + HEAD_S_MAX
+        if self._received > self._allowed:
+            self.cut()
+        elif self._handler is not None:
+            self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received() if self._handler is not None else None
+
+    def pause_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+    def begin(self, body_bytes_max: int) -> None:
+        """Note that a request's head is complete; its handler bounds the rest."""
+        self._received, self._allowed = 0, body_bytes_max + SLACK_BYTES
+        self._is_idle, self.deadline_s = False, None
+
+    def end(self) -> None:
+        """Note that the answer is on its way."""
+        self._received, self._allowed = 0, SLACK_BYTES
+        self._is_idle, self.deadline_s = True, self._room.now_s() + IDLE_S_MAX
+
+    def cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Room:
+    """All connections of the server, those that still shake hands included."""
+
+    def __init__(self, server: web.Server, connections_max: int) -> None:
+        self._server = server
+        self.connections_max = connections_max
+        self._loop = asyncio.get_running_loop()
+        self._guards: set[Guard] = set()
+        self._shaking: dict[Guard, float] = {}
+        self.refused = 0
+        self.cut = 0
+        self._timer = self._loop.call_later(_LOOK_S, self._look)
+
+    def __call__(self) -> Guard:
+        """Make the protocol of a connection that was just accepted."""
+        guard = Guard(self._server(), self)
+        self._shaking[guard] = self.now_s()
+        return guard
+
+    def __len__(self) -> int:
+        return len(self._guards) + len(self._shaking)
+
+    def now_s(self) -> float:
+        return self._loop.time()
+
+    def admit(self, guard: Guard) -> bool:
+        self._shaking.pop(guard, None)
+        if len(self) >= self.connections_max:
+            self.refused += 1
+            return False
+        self._guards.add(guard)
+        return True
+
+    def leave(self, guard: Guard) -> None:
+        self._guards.discard(guard)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(_LOOK_S, self._look)
+        now_s = self.now_s()
+        for guard in [one for one in self._guards if one.deadline_s is not None]:
+            assert guard.deadline_s is not None
+            if guard.deadline_s <= now_s:
+                self.cut += 1
+                guard.cut()
+        for guard, at_s in list(self._shaking.items()):  # a handshake that failed tells nobody
+            if now_s - at_s <= HANDSHAKE_S_MAX + _LOOK_S:
+                break
+            del self._shaking[guard]
+
+
+def guard_of(request: web.BaseRequest) -> Guard | None:
+    """Return the guard of a request's connection, while there is one."""
+    transport = request.transport
+    protocol = transport.get_protocol() if transport is not None else None
+    return protocol if isinstance(protocol, Guard) else None

@@ -1,0 +1,317 @@
+"""One job of the service: its folder, its journal and the controller that decides for it.
+
+For the worker's thread. A controller that raises is put away with its journal, and made anew from
+what is durable after a pause; the other jobs notice nothing.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import Final, Protocol, TypeAlias
+
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, JournalError, RankmendError
+from recovery.book import BudgetStore
+from recovery.controller import Checkpoints, Controller, Fence
+from recovery.gate import Gate, NodeEvidence, PersonCommand, Pool
+from recovery.journal import Journal
+from recovery.launcher.state import JobFolder
+from recovery.ledger import Ledger, Wish, fold_all
+from recovery.messages import Report
+from recovery.nodes import Orders
+from recovery.policy import Policy
+from recovery.records import Entry, JobOutcome, PersonActed
+from recovery.service.stored import StoredJob
+from recovery.service.wire import POLICY_OVERRIDES, Join
+from recovery.settings import JobSettings
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S: Final = 1.0  # before a controller that raised is made anew, doubled each time
+PAUSE_MAX_S: Final = 60.0
+TICK_BUSY_S: Final = 0.05  # as the launcher's own loop: an incident is decided without waiting
+TICK_S: Final = 0.25  # ages and time-outs are seconds
+_CONTROLLER_ID: Final = str(uuid.uuid4())  # of this start of the process
+_LAUNCHERS_KEPT: Final = 20_000
+OVERRIDE_FACTOR_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a job's controller is given beside its journal and orders."""
+
+    gate: Gate
+    pool: Pool
+    checkpoints: Checkpoints | None = None
+    fence: Fence | None = None
+    budget_copy: BudgetStore | None = None
+    hears_evidence: bool = False
+    epoch_min: int = 0
+
+
+class Core(Protocol):
+    """What decides for one job: `recovery.controller.Controller`."""
+
+    @property
+    def outcome(self) -> JobOutcome | None: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def journal_error(self) -> str | None: ...
+    def start(self) -> None: ...
+    def handle_report(self, report: Report, /) -> None: ...
+    def take_evidence(self, evidence: NodeEvidence, /) -> None: ...
+    def take_command(self, command: PersonCommand, /) -> PersonActed: ...
+    def tick(self) -> None: ...
+    def refuses(self, node: str, launcher_id: str, /) -> str | None: ...
+
+
+CoreMaker: TypeAlias = Callable[
+    [Journal, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
+]
+
+
+def make_core(
+    journal: Journal,
+    orders: Orders,
+    settings: JobSettings,
+    parts: Parts,
+    clock: Clock,
+    on_entry: Callable[[Entry], None],
+) -> Core:
+    return Controller(
+        journal=journal,
+        orders=orders,
+        checkpoints=parts.checkpoints,
+        fence=parts.fence,
+        budget_copy=parts.budget_copy,
+        clock=clock,
+        settings=settings,
+        on_entry=on_entry,
+        gate=parts.gate,
+        pool=parts.pool,
+    )
+
+
+class Listener(Protocol):
+    def entry(self, job: "Job", entry: Entry) -> None:
+        """Hear of a record that is durable."""
+        ...
+
+    def failed(self, job: "Job", error: Exception) -> None:
+        """Hear that a job's controller raised."""
+        ...
+
+
+def policy_of(join: Join, base: Policy) -> Policy:
+    """Return the limits of a job: the controller's, with the owner's overrides that are allowed.
+
+    An override may make recovery less eager or less patient, and more so up to ten times the
+    controller's own limit.
+    """
+    changed: dict[str, float] = {}
+    for name, value in join.policy.items():
+        if name not in POLICY_OVERRIDES:
+            raise ConfigError(
+                f"policy: {name!r:.80} can't be set by a job; {', '.join(sorted(POLICY_OVERRIDES))} can"
+            )
+        own = getattr(base, name)
+        if not 0 <= value <= OVERRIDE_FACTOR_MAX * max(own, 1):
+            raise ConfigError(
+                f"policy: {name} is {value:g}, not 0 to {OVERRIDE_FACTOR_MAX * max(own, 1):g}"
+            )
+        if isinstance(own, int) and value != int(value):
+            raise ConfigError(f"policy: {name} is {value:g}, not a whole number")
+        changed[name] = int(value) if isinstance(own, int) else value
+    return replace(base, **changed)  # type: ignore[arg-type]  # the names and types are checked
+
+
+def settings_of(job_id: str, join: Join, policy: Policy, parts: Parts) -> JobSettings:
+    """Return what the job's controller is told; a contradiction is a ConfigError."""
+    return JobSettings(
+        job_id=job_id,
+        name=join.name,
+        placement=(),
+        rankmend_version=version("rankmend"),
+        pid=os.getpid(),
+        policy=policy_of(join, policy),
+        grace_s=join.grace_s,
+        budgets_reset_by=join.budgets_reset_by,
+        nodes_min=join.nodes_min,
+        nodes_max=join.nodes_max,
+        slots=join.slots,
+        shrink_multiple=join.shrink_multiple,
+        has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
+        hears_evidence=parts.hears_evidence,
+        epoch_min=parts.epoch_min,
+        controller_id=_CONTROLLER_ID,
+    )
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that runs or waits for its launchers."""
+
+    folder: JobFolder
+    stored: StoredJob
+    settings: JobSettings
+    parts: Parts
+    orders: Orders
+    clock: Clock
+    listener: Listener
+    make_core: CoreMaker = make_core
+    controller: Core | None = None
+    problem: str | None = None
+    runs: set[str] = field(default_factory=set)
+    launchers: set[str] = field(default_factory=set)
+    heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
+    revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
+    entries: int = 0
+    failures: int = 0
+    retry_at_s: float = 0.0
+    ticked_at_s: float = 0.0
+    is_touched: bool = False
+    resumes: bool = False  # somebody starts the job: one that had ended begins again
+    _found_end: JobOutcome | None = None
+    _journal: Journal | None = None
+
+    @property
+    def job_id(self) -> str:
+        return str(self.folder.job_id)
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        """How the job ended; None while it has not."""
+        return self._found_end if self.controller is None else self.controller.outcome
+
+    def note_launcher(self, join: Join) -> None:
+        """Remember who took part, so that the end of the job is the end for them, too."""
+        if join.run:
+            self.runs.add(join.run)
+        if len(self.launchers) < _LAUNCHERS_KEPT:
+            self.launchers.add(join.launcher_id)
+
+    def start(self) -> None:
+        """Take the job up from its journal, or note why that can't be done now."""
+        self._guard(self._start)
+
+    def _start(self) -> None:
+        self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
+        ledger = fold_all(self._journal.opened)
+        if ledger.ended is not None and not self.resumes:
+            self._found_end = ledger.ended
+            return
+        controller = self.make_core(
+            self._journal, self.orders, self.settings, self.parts, self.clock, self._heard
+        )
+        controller.start()
+        self.controller, self.resumes = controller, False
+
+    def _heard(self, entry: Entry) -> None:
+        self.entries = entry.number
+        self.listener.entry(self, entry)
+
+    def take_report(self, report: Report) -> None:
+        self.is_touched = True
+        if report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
+            self.heard_at_s[report.node] = self.clock.now_s()
+            self.revisions[report.node] = report.revision
+        self._guard(lambda: self._live().handle_report(report))
+
+    def take_evidence(self, evidence: NodeEvidence) -> None:
+        self.is_touched = True
+        self._guard(lambda: self._live().take_evidence(evidence))
+
+    def take_command(self, command: PersonCommand) -> PersonActed:
+        """Have the person obeyed; what is wrong with the asking is raised, and only that."""
+        self.is_touched = True
+        acted: list[PersonActed] = []
+        self._guard(lambda: acted.append(self._live().take_command(command)))
+        if not acted:
+            raise NotTakenUpError(f"job {self.job_id} is not looked after now: {self.problem}")
+        return acted[0]
+
+    def refuses(self, node: str, launcher_id: str) -> str | None:
+        """Return why a launcher is refused for ever, or None. For any thread."""
+        controller = self.controller
+        return None if controller is None else controller.refuses(node, launcher_id)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Return how many nodes have not said that they carry out the newest order."""
+        if self.controller is None or self.controller.ledger.wish is Wish.NOTHING_YET:
+            return 0
+        revision = self.controller.ledger.revision
+        return sum(known < revision for known in self.revisions.values())
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether something is to be done: a tick, or another try to take the job up."""
+        if self.controller is None:
+            return now_s >= self.retry_at_s
+        return now_s - self.ticked_at_s >= (TICK_BUSY_S if self.is_touched else TICK_S)
+
+    def tick(self, now_s: float) -> None:
+        self.ticked_at_s, self.is_touched = now_s, False
+        if self.controller is None:
+            self._guard(self._start)
+        else:
+            self._guard(self._tick)
+
+    def _tick(self) -> None:
+        controller = self._live()
+        controller.tick()
+        self.problem = controller.journal_error
+        if self.failures and self.clock.now_s() - self.retry_at_s > PAUSE_MAX_S:
+            self.failures = 0
+
+    def close(self) -> None:
+        """Let go of the journal and the folder."""
+        self._put_away()
+        os.close(self.folder.lock_descriptor)
+
+    def _live(self) -> Core:
+        if self.controller is None:
+            raise NotTakenUpError(f"job {self.job_id} is not taken up: {self.problem}")
+        return self.controller
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except NotTakenUpError:
+            return  # said already; what was to be told is told again once it is taken up
+        except (
+            JournalError
+        ) as error:  # a disk that is full: the controller is sound, and tries again
+            self.problem = str(error)
+            if self.controller is None:
+                self._fail(error)
+        except Exception as error:
+            log.exception("job failed", extra={"job_id": self.job_id})
+            self._fail(error)
+        else:
+            if self.controller is not None and self.problem is not None:
+                self.problem = self.controller.journal_error
+
+    def _fail(self, error: Exception) -> None:
+        """Put the controller away, and make it anew from what is durable after a pause."""
+        self.failures += 1
+        pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(self.failures - 1, 10))
+        self.retry_at_s = self.clock.now_s() + pause_s
+        self.problem = f"{type(error).__name__}: {error}"
+        fields = {"job_id": self.job_id, "retry_s": pause_s, "error": self.problem}
+        log.error("job not looked after", extra=fields)
+        self._put_away()
+        self.listener.failed(self, error)
+
+    def _put_away(self) -> None:
+        self.controller = None
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.close()
+
+
+class NotTakenUpError(RankmendError):
+    """A job's journal can't be read now."""

@@ -1,0 +1,126 @@
+"""The controller's own metrics. docs/controller.md lists them, and a test compares."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from recovery.accounting import Account, account_all
+from recovery.machine import Phase
+from recovery.records import AttemptVerified, Entry, IncidentEvent, IncidentOpened
+from recovery.service.job import Job
+
+# MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
+_PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
+_TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+_PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
+_ENTRIES_MAX: Final = 1000  # of one incident that are kept for its account
+_ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
+
+
+class Measures:
+    """Counts what the worker and the API tell; its own registry, so that several can be in a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._running: dict[str, list[Entry]] = {}  # job -> entries of its open incident
+        prefix = "rankmend_controller"
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"{prefix}_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"{prefix}_{name}", text, labels, registry=self.registry)
+
+        self.incidents = counter("incidents", "Incidents that have ended.", "cause", "outcome")
+        self.opened = counter("incidents_opened", "Incidents that were opened.", "cause")
+        self.phase_s = Histogram(
+            f"{prefix}_recovery_phase_seconds",
+            "Phases of MTTR of incidents that were recovered.",
+            ("phase",),
+            buckets=_PHASE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.recovery_s = Histogram(
+            f"{prefix}_recovery_seconds",
+            "MTTR, fault to the slowest rank's first step.",
+            buckets=_PHASE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.steps_recomputed = counter("steps_recomputed", "Steps that were made twice.")
+        self.reports = counter("reports", "Reports of launchers.", "result")
+        self.requests = counter("requests", "Requests answered.", "route", "status")
+        self.auth_failures = counter("auth_failures", "Requests of nobody known.", "reason")
+        self.alerts = counter("alerts", "Alerts taken in.")
+        self.failures = counter("job_failures", "Times that looking after a job failed.")
+        self.turn_s = Histogram(
+            f"{prefix}_turn_seconds",
+            "One turn of the deciding thread with something to do, journal included.",
+            buckets=_TURN_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.jobs = gauge("jobs", "Jobs looked after.")
+        self.queue = gauge("reports_queued", "Reports that wait for the deciding thread.")
+        self.orders = gauge("orders_pending", "Orders that no report has acknowledged.")
+        self.polls = gauge("polls_waiting", "Long polls for orders that wait.")
+        self.connections = gauge("connections", "Open connections.")
+        self.cut = gauge("connections_cut", "Connections cut for being slow or talkative.")
+        self.budget = gauge(
+            "restarts_left", "Restarts that the job's budget still allows.", "job_id"
+        )
+        self.journal_s = gauge(
+            "journal_append_seconds", "Age of a record when it was acted on, newest.", "job_id"
+        )
+        self.silent_s = gauge("turn_age_seconds", "Since the deciding thread last went round.")
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    # What the worker tells (`recovery.service.worker.Listener`).
+
+    def entry(self, job: Job, entry: Entry) -> None:
+        record = entry.record
+        self.journal_s.labels(job.job_id).set(max(0.0, job.clock.now_s() - entry.monotonic_s))
+        running = self._running.get(job.job_id)
+        if isinstance(record, IncidentOpened):
+            running = self._running[job.job_id] = []
+            self.opened.labels(record.failure.finding.kind.value).inc()
+        if running is None:
+            return
+        if len(running) < _ENTRIES_MAX:
+            running.append(entry)
+        if isinstance(record, IncidentEvent | AttemptVerified):
+            account = account_all(running)[-1]
+            if account.state.phase in _ENDS:
+                del self._running[job.job_id]
+                self._count(account)
+
+    def _count(self, account: Account) -> None:
+        cause = account.opened.failure.finding.kind.value
+        self.incidents.labels(cause, account.state.phase.name.lower()).inc()
+        if account.state.phase is not Phase.RECOVERED:
+            return
+        for name in _PHASES:
+            value = getattr(account.phases, f"{name}_s")
+            if value is not None:
+                self.phase_s.labels(name).observe(value)
+        if account.total_s is not None:
+            self.recovery_s.observe(account.total_s)
+        if account.steps_recomputed is not None:
+            self.steps_recomputed.inc(account.steps_recomputed)
+
+    def failed(self, _job: Job, _error: Exception) -> None:
+        self.failures.inc()
+
+    def taken_up(self, job: Job) -> None:
+        self._running.pop(job.job_id, None)
+
+    def ended(self, job: Job) -> None:
+        self._running.pop(job.job_id, None)
+        for gauge in (self.budget, self.journal_s):
+            try:
+                gauge.remove(job.job_id)
+            except KeyError:  # it never had one
+                continue
+
+    def turned(self, _reports: int, took_s: float) -> None:
+        self.turn_s.observe(took_s)

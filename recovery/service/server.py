@@ -1,0 +1,270 @@
+"""The running service: event loop, connections, API and worker put together.
+
+`Service` is started within an event loop; `ServiceThread` gives it a loop of its own, for a launcher that
+hosts its job's controller, and for tests.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, RankmendError
+from recovery.cluster.desk import Desk
+from recovery.cluster.policy_file import PolicyFile
+from recovery.journal import Journal
+from recovery.policy import Policy
+from recovery.service.access import Doorman
+from recovery.service.audit import Audit
+from recovery.service.board import Board
+from recovery.service.config import Config, make_context, parse_address
+from recovery.service.guard import HANDSHAKE_S_MAX, IDLE_S_MAX, Room
+from recovery.service.job import CoreMaker, Parts, make_core
+from recovery.service.measures import Measures
+from recovery.service.stored import StateFolder
+from recovery.service.tokens import Tokens
+from recovery.service.web import Api
+from recovery.service.wire import Join
+from recovery.service.worker import Worker
+
+log = logging.getLogger(__name__)
+
+STOP_S_MAX: Final = 10.0  # for the journals; systemd waits 15 s
+BACKLOG: Final = 2048  # 2,000 launchers that come back at once; the kernel cuts it at somaxconn
+START_S_MAX: Final = 30.0
+_QUIET: Final = logging.getLogger("recovery.service.http")
+_QUIET.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
+
+
+class Service:
+    """One controller, from its state folder to its port."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        tokens: Tokens | None,
+        policy: PolicyFile,
+        *,
+        parts: Callable[[Desk, Join], Parts] | None = None,
+        make_core: CoreMaker = make_core,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """``parts`` gives jobs checkpoints, a fence and budgets where this process sees them."""
+        self.config = config
+        self._context = context or (make_context(config.tls) if config.tls else None)
+        state = Path(config.state_dir)
+        self._folder = StateFolder(state)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._folder.close)
+            self._audit = Audit(state / "audit.jsonl", clock)
+            undo.callback(self._audit.close)
+            self._journal = open_cluster_journal(self._folder, clock)
+            undo.callback(self._journal.close)
+            self.policy = policy
+            self.measures = Measures()
+            self.board = Board()
+            desk = Desk(self._journal, policy.cluster, clock, self._job_name)
+            self.worker = Worker(
+                self._folder,
+                desk,
+                self.board,
+                self.measures,
+                clock,
+                self._policy_for,
+                parts=None if parts is None else lambda join: parts(desk, join),
+                make_core=make_core,
+                jobs_max=config.jobs.at_once_max,
+                ended_kept_s=config.jobs.ended_kept_days * 86400.0,
+            )
+            self.api = Api(
+                worker=self.worker,
+                board=self.board,
+                measures=self.measures,
+                doorman=Doorman(tokens),
+                config=config,
+                clock=clock,
+                audit=self._audit,
+                version=version("rankmend"),
+                connections=self._count_connections,
+            )
+            undo.pop_all()
+        self._runner: web.AppRunner | None = None
+        self._room: Room | None = None
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    def _job_name(self, job_id: str) -> str:
+        known = self.worker.known.get(job_id)
+        return known.name if known is not None else job_id
+
+    def _policy_for(self, name: str) -> Policy:
+        return self.policy.policy_for(name)
+
+    def _count_connections(self) -> tuple[int, int]:
+        room = self._room
+        return (0, 0) if room is None else (len(room), room.cut + room.refused)
+
+    async def start(self) -> None:
+        """Take up the jobs and listen."""
+        loop = asyncio.get_running_loop()
+        self.board.attach(loop)
+        self._socket = _listen(self.config.listen)
+        self.port = int(self._socket.getsockname()[1])
+        self._runner = web.AppRunner(
+            self.api.application(),
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=IDLE_S_MAX,
+            shutdown_timeout=2.0,
+            auto_decompress=False,
+            logger=_QUIET,
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None, "set up"
+        self._room = Room(self._runner.server, self.config.limits.connections)
+        self.worker.start()
+        await self._serve()
+
+    async def _serve(self) -> None:
+        """Accept connections with the certificate in force; those that are open stay as they are."""
+        assert self._socket is not None, "listening"
+        assert self._room is not None, "started"
+        old = self._server
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._room,
+            sock=self._socket.dup(),
+            ssl=self._context,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=HANDSHAKE_S_MAX if self._context is not None else None,
+        )
+        if old is not None:
+            old.close()
+
+    async def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
+        """Take over what can change while running; all of it was read and found good before."""
+        context = make_context(config.tls) if config.tls else None
+        self.config = self.api.config = config
+        self.api.doorman.tokens = tokens
+        self.policy = policy
+        self.worker.desk.policy = policy.cluster
+        if self._room is not None:
+            self._room.connections_max = config.limits.connections
+        self._context = context
+        await self._serve()
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the deciding thread goes round; the event loop asks, so it does, too."""
+        return self.api.is_alive()
+
+    async def stop(self) -> None:
+        """Answer what waits, close the journals, and leave training as it is."""
+        self.api.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        self.board.wake_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._room is not None:
+            self._room.close()
+        if self._socket is not None:
+            self._socket.close()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.worker.stop, STOP_S_MAX)
+        await loop.run_in_executor(None, self.close)
+
+    def close(self) -> None:
+        """Let go of the state folder; for one that was never started, too."""
+        self.api.close()
+        self._audit.close()
+        self._journal.close()
+        self._folder.close()
+
+
+def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:
+    return Journal(folder.cluster / "journal.db", clock, read_boot_id())
+
+
+def _listen(listen: str) -> socket.socket:
+    host, port = parse_address(listen)
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _name, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and not host:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(address)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
+    return listener
+
+
+class ServiceThread:
+    """A service with an event loop and a thread of its own."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._loop = asyncio.new_event_loop()
+        self._is_up = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="service", daemon=True)
+
+    def start(self) -> int:
+        """Return the port once the service listens, or raise what keeps it from that."""
+        self._thread.start()
+        if not self._is_up.wait(START_S_MAX):
+            raise ConfigError(f"the controller's service is not up after {START_S_MAX:g} s")
+        if self._error is not None:
+            self._thread.join(START_S_MAX)
+            raise self._error
+        return self.service.port
+
+    def stop(self) -> None:
+        """Stop the service and wait for it."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it ended by itself in between
+                asyncio.run_coroutine_threadsafe(self.service.stop(), self._loop).result(
+                    2 * STOP_S_MAX
+                )
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(STOP_S_MAX)
+
+    def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
+        """Have the service take over another configuration."""
+        work = self.service.reload(config, tokens, policy)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S_MAX)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self.service.start())
+        except (RankmendError, OSError) as error:
+            self._error = error
+            self._loop.run_until_complete(self.service.stop())
+            self._is_up.set()
+        else:
+            self._is_up.set()
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()

@@ -1,0 +1,84 @@
+"""`rankmend controller init`: makes the files with which a controller can be open to the network."""
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankmend.errors import ConfigError
+from recovery.service import authority, template, tokens
+from recovery.service.config import PORT
+from recovery.service.tokens import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made, for the person who asked."""
+
+    config: Path
+    authority: Path
+    admin_token: Path
+    launch_token: Path
+
+
+def init(folder: Path, hosts: list[str], state_dir: Path, user: str | None) -> Made:
+    """Make certificates, tokens and a configuration in a folder that is not there or empty.
+
+    ``user``: the service's, to whom its key and token file then belong.
+    """
+    folder = folder.absolute()
+    owner = _find_user(user)
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty: nothing is written over")
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}") from error
+    ca = (folder / "ca.crt", folder / "ca.key")
+    server = (folder / "server.crt", folder / "server.key")
+    made = Made(folder / "controller.toml", ca[0], folder / "admin.token", folder / "launch.token")
+    try:
+        authority.make_authority(*ca, f"rankmend {hosts[0]}")
+        authority.make_server(ca, *server, hosts)
+        token_file = folder / "tokens.toml"
+        admin_text, admin = tokens.make_token("admin", tokens.TOKEN_ROLES, comment="by init")
+        launch_text, launch = tokens.make_token("launch", [Role.LAUNCH], comment="by init")
+        body = "\n".join([tokens.HEADER, tokens.render(admin), tokens.render(launch)])
+        authority.write_new(token_file, body.encode(), 0o600)
+        authority.write_new(made.admin_token, f"{admin_text}\n".encode(), 0o600)
+        authority.write_new(made.launch_token, f"{launch_text}\n".encode(), 0o600)
+        text = template.render(
+            f":{PORT}",
+            str(state_dir),
+            tokens_file=str(token_file),
+            tls=(str(server[0]), str(server[1]), str(ca[0])),
+        )
+        authority.write_new(made.config, text.encode(), 0o644)
+        if owner is not None:
+            for path in (server[1], token_file):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+    except BaseException:
+        shutil.rmtree(folder)  # all of it is ours: it was empty
+        raise
+    return made
+
+
+def _find_user(name: str | None) -> pwd.struct_passwd | None:
+    if name is None:
+        return None
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise ConfigError(f"there is no user {name!r} here") from error
+
+
+def make_node_files(ca_folder: Path, node: str, target: Path) -> tuple[Path, Path]:
+    """Make a node's certificate and key with the authority in ``ca_folder``."""
+    ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
+    cert, key = target / f"{node}.crt", target / f"{node}.key"
+    for path in (cert, key):
+        if path.exists():
+            raise ConfigError(f"{path} is there already: nothing is written over")
+    authority.make_node(ca, cert, key, node)
+    return cert, key

@@ -1,0 +1,99 @@
+"""The commented configuration that `rankmend controller init` writes; deploy/controller.toml is it with its defaults."""
+
+import json
+from typing import Final
+
+_TEXT: Final = """\
+# The controller's configuration, complete: every key there is, with its meaning, unit and default.
+#
+# A line that starts with "#" and a space explains. One that starts with "#" alone is a setting that
+# is switched off: take the "#" away. Where it is switched off, the value shown is the default.
+#
+# An unknown key, a wrong type or a value out of range stops the controller at its start with the
+# key's name. After a change: `systemctl reload rankmend-controller`. Keys marked (restart) take
+# effect at the next start. docs/controller.md and docs/security.md say more.
+
+# Address and port of the API. Without a host (":9477") it is open to the network; beyond loopback
+# [tls] and tokens_file are needed. (restart)
+listen = @listen@
+
+# Folder of the journals: on a local disk, never on a network file system. (restart)
+state_dir = @state_dir@
+
+# Who may speak to the controller: rankmend controller token add|list|revoke. Without it everybody on
+# this machine may do everything, and the controller listens on loopback only.
+@tokens_file@
+
+# Limits, budgets, approval, quarantine and which alerts count: docs/policy.md.
+# Default: the shipped policy.
+#policy_file = "/etc/rankmend/policy.toml"
+
+# Another controller that looks after everything of this one: clients are redirected there.
+# Default: none.
+#redirect_to = "https://controller-b:9477"
+
+# TLS 1.2 and later. A reload reads the files again.
+@tls@
+
+[jobs]
+# Jobs looked after at once; each has a journal, a thread and 6 descriptors. (restart)
+#at_once_max = 500
+# Days for which the journal of an ended job is kept. (restart)
+#ended_kept_days = 90.0
+# Seconds between two reports of a launcher; 0.1 to 60.
+#report_s = 1.0
+
+# What one client can cost. Rates are a second in the long run, ten times that at once.
+[limits]
+# Connections at once; a launcher holds two.
+#connections = 25000
+# Bytes of request bodies in memory at once.
+#bodies_bytes = 268435456
+# Reports of one node of one job.
+#reports_per_node = 10.0
+# Joins and polls for orders of one subject.
+#launches = 500.0
+# Messages with alerts of one subject.
+#alerts = 20.0
+# Requests that read, and that act, of one subject.
+#reads = 50.0
+#acts = 5.0
+
+# What Prometheus is told by /v1/sd/agents (http_sd).
+[discovery]
+# Port of the agents.
+#agent_port = 9476
+# Put behind each node's name. Default: nothing.
+#domain = "cluster.example"
+# Nodes that are there whether a job uses them or not.
+#nodes = []
+"""
+
+_TOKENS_OFF: Final = '#tokens_file = "/etc/rankmend/controller/tokens.toml"'
+_TLS_OFF: Final = """\
+#[tls]
+# PEM files of certificate and key; both are needed, a key with a passphrase is refused.
+#cert_file = "/etc/rankmend/controller/server.crt"
+#key_file = "/etc/rankmend/controller/server.key"
+# PEM file of the authority of the nodes' certificates, by which agents prove which node they are on.
+# Default: no certificate is taken.
+#client_ca_file = "/etc/rankmend/controller/ca.crt\""""
+
+
+def render(
+    listen: str, state_dir: str, *, tokens_file: str | None = None, tls: tuple[str, str, str] | None
+) -> str:
+    """Return a configuration; ``tls``: certificate, key, authority of the nodes."""
+    tls_text = _TLS_OFF
+    if tls is not None:
+        for name, path in zip(("cert_file", "key_file", "client_ca_file"), tls, strict=True):
+            head, _found, rest = tls_text.partition(f"#{name} = ")
+            tls_text = f"{head}{name} = {json.dumps(path)}{rest[rest.find(chr(10)) :] if chr(10) in rest else ''}"
+        tls_text = tls_text.removeprefix("#")
+    tokens = _TOKENS_OFF if tokens_file is None else f"tokens_file = {json.dumps(tokens_file)}"
+    return (
+        _TEXT.replace("@listen@", json.dumps(listen))
+        .replace("@state_dir@", json.dumps(state_dir))
+        .replace("@tokens_file@", tokens)
+        .replace("@tls@", tls_text)
+    )

@@ -1,0 +1,260 @@
+"""The token file: who may speak to the controller, by the SHA-256 of a secret.
+
+TOML, mode 0600. A token is `rm_ID_SECRET`: the id finds the entry, the secret of 256 random bits
+is compared by its hash in constant time, and nothing but the hash is kept. docs/security.md.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from rankmend.errors import ConfigError
+from recovery.launcher.state import write_atomically
+from recovery.service.wire import NAME_PATTERN
+
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # 10,000 tokens of 400 bytes
+TOKEN_CHARACTERS_MAX: Final = 256
+_FORM: Final = re.compile(r"rm_([0-9a-f]{8})_([0-9a-f]{64})")
+_BLOCK: Final = "[[token]]"
+
+
+class Role(Enum):
+    LAUNCH = "launch"  # launchers: join jobs of this subject, report, poll for orders
+    REPORT = "report"  # an agent: alerts about its own node; only by a node's certificate
+    ALERT = "alert"  # Alertmanager, Prometheus: alerts about any node
+    READ = "read"  # jobs, nodes, incidents, plans, discovery, metrics
+    ACT = "act"  # commands, approvals, pauses, drains
+
+
+TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who speaks, and what he may do."""
+
+    name: str
+    roles: frozenset[Role]
+    nodes: tuple[str, ...] = ()  # shell patterns of nodes that he may speak for; (): all
+    jobs: tuple[str, ...] = ()  # shell patterns of job names; (): all
+    how: str = "token"  # "token ID", "certificate", "loopback"
+
+    def may_use_node(self, node: str) -> bool:
+        return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
+
+    def may_use_job(self, name: str) -> bool:
+        return not self.jobs or any(fnmatchcase(name, pattern) for pattern in self.jobs)
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A token as the file holds it."""
+
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    subject: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+    roles: Annotated[list[Role], msgspec.Meta(min_length=1)]
+    nodes: list[str] = []
+    jobs: list[str] = []
+    expires: datetime | None = None
+    comment: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    token: list[Entry] = []
+
+
+class TokenRefusedError(ConfigError):
+    """A token is none, is unknown or has expired."""
+
+
+class Tokens:
+    """The tokens in force."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries = {entry.id: entry for entry in entries}
+        self._subjects = {
+            entry.id: Subject(
+                entry.subject,
+                frozenset(entry.roles),
+                tuple(entry.nodes),
+                tuple(entry.jobs),
+                f"token {entry.id}",
+            )
+            for entry in self._entries.values()
+        }
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, text: str, now: datetime) -> Subject:
+        """Return whose token it is, or raise TokenRefusedError without any part of the secret."""
+        form = _FORM.fullmatch(text) if len(text) <= TOKEN_CHARACTERS_MAX else None
+        if form is None:
+            raise TokenRefusedError("this is no token of rankmend (rm_ID_SECRET)")
+        entry = self._entries.get(form[1])
+        kept = entry.sha256 if entry is not None else "0" * 64  # the same work for an unknown id
+        is_right = hmac.compare_digest(hash_of(text), kept)
+        if entry is None or not is_right:
+            raise TokenRefusedError("the token is unknown or was revoked")
+        if entry.expires is not None and entry.expires <= now:
+            raise TokenRefusedError(f"token {entry.id} expired at {entry.expires.isoformat()}")
+        return self._subjects[entry.id]
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def make_token(
+    subject: str,
+    roles: Iterable[Role],
+    *,
+    nodes: Iterable[str] = (),
+    jobs: Iterable[str] = (),
+    expires: datetime | None = None,
+    comment: str = "",
+) -> tuple[str, Entry]:
+    """Return a new token's text, which is nowhere kept, and its entry."""
+    token_id = secrets.token_hex(4)
+    text = f"rm_{token_id}_{secrets.token_hex(32)}"
+    values: dict[str, object] = {
+        "id": token_id,
+        "sha256": hash_of(text),
+        "subject": subject,
+        "roles": [role.value for role in roles],
+        "nodes": list(nodes),
+        "jobs": list(jobs),
+        "comment": comment,
+    }
+    if expires is not None:
+        values["expires"] = expires
+    try:
+        return text, _checked(msgspec.convert(values, Entry))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"token: {error}") from error
+
+
+def _checked(entry: Entry) -> Entry:
+    if Role.REPORT in entry.roles:
+        raise ConfigError(
+            f"token {entry.id}: the role report belongs to a node's certificate (rankmend controller "
+            f"node-cert NODE), a token can't prove which node it is on"
+        )
+    if entry.expires is not None and entry.expires.tzinfo is None:
+        raise ConfigError(f"token {entry.id}: expires has no time zone: {entry.expires}")
+    return entry
+
+
+def render(entry: Entry) -> str:
+    """Return an entry's lines for the file. JSON strings are TOML strings."""
+    quote = partial(json.dumps, ensure_ascii=False)
+    lines = [
+        _BLOCK,
+        f"id = {quote(entry.id)}",
+        f"sha256 = {quote(entry.sha256)}",
+        f"subject = {quote(entry.subject)}",
+        f"roles = {quote([role.value for role in entry.roles])}",
+    ]
+    if entry.nodes:
+        lines.append(f"nodes = {quote(entry.nodes)}")
+    if entry.jobs:
+        lines.append(f"jobs = {quote(entry.jobs)}")
+    if entry.expires is not None:
+        lines.append(f"expires = {entry.expires.astimezone(timezone.utc).isoformat()}")
+    if entry.comment:
+        lines.append(f"comment = {quote(entry.comment)}")
+    return "\n".join(lines) + "\n"
+
+
+HEADER: Final = """\
+# Who may speak to the controller. Only hashes: a token that is lost is made anew.
+# rankmend controller token add|list|revoke edits this file; then: systemctl reload rankmend-controller
+"""
+
+
+def read_tokens(path: Path) -> list[Entry]:
+    """Return the entries of a token file that nobody else can write or read."""
+    return _parse(_read(path), path)
+
+
+def _read(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
+                raise ConfigError(
+                    f"token file {path} has mode {stat.S_IMODE(status.st_mode):04o}: others must not "
+                    f"read or write it (chmod 600)"
+                )
+            body = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read token file {path}: {error.strerror}") from error
+    if len(body) > FILE_BYTES_MAX:
+        raise ConfigError(f"token file {path} is over {FILE_BYTES_MAX} bytes")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"token file {path} is no UTF-8 text") from error
+
+
+def _parse(text: str, path: Path) -> list[Entry]:
+    try:
+        entries = msgspec.toml.decode(text, type=_File).token
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(f"token file {path}: {error}") from error
+    seen: set[str] = set()
+    for entry in entries:
+        try:
+            _checked(entry)
+        except ConfigError as error:
+            raise ConfigError(f"token file {path}: {error}") from error
+        if entry.id in seen:
+            raise ConfigError(f"token file {path}: id {entry.id} is there twice")
+        seen.add(entry.id)
+    return entries
+
+
+def add_token(path: Path, entry: Entry) -> None:
+    """Put an entry at the end of the file."""
+    text = _read(path)
+    new = f"{text.rstrip()}\n\n{render(entry)}"
+    _parse(new, path)
+    _rewrite(path, new)
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Replace the file; root leaves it to whom it belonged, the service's user."""
+    owner = path.stat()
+    write_atomically(path, text.encode())
+    if os.geteuid() == 0:
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def revoke_token(path: Path, token_id: str) -> Entry:
+    """Take an entry out of the file, and leave all else in it as it is."""
+    text = _read(path)
+    found = next((entry for entry in _parse(text, path) if entry.id == token_id), None)
+    if found is None:
+        raise ConfigError(f"token file {path} has no token {token_id!r}")
+    head, *blocks = text.split(_BLOCK)
+    kept = [block for block in blocks if f'"{token_id}"' not in block]
+    new = _BLOCK.join([head, *kept])
+    if len(_parse(new, path)) != len(blocks) - 1:
+        raise ConfigError(f"token file {path}: take the block with id {token_id} out by hand")
+    _rewrite(path, new)
+    return found

@@ -1,0 +1,241 @@
+"""What the API shows of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from rankmend.errors import RankmendError
+from recovery.accounting import Account, account_all
+from recovery.cluster.desk import Desk
+from recovery.journal import open_readonly
+from recovery.ledger import Ledger, Wish, fold_all
+from recovery.machine import Phase
+from recovery.membership import placement_of
+from recovery.narrator import details, narrate
+from recovery.records import CaughtUp, Entry, IncidentOpened, JobEnded, kind_of
+from recovery.service import wire
+from recovery.service.job import Job
+from recovery.service.stored import Found
+
+_PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
+
+
+def view_job(job: Job) -> wire.JobView:
+    """Return what is known of a job that is looked after."""
+    ledger = Ledger() if job.controller is None else job.controller.ledger
+    reason = None
+    if ledger.incident is not None:
+        reason = ledger.incident.failure.finding.summary
+        if ledger.incident.waits is not None:
+            reason = f"{reason}; waits: {ledger.incident.waits[1]}"
+    return wire.JobView(
+        job_id=job.job_id,
+        name=job.stored.join.name,
+        owner=job.stored.owner,
+        state=_state(ledger) if job.controller is not None else "not looked after",
+        attempt=ledger.attempt,
+        world_size=ledger.world_size,
+        nodes=len(ledger.placement),
+        restarts=ledger.restarts,
+        restarts_without_progress=ledger.restarts_without_progress,
+        highest_step=ledger.highest_step,
+        incidents=ledger.incidents,
+        incident_id=ledger.incident.state.incident_id if ledger.incident is not None else None,
+        reason=reason,
+        is_paused=ledger.paused_by is not None,
+        problem=job.problem,
+        attributes=job.stored.join.attributes,
+    )
+
+
+def view_ended(found: Found) -> wire.JobView:
+    """Return what is kept of a job that has ended; its journal has the rest."""
+    assert found.ended is not None, "called for ended jobs"
+    ledger = Ledger()
+    problem = None
+    try:
+        ledger = _fold(found.path)
+    except RankmendError as error:
+        problem = str(error)
+    return wire.JobView(
+        job_id=found.job_id,
+        name=found.stored.join.name,
+        owner=found.stored.owner,
+        state=found.ended.outcome.kind.value,
+        attempt=ledger.attempt,
+        world_size=ledger.world_size,
+        nodes=len(ledger.placement),
+        restarts=ledger.restarts,
+        restarts_without_progress=ledger.restarts_without_progress,
+        highest_step=ledger.highest_step,
+        incidents=ledger.incidents,
+        incident_id=found.ended.outcome.incident_id,
+        reason=found.ended.outcome.reason,
+        problem=problem,
+        attributes=found.stored.join.attributes,
+    )
+
+
+def _fold(folder: Path) -> Ledger:
+    return fold_all(open_readonly(folder / "journal.db").entries)
+
+
+def _state(ledger: Ledger) -> str:
+    if ledger.closing is not None:
+        return "stopping"
+    if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
+        return "waiting" if ledger.incident.waits is not None else "recovering"
+    return "starting" if ledger.wish is Wish.NOTHING_YET else "running"
+
+
+def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
+    """Return the nodes of a job, those with ranks first, in the order of group ranks."""
+    if job.controller is None:
+        return []
+    ledger = job.controller.ledger
+    ranks = {place.node: place.ranks for place in placement_of(ledger, job.settings)}
+    now_s = job.clock.now_s()
+    views = []
+    for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:
+        member = ledger.members.get(node)
+        heard_at_s = job.heard_at_s.get(node)
+        held = desk.unusable(node)
+        if held is None and member is not None:
+            held = member.left
+        views.append(
+            wire.NodeView(
+                node=node,
+                job_id=job.job_id,
+                heard_age_s=None if heard_at_s is None else now_s - heard_at_s,
+                attempt=ledger.attempt,
+                ranks=list(ranks.get(node, ())),
+                is_spare=node not in ranks,
+                boot_id=member.boot_id if member is not None else "",
+                held=held,
+            )
+        )
+    return views
+
+
+def view_plans(job: Job) -> list[wire.PlanView]:
+    """Return the plan of a job that waits, if one does."""
+    incident = job.controller.ledger.incident if job.controller is not None else None
+    if incident is None or incident.waits is None:
+        return []
+    plan, reason = incident.waits
+    return [
+        wire.PlanView(
+            job_id=job.job_id,
+            job=job.stored.join.name,
+            incident_id=incident.state.incident_id,
+            try_number=incident.state.try_number,
+            step=plan.step.value,
+            reason=plan.reason,
+            judgement="wait",
+            judgement_reason=reason,
+            without=list(plan.without),
+        )
+    ]
+
+
+def view_cluster(desk: Desk) -> wire.Cluster:
+    ledger, now_s = desk.ledger, desk.now_unix_s()
+    holds = ((node, ledger.hold_of(node, now_s)) for node in ledger.nodes)
+    return wire.Cluster(
+        paused=[wire.Pause(one.scope, one.who, one.reason) for one in ledger.paused.values()],
+        held=[
+            wire.Hold(node, hold.hold.value, hold.who, hold.reason, hold.until_unix_s)
+            for node, hold in holds
+            if hold is not None
+        ],
+        windows=[
+            wire.WindowView(
+                window.window_id,
+                list(window.nodes),
+                window.from_unix_s,
+                window.until_unix_s,
+                window.who,
+                window.reason,
+            )
+            for window in ledger.windows.values()
+        ],
+        notes=list(desk.notes),
+    )
+
+
+def read_incidents(folder: Path, name: str) -> list[wire.IncidentView]:
+    """Return the incidents in a job's journal, oldest first."""
+    entries = open_readonly(folder / "journal.db").entries
+    return [_incident(account, name) for account in account_all(entries)]
+
+
+def _incident(account: Account, name: str) -> wire.IncidentView:
+    finding = account.opened.failure.finding
+    return wire.IncidentView(
+        incident_id=account.incident_id,
+        job_id=finding.job_id,
+        job=name,
+        opened_unix_s=account.opened_unix_s,
+        attempt=account.opened.failure.attempt,
+        cause=finding.kind.value,
+        signature=finding.signature,
+        summary=finding.summary,
+        blame=finding.blame.value,
+        node=finding.node,
+        ranks=list(finding.ranks),
+        victims=list(finding.victims),
+        outcome=account.state.phase.name.lower(),
+        tries=account.state.try_number,
+        steps=[plan.step.value for plan in account.plans],
+        phases={f"{phase}_s": getattr(account.phases, f"{phase}_s") for phase in _PHASES},
+        notes=list(account.notes),
+        total_s=account.total_s,
+        recovered_s=account.recovered_s,
+        steps_recomputed=account.steps_recomputed,
+        caught_up_s=account.caught_up_s,
+    )
+
+
+def read_story(folder: Path, job_id: str, name: str, incident_id: str | None) -> wire.Story | None:
+    """Return a job's story, or that of one of its incidents; None where it has no such one."""
+    entries: Iterable[Entry] = open_readonly(folder / "journal.db").entries
+    if incident_id is not None:
+        entries = _of_incident(list(entries), incident_id)
+        if not entries:
+            return None
+    return wire.Story(job_id, name, incident_id, [_line(entry) for entry in entries])
+
+
+def _of_incident(entries: list[Entry], wanted: str) -> list[Entry]:
+    """Return the entries from an incident's opening to its end, or to the next one's opening."""
+    opened = [
+        place
+        for place, entry in enumerate(entries)
+        if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == wanted
+    ]
+    if not opened:
+        return []
+    found = entries[opened[0] : opened[0] + 1]
+    for entry in entries[opened[0] + 1 :]:
+        record = entry.record
+        if isinstance(record, IncidentOpened):
+            break
+        found.append(entry)
+        is_caught_up = isinstance(record, CaughtUp) and record.incident_id == wanted
+        if is_caught_up or isinstance(record, JobEnded):
+            break
+    return found
+
+
+def _line(entry: Entry) -> wire.StoryLine:
+    return wire.StoryLine(
+        entry.number,
+        entry.unix_s,
+        entry.monotonic_s,
+        entry.boot_id,
+        kind_of(entry.record),
+        narrate(entry.record),
+        details(entry.record),
+        msgspec.Raw(msgspec.json.encode(entry.record)),
+    )

@@ -1,0 +1,751 @@
+"""Answers requests: who is it, may he, how much is it, what does it say; then asks the worker.
+
+Every answer to a request that was understood as HTTP is JSON of a type in `wire`, errors included. A
+broken handler costs its own request only.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
+from recovery.cluster.alerts import AlertsError, IncomingAlert, decode_posted, decode_webhook
+from recovery.cluster.records import WindowAdded
+from recovery.codec import decode_report
+from recovery.gate import PersonCommand
+from recovery.messages import Report
+from recovery.records import JobOutcome
+from recovery.service import routes, views, wire
+from recovery.service.access import (
+    DeniedError,
+    Doorman,
+    Rate,
+    Rates,
+    TooManyError,
+    demand,
+    peer_certificate,
+)
+from recovery.service.audit import Audit
+from recovery.service.board import Board
+from recovery.service.config import Config, Limits
+from recovery.service.guard import guard_of
+from recovery.service.job import NotTakenUpError
+from recovery.service.measures import Measures
+from recovery.service.routes import ROUTES, Kind, Route
+from recovery.service.tokens import Role, Subject
+from recovery.service.worker import (
+    ConflictError,
+    EndedError,
+    FullError,
+    Known,
+    UnknownError,
+    Worker,
+    check_join,
+)
+
+log = logging.getLogger(__name__)
+
+BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
+ANSWER_S_MAX: Final = 15.0  # of the worker: a disk that takes longer is broken
+READS_MAX: Final = 32  # from disk, that wait or are under way
+BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
+ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way."""
+
+    route: Route
+    request: web.Request
+    subject: Subject
+    body: bytes = b""
+    query: Any = None
+    detail: str = ""  # for the audit line
+
+    def part(self, name: str) -> str:
+        """Return a checked part of the path."""
+        text = self.request.match_info[name]
+        try:
+            return msgspec.convert(text, _PARTS[name])
+        except msgspec.ValidationError as error:
+            raise BadError(f"{name}: {error}", name, text) from error
+
+    def decode(self, wanted: type[_T]) -> _T:
+        try:
+            return msgspec.json.decode(self.body, type=wanted)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise BadError(str(error)) from error
+
+
+class BadError(RankmendError):
+    """The request can't be understood."""
+
+    def __init__(self, message: str, field: str = "", value: str = "") -> None:
+        super().__init__(message)
+        self.field, self.value = field, value
+
+
+class LargeError(RankmendError):
+    """The body is larger than the path takes."""
+
+
+class EncodedError(RankmendError):
+    """The body is packed, and nothing is unpacked here."""
+
+
+_PARTS: Final = {
+    "job": wire.Uuid,
+    "node": wire.Name,
+    "scope": wire.Name,
+    "window": wire.Name,
+    "incident": wire.Name,
+}
+
+
+@dataclass(slots=True)
+class Api:
+    worker: Worker
+    board: Board
+    measures: Measures
+    doorman: Doorman
+    config: Config
+    clock: Clock
+    audit: Audit | None
+    version: str
+    connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    is_stopping: bool = False
+    _rates: Rates = field(default_factory=Rates)
+    _disk: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="disk")
+    )
+    _reads: int = 0
+    _bodies: int = 0
+
+    def application(self) -> web.Application:
+        """Return the aiohttp application of all routes."""
+        app = web.Application(middlewares=[self._errors_of_routing], client_max_size=0)
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, self._serve(route))
+        return app
+
+    def close(self) -> None:
+        self._disk.shutdown(wait=True, cancel_futures=True)
+
+    # From a request to an answer.
+
+    @web.middleware
+    async def _errors_of_routing(
+        self,
+        request: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:  # no such path, or not with this method
+            reason = f"{request.method} {request.path[:200]}: {error.reason}"
+            answer = _problem(error.status, wire.Problem(reason))
+            if "Allow" in error.headers:
+                answer.headers["Allow"] = error.headers["Allow"]
+            return answer
+
+    def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        handler: Callable[[Call], Awaitable[Any]] = getattr(self, f"on_{route.handler}")
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            guard = guard_of(request)
+            if guard is not None:
+                guard.begin(route.body_bytes_max if route.body is not None else 0)
+            try:
+                answer = await self._answer(route, request, handler)
+            finally:
+                if guard is not None:
+                    guard.end()
+            self.measures.requests.labels(route.handler, answer.status).inc()
+            return answer
+
+        return serve
+
+    async def _answer(
+        self, route: Route, request: web.Request, handler: Callable[[Call], Awaitable[Any]]
+    ) -> web.Response:
+        redirect = self.config.redirect_to
+        if redirect is not None and route.path.startswith(("/v1/", "/api/")):
+            return web.Response(status=307, headers={"Location": redirect + request.path_qs})
+        call: Call | None = None
+        try:
+            subject = self._identify(route, request)
+            call = Call(route, request, subject)
+            if route.query is not None:
+                call.query = _query(request, route.query)
+            self._limit(call)
+            if route.body is not None:
+                call.body = await self._read(request, route)
+            given = await handler(call)
+            answer = _answered(route, given)
+        except Exception as error:  # noqa: BLE001 - one request: told to its client, or logged
+            answer = self._refusal(error, route)
+        await self._note(route, call, answer)
+        return answer
+
+    def _identify(self, route: Route, request: web.Request) -> Subject:
+        if route.kind is Kind.OPEN:
+            return Subject("anybody", frozenset())
+        now_s, peer = self.clock.now_s(), request.remote or "?"
+        failures = Rate(1.0, 100.0)  # of one address: a fleet with an old token, not a search
+        if not self._rates.has("failed logins", peer, failures, now_s):
+            raise TooManyError(f"too many failed logins from {peer}", 1.0)
+        certificate = None
+        if request.transport is not None:
+            certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
+        now = datetime.fromtimestamp(self.clock.unix_s(), timezone.utc)
+        header = request.headers.get("Authorization")
+        try:
+            subject = self.doorman.identify(header, certificate, now)
+            demand(subject, *route.roles)
+        except DeniedError as error:
+            reason = "unknown" if error.status == 401 else "role"
+            self.measures.auth_failures.labels(reason).inc()
+            if error.status == 401:
+                self._rates.take("failed logins", peer, failures, now_s)
+            raise
+        return subject
+
+    def _limit(self, call: Call) -> None:
+        kind, limits = call.route.kind, self.config.limits
+        if kind is Kind.OPEN:
+            return
+        who, per_s = call.subject.name, _rate(kind, limits)
+        if kind is Kind.REPORT:  # by job: a node's own is counted once the report is decoded
+            return
+        self._rates.take(kind.value, who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
+
+    async def _read(self, request: web.Request, route: Route) -> bytes:
+        """Return the body, bounded in size, in time, and in what all bodies take together."""
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise EncodedError("the body is encoded: nothing is unpacked here, send it plain")
+        limit = route.body_bytes_max
+        length = request.content_length
+        if length is not None and length > limit:
+            raise LargeError(f"the body has {length} bytes, {limit} are read here")
+        body = bytearray()
+
+        async def collect() -> None:
+            async for chunk in request.content.iter_any():
+                self._bodies += len(chunk)
+                body.extend(chunk)
+                if len(body) > limit:
+                    raise LargeError(f"the body has more than {limit} bytes")
+                if self._bodies > self.config.limits.bodies_bytes:
+                    raise FullError("too many bodies are under way")
+
+        try:
+            await (
+                collect() if request.content.is_eof() else asyncio.wait_for(collect(), BODY_S_MAX)
+            )
+        except asyncio.TimeoutError as error:
+            raise BadError(f"the body was not complete after {BODY_S_MAX:g} s") from error
+        except (HttpProcessingError, RequestPayloadError, ConnectionError) as error:
+            raise BadError(f"the body can't be read: {error}") from error
+        finally:
+            self._bodies -= len(body)
+        return bytes(body)
+
+    def _refusal(self, error: Exception, route: Route) -> web.Response:
+        """Return the answer to a request that was not carried out."""
+        text = str(error)
+        field_, value = getattr(error, "field", ""), str(getattr(error, "value", ""))[:200]
+        status, headers, outcome = 500, {}, None
+        if isinstance(error, DeniedError):
+            status = error.status
+        elif isinstance(error, TooManyError):
+            status, headers = 429, {"Retry-After": str(max(1, round(error.retry_after_s)))}
+        elif isinstance(error, FullError | NotTakenUpError | JournalError | asyncio.TimeoutError):
+            status, headers = 503, {"Retry-After": "1"}
+            text = text or "the controller's thread does not answer now"
+        elif isinstance(error, UnknownError):
+            status = 404
+        elif isinstance(error, ConflictError):
+            status = 409
+        elif isinstance(error, EndedError):
+            status, outcome = 410, error.outcome
+        elif isinstance(error, LargeError):
+            status = 413
+        elif isinstance(error, EncodedError):
+            status = 415
+        elif isinstance(error, BadError | MessageError | AlertsError | ConfigError):
+            status = 400
+        else:
+            log.error("request failed", extra={"route": route.handler}, exc_info=error)
+            text = "the controller failed over this request; its log says how"
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="rankmend"'
+        problem = wire.Problem(text[:2000], field_, value, outcome)
+        return _problem(status, problem, headers)
+
+    async def _note(self, route: Route, call: Call | None, answer: web.Response) -> None:
+        """Write the audit line of a request that acts, whatever came of it."""
+        is_acting = route.kind is Kind.ACT or route.handler == "join"
+        if not is_acting or call is None or self.audit is None:
+            return
+        what = f"{route.method} {call.request.path[:500]}"
+        result = f"{answer.status} {HTTPStatus(answer.status).phrase}"
+        subject, peer = call.subject, call.request.remote or "?"
+        await asyncio.get_running_loop().run_in_executor(
+            self._disk, self.audit.write, subject.name, subject.how, what, result, peer, call.detail
+        )
+
+    # Asking.
+
+    async def _ask(self, act: Callable[[], _T]) -> _T:
+        """Have the worker's thread do something between two batches."""
+        return await asyncio.wait_for(asyncio.wrap_future(self.worker.call(act)), ANSWER_S_MAX)
+
+    async def _from_disk(self, act: Callable[[], _T]) -> _T:
+        if self._reads >= READS_MAX:
+            raise FullError(f"{self._reads} reads from disk are under way")
+        self._reads += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._disk, act)
+        finally:
+            self._reads -= 1
+
+    def _known(self, call: Call) -> tuple[str, Known]:
+        """Return a job that the caller may look at; another subject's is none for a launcher."""
+        job_id = call.part("job")
+        known = self.worker.known.get(job_id)
+        is_owned = known is not None and known.owner == call.subject.name
+        is_seen = is_owned or Role.LAUNCH not in call.route.roles
+        if known is None or not is_seen or not call.subject.may_use_job(known.name):
+            raise UnknownError(f"no job {job_id}")
+        return job_id, known
+
+    # Launchers.
+
+    async def on_join(self, call: Call) -> wire.Joined:
+        join = call.decode(wire.Join)
+        subject = call.subject
+        if abs(join.version - wire.VERSION) > 1:
+            raise BadError(f"version is {join.version}", "version", str(join.version))
+        if join.nodes_min > join.nodes_max:
+            raise BadError(
+                f"nodes_min {join.nodes_min} is above nodes_max {join.nodes_max}", "nodes_min"
+            )
+        _allow(subject, node=join.node, job=join.name)
+        worker = self.worker
+        call.detail = f"job {join.name!r}, node {join.node}, launcher {join.launcher_id}"
+
+        def act() -> wire.Joined:
+            check_join(join, worker.policy_for(join.name))
+            job, is_new = worker.join(subject.name, join)
+            return wire.Joined(
+                job.job_id,
+                is_new,
+                self.config.jobs.report_s,
+                wire.WAIT_S_MAX,
+                job.stored.secret,
+            )
+
+        return await self._ask(act)
+
+    async def on_report(self, call: Call) -> wire.Accepted:
+        job_id, known = self._known(call)
+        try:
+            report = decode_report(call.body)
+            self._check_report(call, job_id, report)
+            _refuse_ended(job_id, known)
+            self._refuse_replaced(job_id, report.node, report.launcher_id)
+            self.worker.put_report(report, len(call.body))
+        except RankmendError as error:
+            result = {FullError: "full", TooManyError: "rate", EndedError: "ended"}
+            self.measures.reports.labels(result.get(type(error), "refused")).inc()
+            raise
+        self.measures.reports.labels("queued").inc()
+        order = self.board.newest(job_id, report.node)
+        return wire.Accepted(0 if order is None else order.revision)
+
+    def _check_report(self, call: Call, job_id: str, report: Report) -> None:
+        if report.job_id != job_id:
+            raise BadError(f"job_id is not that of the path, {job_id}", "job_id", report.job_id)
+        try:
+            msgspec.convert(report.node, wire.Name)
+        except msgspec.ValidationError as error:
+            raise BadError(f"node: {error}", "node", report.node) from error
+        _allow(call.subject, node=report.node)
+        per_s = self.config.limits.reports_per_node
+        who = f"{report.node} of job {job_id}"
+        self._rates.take("reports", who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
+
+    def _refuse_replaced(self, job_id: str, node: str, launcher_id: str) -> None:
+        job = self.worker.jobs.get(job_id)
+        reason = None if job is None else job.refuses(node, launcher_id)
+        if reason is not None:
+            raise ConflictError(reason, "launcher_id", launcher_id)
+
+    async def on_order(self, call: Call) -> bytes | None:
+        job_id, _known = self._known(call)
+        node, query = call.part("node"), call.query
+        _allow(call.subject, node=node)
+        until_s = self.clock.now_s() + query.wait
+        while True:
+            job_id, known = self._known(call)
+            _refuse_ended(job_id, known)
+            self._refuse_replaced(job_id, node, query.launcher)
+            body = self.board.find(job_id, node, query.launcher, query.after, query.epoch)
+            left_s = until_s - self.clock.now_s()
+            if body is not None or left_s <= 0 or self.is_stopping:
+                return body
+            if not await self.board.changed(job_id, node, left_s):
+                return self.board.find(job_id, node, query.launcher, query.after, query.epoch)
+
+    # Alerts.
+
+    async def on_alerts(self, call: Call) -> wire.Taken:
+        return await self._take_alerts(call, decode_posted(call.body, self.clock.unix_s()))
+
+    async def on_webhook(self, call: Call) -> wire.Taken:
+        alerts, left_out = decode_webhook(call.body)
+        if left_out:
+            log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
+        return await self._take_alerts(call, alerts)
+
+    async def _take_alerts(self, call: Call, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
+        if Role.ALERT not in call.subject.roles:  # an agent, by its node's certificate
+            for alert in alerts:
+                node = alert.labels.get("node", "")
+                if not node or not call.subject.may_use_node(node):
+                    raise DeniedError(
+                        f"{call.subject.name} may tell of its own node only, not of {node!r:.80}",
+                        403,
+                    )
+        await self._ask(lambda: self.worker.take_alerts(alerts))
+        self.measures.alerts.inc(len(alerts))
+        return wire.Taken(len(alerts))
+
+    # People and scripts.
+
+    async def on_jobs(self, call: Call) -> wire.Jobs:
+        worker = self.worker
+        with_ended = call.query.ended
+
+        def act() -> tuple[list[wire.JobView], tuple[Any, ...]]:
+            running = [views.view_job(job) for job in worker.jobs.values()]
+            return running, worker.ended() if with_ended else ()
+
+        running, ended = await self._ask(act)
+        newest = ended[-routes.INCIDENTS_MAX :]
+        if newest:
+            running += await self._from_disk(lambda: [views.view_ended(one) for one in newest])
+        return wire.Jobs([one for one in running if call.subject.may_use_job(one.name)])
+
+    async def on_job(self, call: Call) -> wire.JobDetail:
+        job_id, _known = self._known(call)
+        worker = self.worker
+
+        def act() -> wire.JobDetail | None:
+            job = worker.jobs.get(job_id)
+            if job is None:
+                return None
+            return wire.JobDetail(views.view_job(job), views.view_nodes(job, worker.desk))
+
+        shown = await self._ask(act)
+        if shown is not None:
+            return shown
+        ended = await self._ask(lambda: worker.find_ended(job_id))
+        return wire.JobDetail(await self._from_disk(lambda: views.view_ended(ended)), [])
+
+    async def on_nodes(self, call: Call) -> wire.Nodes:
+        worker = self.worker
+
+        def act() -> list[wire.NodeView]:
+            jobs = [
+                job
+                for job in worker.jobs.values()
+                if call.subject.may_use_job(job.stored.join.name)
+            ]
+            return [view for job in jobs for view in views.view_nodes(job, worker.desk)]
+
+        return wire.Nodes(await self._ask(act))
+
+    async def on_incidents(self, call: Call) -> wire.Incidents:
+        wanted, limit = call.query.job, call.query.limit
+        known = self.worker.known
+        folders = [
+            (one.path, one.name)
+            for job_id, one in reversed(list(known.items()))
+            if wanted in (None, job_id) and call.subject.may_use_job(one.name)
+        ][: routes.INCIDENTS_MAX]
+
+        def act() -> list[wire.IncidentView]:
+            found: list[wire.IncidentView] = []
+            for path, name in folders:
+                try:
+                    found += views.read_incidents(path, name)
+                except RankmendError as error:
+                    log.warning("journal not read", extra={"error": str(error)})
+            return sorted(found, key=lambda one: one.opened_unix_s, reverse=True)[:limit]
+
+        return wire.Incidents(await self._from_disk(act))
+
+    async def on_story(self, call: Call) -> wire.Story:
+        wanted = call.part("incident")
+        known = {
+            job_id: one
+            for job_id, one in self.worker.known.items()
+            if call.subject.may_use_job(one.name)
+        }
+        is_job = wanted in known
+        # an incident's id begins with the first block of its job's
+        places = [
+            (job_id, one)
+            for job_id, one in known.items()
+            if wanted == job_id or (not is_job and wanted.startswith(f"{job_id[:8]}-"))
+        ]
+
+        def act() -> wire.Story | None:
+            for job_id, one in places:
+                story = views.read_story(one.path, job_id, one.name, None if is_job else wanted)
+                if story is not None:
+                    return story
+            return None
+
+        story = await self._from_disk(act)
+        if story is None:
+            raise UnknownError(f"no incident or job {wanted}")
+        return story
+
+    async def on_plans(self, call: Call) -> wire.Plans:
+        worker, subject = self.worker, call.subject
+
+        def act() -> list[wire.PlanView]:
+            return [plan for job in worker.jobs.values() for plan in views.view_plans(job)]
+
+        return wire.Plans([one for one in await self._ask(act) if subject.may_use_job(one.job)])
+
+    async def on_plan(self, call: Call) -> wire.PlanView:
+        job_id, node = call.query.job, call.query.node
+        known = self.worker.known.get(job_id)
+        if known is None or not call.subject.may_use_job(known.name):
+            raise UnknownError(f"no job {job_id}")
+        _refuse_ended(job_id, known)
+        return await self._ask(lambda: self.worker.dry_run(job_id, node))
+
+    async def on_cluster(self, _call: Call) -> wire.Cluster:
+        return await self._ask(lambda: views.view_cluster(self.worker.desk))
+
+    # Acts.
+
+    async def on_command(self, call: Call) -> wire.Done:
+        job_id, _known = self._known(call)
+        asked = call.decode(wire.JobCommand)
+        who = call.subject.name
+        command = PersonCommand(
+            asked.act, who, asked.reason, asked.incident_id, asked.node, asked.key
+        )
+        call.detail = (
+            f"{asked.act.value} {asked.incident_id or ''} {asked.node or ''} {asked.reason}"
+        )
+        acted = await self._ask(lambda: self.worker.command(job_id, command))
+        if acted.is_refused:
+            raise ConflictError(acted.result, "act", asked.act.value)
+        return wire.Done(acted.result)
+
+    async def on_pause_cluster(self, call: Call) -> wire.Done:
+        return await self._pause(call, "cluster")
+
+    async def on_resume_cluster(self, call: Call) -> wire.Done:
+        return await self._resume(call, "cluster")
+
+    async def on_pause(self, call: Call) -> wire.Done:
+        return await self._pause(call, call.part("scope"))
+
+    async def on_resume(self, call: Call) -> wire.Done:
+        return await self._resume(call, call.part("scope"))
+
+    async def _pause(self, call: Call, scope: str) -> wire.Done:
+        reason = self._reason(call)
+        await self._ask(lambda: self.worker.desk.pause(scope, call.subject.name, reason))
+        return wire.Done(f"{scope} is paused: ranks run on, nothing is decided")
+
+    async def _resume(self, call: Call, scope: str) -> wire.Done:
+        reason, desk = self._reason(call), self.worker.desk
+
+        def act() -> None:
+            if scope not in desk.ledger.paused:
+                raise ConflictError(f"{scope} is not paused", "scope", scope)
+            desk.resume(scope, call.subject.name, reason)
+
+        await self._ask(act)
+        return wire.Done(f"{scope} is resumed")
+
+    async def on_drain(self, call: Call) -> wire.Done:
+        node, reason = call.part("node"), self._reason(call)
+        await self._ask(lambda: self.worker.desk.drain(node, call.subject.name, reason))
+        return wire.Done(f"{node} gets no ranks any more; those that run there run on")
+
+    async def on_release(self, call: Call) -> wire.Done:
+        node, reason = call.part("node"), self._reason(call)
+        await self._ask(lambda: self.worker.desk.release(node, call.subject.name, reason))
+        return wire.Done(f"{node} may get ranks again")
+
+    async def on_add_window(self, call: Call) -> wire.WindowView:
+        asked = call.decode(wire.Window)
+        window = WindowAdded(
+            f"w{secrets.token_hex(4)}",
+            tuple(asked.nodes),
+            asked.from_unix_s,
+            asked.until_unix_s,
+            call.subject.name,
+            asked.reason,
+        )
+        call.detail = f"{window.window_id}: {', '.join(asked.nodes[:20])} {asked.reason}"
+        await self._ask(lambda: self.worker.desk.add_window(window))
+        return wire.WindowView(
+            window.window_id,
+            asked.nodes,
+            asked.from_unix_s,
+            asked.until_unix_s,
+            window.who,
+            asked.reason,
+        )
+
+    async def on_end_window(self, call: Call) -> wire.Done:
+        window_id, reason, desk = call.part("window"), self._reason(call), self.worker.desk
+
+        def act() -> None:
+            if window_id not in desk.ledger.windows:
+                raise ConflictError(f"there is no window {window_id}", "window", window_id)
+            desk.remove_window(window_id, call.subject.name, reason)
+
+        await self._ask(act)
+        return wire.Done(f"window {window_id} has ended")
+
+    def _reason(self, call: Call) -> str:
+        call.detail = call.decode(wire.Because).reason
+        return call.detail
+
+    # Discovery, metrics, health.
+
+    async def on_agents(self, call: Call) -> list[wire.Target]:
+        nodes = (await self.on_nodes(call)).nodes
+        jobs: dict[str, list[str]] = {name: [] for name in self.config.discovery.nodes}
+        for node in nodes:
+            jobs.setdefault(node.node, []).append(node.job_id)
+        told = self.config.discovery
+        domain = f".{told.domain}" if told.domain else ""
+        return [
+            wire.Target(
+                [f"{name}{domain}:{told.agent_port}"],
+                {"node": name, "__meta_rankmend_job_ids": ",".join(sorted(job_ids))},
+            )
+            for name, job_ids in sorted(jobs.items())
+        ]
+
+    async def on_metrics(self, _call: Call) -> bytes:
+        measures, worker = self.measures, self.worker
+
+        def act() -> None:
+            measures.jobs.set(len(worker.jobs))
+            pending = 0
+            for job in worker.jobs.values():
+                if job.controller is not None:
+                    ledger = job.controller.ledger
+                    left = job.settings.policy.restarts_max - ledger.restarts
+                    measures.budget.labels(job.job_id).set(max(0, left))
+                    pending += job.unacknowledged
+            measures.orders.set(pending)
+
+        try:
+            await self._ask(act)
+        except (FullError, asyncio.TimeoutError):
+            log.warning("metrics without the jobs' own: the controller's thread does not answer")
+        measures.queue.set(worker.queued)
+        measures.polls.set(self.board.waiting)
+        measures.silent_s.set(max(0.0, self.clock.now_s() - worker.turned_at_s))
+        opened, cut = self.connections()
+        measures.connections.set(opened)
+        measures.cut.set(cut)
+        return measures.render()
+
+    async def on_healthz(self, _call: Call) -> bytes:
+        if not self.is_alive():
+            raise FullError("the controller's thread stands still")
+        return b"ok\n"
+
+    async def on_readyz(self, _call: Call) -> bytes:
+        if self.is_stopping or not self.worker.is_taken_up or not self.is_alive():
+            raise FullError("not ready: starting, stopping or stuck")
+        return b"ready\n"
+
+    async def on_openapi(self, _call: Call) -> dict[str, Any]:
+        return routes.describe(self.version)
+
+    def is_alive(self) -> bool:
+        """Return whether the deciding thread goes round."""
+        age_s = self.clock.now_s() - self.worker.turned_at_s
+        return self.worker.is_alive and age_s < ALIVE_S_MAX
+
+
+def _rate(kind: Kind, limits: Limits) -> float:
+    return {
+        Kind.LAUNCH: limits.launches,
+        Kind.ALERT: limits.alerts,
+        Kind.READ: limits.reads,
+        Kind.ACT: limits.acts,
+        Kind.REPORT: limits.reports_per_node,
+        Kind.OPEN: limits.reads,
+    }[kind]
+
+
+def _allow(subject: Subject, *, node: str = "", job: str = "") -> None:
+    if node and not subject.may_use_node(node):
+        raise DeniedError(f"{subject.name} may not speak for node {node}", 403)
+    if job and not subject.may_use_job(job):
+        raise DeniedError(f"{subject.name} may not run a job named {job!r}", 403)
+
+
+def _refuse_ended(job_id: str, known: Known) -> None:
+    if known.outcome is not None:
+        outcome: JobOutcome = known.outcome
+        raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
+
+
+def _query(request: web.Request, wanted: type[msgspec.Struct]) -> msgspec.Struct:
+    values = {
+        name: request.query[name] for name in wanted.__struct_fields__ if name in request.query
+    }
+    try:
+        return msgspec.convert(values, wanted, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise BadError(f"query: {error}") from error
+
+
+def _answered(route: Route, given: Any) -> web.Response:
+    if given is None:
+        return web.Response(status=204)
+    if isinstance(given, bytes):
+        kind = "application/json" if route.answer is not None else "text/plain"
+        return web.Response(body=given, status=route.status, content_type=kind, charset="utf-8")
+    body = msgspec.json.encode(given)
+    return web.Response(body=body, status=route.status, content_type="application/json")
+
+
+def _problem(
+    status: int, problem: wire.Problem, headers: dict[str, str] | None = None
+) -> web.Response:
+    body = msgspec.json.encode(problem)
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,475 @@
+"""The one thread that decides for all jobs.
+
+Reports are put into a bounded queue and taken out in batches; what people and alerts ask comes as a
+call whose result is awaited. Ticks when they are due, then the orders of the whole batch are
+shown to the polls at once. The event loop does I/O only, this thread waits for the disk only.
+"""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, RankmendError
+from recovery.cluster.alert_book import JobNode
+from recovery.cluster.alerts import IncomingAlert
+from recovery.cluster.desk import Desk
+from recovery.gate import PersonCommand
+from recovery.ledger import Wish
+from recovery.messages import Report
+from recovery.policy import Policy
+from recovery.records import Entry, JobOutcome, PersonActed
+from recovery.service import stored, wire
+from recovery.service.board import Board
+from recovery.service.dry_run import foresee
+from recovery.service.job import (
+    TICK_BUSY_S,
+    CoreMaker,
+    Job,
+    Parts,
+    make_core,
+    policy_of,
+    settings_of,
+)
+from recovery.service.stored import FIXED, Ended, StateFolder, StoredJob
+from recovery.service.wire import Join
+
+log = logging.getLogger(__name__)
+
+REPORTS_MAX: Final = 20_000  # 10 s of 2,000 nodes that report each second
+REPORT_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in the queue; 8 ranks take 3 to 30 kB
+CALLS_MAX: Final = 4096  # 2,000 launchers that join at once, and people
+BATCH_MAX: Final = 1000  # reports between two looks at the other jobs' ticks
+BATCH_S: Final = 0.005  # 2,000 reports a second then take 200 turns
+IDLE_S: Final = 0.25  # longest sleep
+ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
+_SWEEP_S: Final = 3600.0
+_RETELL_S: Final = 5.0  # active alerts to jobs that have come to a node since
+
+_R = TypeVar("_R")
+
+
+class FullError(RankmendError):
+    """The queue is full: try again later."""
+
+
+class UnknownError(RankmendError):
+    """There is no such job."""
+
+
+class ConflictError(RankmendError):
+    """It contradicts what is there."""
+
+    def __init__(self, message: str, field: str, value: object) -> None:
+        super().__init__(message)
+        self.field, self.value = field, str(value)
+
+
+class EndedError(RankmendError):
+    """The job has ended."""
+
+    def __init__(self, message: str, outcome: JobOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the event loop may know of a job without asking the thread."""
+
+    owner: str
+    name: str
+    outcome: JobOutcome | None  # None while it runs
+    path: Path  # of its folder
+
+
+class Listener(Protocol):
+    """Who counts what happens (`recovery.service.measures`)."""
+
+    def entry(self, job: Job, entry: Entry) -> None: ...
+    def failed(self, job: Job, error: Exception) -> None: ...
+    def taken_up(self, job: Job) -> None: ...
+    def ended(self, job: Job) -> None: ...
+    def turned(self, reports: int, took_s: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    act: Callable[[], object]
+    result: "Future[object]"
+
+
+class Worker:
+    def __init__(
+        self,
+        folder: StateFolder,
+        desk: Desk,
+        board: Board,
+        listener: Listener,
+        clock: Clock,
+        policy_for: Callable[[str], Policy],
+        *,
+        parts: Callable[[Join], Parts] | None = None,
+        make_core: CoreMaker = make_core,
+        jobs_max: int = 500,
+        ended_kept_s: float = 90 * 86400.0,
+    ) -> None:
+        """``parts``: what jobs are given beside the desk, for a service with one job in a launcher."""
+        self._folder = folder
+        self.desk = desk
+        self._board = board
+        self._listener = listener
+        self._clock = clock
+        self.policy_for = policy_for
+        self._parts = parts or (lambda _join: Parts(desk, desk, hears_evidence=True))
+        self._make_core = make_core
+        self._jobs_max = jobs_max
+        self._ended_kept_s = ended_kept_s
+        self.jobs: dict[str, Job] = {}  # by job id; for the thread itself
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._ended: dict[str, stored.Found] = {}
+        self.known: Mapping[str, Known] = {}  # replaced as a whole: any thread may look
+        self.problems: tuple[str, ...] = ()
+        self._condition = threading.Condition()
+        self._reports: deque[tuple[Report, int]] = deque()
+        self._report_bytes = 0
+        self._calls: deque[_Call] = deque()
+        self._should_stop = False
+        self._swept_at_s = self._retold_at_s = clock.now_s()
+        self.turned_at_s = clock.now_s()  # when the thread was last seen going round
+        self.is_taken_up = False
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    # Any thread.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Finish what is queued and let go of all journals; training goes on."""
+        with self._condition:
+            self._should_stop = True
+            self._condition.notify()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            log.warning("the controller's thread does not end", extra={"waited_s": timeout_s})
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def queued(self) -> int:
+        return len(self._reports)
+
+    def put_report(self, report: Report, size: int) -> None:
+        """Queue a report of ``size`` bytes, or raise FullError."""
+        with self._condition:
+            if len(self._reports) >= REPORTS_MAX or self._report_bytes + size > REPORT_BYTES_MAX:
+                raise FullError(
+                    f"{len(self._reports)} reports of {self._report_bytes} bytes are queued, "
+                    f"{REPORTS_MAX} and {REPORT_BYTES_MAX} fit"
+                )
+            was_idle = not self._reports
+            self._reports.append((report, size))
+            self._report_bytes += size
+            if was_idle:
+                self._condition.notify()
+
+    def call(self, act: Callable[[], _R]) -> "Future[_R]":
+        """Have ``act`` done by the thread between two batches, or raise FullError."""
+        result: Future[_R] = Future()
+        with self._condition:
+            if len(self._calls) >= CALLS_MAX or self._should_stop or not self.is_alive:
+                raise FullError(f"{len(self._calls)} requests wait for the controller's thread")
+            self._calls.append(_Call(act, result))  # type: ignore[arg-type]
+            self._condition.notify()
+        return result
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            self._take_up_all()
+            self.is_taken_up = True
+            while not self._turn():
+                pass
+        except Exception:
+            log.exception("the controller's thread failed")  # the watchdog sees that it is gone
+        finally:
+            for job in self.jobs.values():
+                job.close()
+            self._refuse_calls()
+
+    def _turn(self) -> bool:
+        """Do what is queued and due once; return whether to stop."""
+        with self._condition:
+            if not self._reports and not self._calls and not self._should_stop:
+                self._condition.wait(self._sleep_s())
+                # one turn for all that comes within a moment, and not one for each report
+                self._condition.wait_for(lambda: self._calls or self._should_stop, BATCH_S)
+            began_s = self._clock.now_s()
+            calls, self._calls = self._calls, deque()
+            reports = [self._reports.popleft() for _ in range(min(BATCH_MAX, len(self._reports)))]
+            self._report_bytes -= sum(size for _report, size in reports)
+            should_stop = self._should_stop and not self._reports
+        for report, _size in reports:
+            job = self.jobs.get(report.job_id)
+            if job is not None:
+                job.take_report(report)
+        for call in calls:
+            _answer(call)
+        now_s = self._clock.now_s()
+        for job in list(self.jobs.values()):
+            if job.is_due(now_s):
+                job.tick(now_s)
+            outcome = job.outcome
+            if outcome is not None:
+                self._end(job, outcome)
+        self._do_rarely(now_s)
+        self._board.flush()
+        self.turned_at_s = self._clock.now_s()
+        if reports or calls:
+            self._listener.turned(len(reports), self.turned_at_s - began_s)
+        return should_stop
+
+    def _sleep_s(self) -> float:
+        is_busy = any(job.is_touched for job in self.jobs.values())
+        return TICK_BUSY_S if is_busy else IDLE_S
+
+    def _refuse_calls(self) -> None:
+        with self._condition:
+            calls, self._calls = self._calls, deque()
+            self._should_stop = True
+        for call in calls:
+            call.result.set_exception(FullError("the controller stops"))
+
+    # Jobs.
+
+    def _take_up_all(self) -> None:
+        found, problems = self._folder.find()
+        for one in found:
+            if one.ended is not None:
+                self._note_ended(one)
+                continue
+            try:
+                self._open(one.stored.owner, one.stored.join, one.stored.secret, resumes=False)
+            except RankmendError as error:
+                problems.append(f"{one.path}: {error}")
+        for problem in problems:
+            log.error("job not taken up", extra={"error": problem})
+        self.problems = tuple(problems)
+        self._publish()
+
+    def _open(self, owner: str, join: Join, secret: str, *, resumes: bool) -> Job:
+        parts = self._parts(join)
+        folder = self._folder.open(owner, join, self._clock.unix_s())
+        job_id = str(folder.job_id)
+        kept = StoredJob(owner, secret, join)
+        try:
+            settings = settings_of(job_id, join, self.policy_for(join.name), parts)
+            if job_id in self.jobs:
+                raise ConflictError(f"job {job_id} has another key", "job_id", job_id)
+            stored.save(folder.path, kept)
+        except BaseException:
+            os.close(folder.lock_descriptor)
+            raise
+        job = Job(
+            folder=folder,
+            stored=kept,
+            settings=settings,
+            parts=parts,
+            orders=self._board,
+            clock=self._clock,
+            listener=self._listener,
+            make_core=self._make_core,
+            resumes=resumes,
+        )
+        self.jobs[job_id] = job
+        self._by_key[owner, join.key] = job_id
+        self._ended.pop(job_id, None)
+        job.start()
+        self._listener.taken_up(job)
+        return job
+
+    def join(self, owner: str, join: Join) -> tuple[Job, bool]:
+        """Return the job that a launcher joins, and whether it is the first of it."""
+        job_id = self._by_key.get((owner, join.key))
+        job = self.jobs.get(job_id) if job_id is not None else None
+        if job is not None:
+            _refuse_difference(job.stored.join, join)
+            is_new = False
+        else:
+            job, is_new = self._begin(owner, join, job_id), True
+        job.note_launcher(join)
+        return job, is_new
+
+    def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
+        before = self._ended.get(job_id) if job_id is not None else None
+        if before is not None and before.ended is not None:
+            ended = before.ended
+            if (join.run and join.run in ended.runs) or join.launcher_id in ended.launchers:
+                raise EndedError("this run of the job has ended", ended.outcome)
+        if len(self.jobs) >= self._jobs_max:
+            raise FullError(f"{len(self.jobs)} jobs run, {self._jobs_max} are allowed")
+        claimed = self.known.get(join.job_id) if join.job_id is not None else None
+        if claimed is not None and join.job_id != job_id:
+            raise ConflictError(
+                f"job {join.job_id} is known under another key or owner", "job_id", join.job_id
+            )
+        secret = before.stored.secret if before is not None else stored.new_secret()
+        job = self._open(owner, join, secret, resumes=True)
+        self._publish()
+        return job
+
+    def _end(self, job: Job, outcome: JobOutcome) -> None:
+        fields = {"job_id": job.job_id, "outcome": f"{outcome.kind.value}: {outcome.reason}"}
+        log.info("job ended", extra=fields)
+        runs, launchers = sorted(job.runs), sorted(job.launchers)
+        ended = Ended(self._clock.unix_s(), outcome, runs, launchers)
+        try:
+            stored.save_end(job.folder.path, ended)
+        except RankmendError as error:  # the next start finds it in the journal
+            log.error("end of a job not kept", extra={"error": str(error)})  # noqa: TRY400
+        job.close()
+        del self.jobs[job.job_id]
+        self._note_ended(stored.Found(job.folder.path, job.job_id, job.stored, ended))
+        self._publish()
+        self._board.end(job.job_id)
+        self._listener.ended(job)
+
+    def _note_ended(self, found: stored.Found) -> None:
+        self._ended[found.job_id] = found
+        self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
+        while len(self._ended) > ENDED_MAX:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, job_id: str) -> None:
+        found = self._ended.pop(job_id)
+        self._by_key.pop((found.stored.owner, found.stored.join.key), None)
+        try:
+            self._folder.remove(found.path)
+        except (OSError, ConfigError) as error:
+            log.warning("ended job not removed", extra={"job_id": job_id, "error": str(error)})
+
+    def _publish(self) -> None:
+        running = {
+            job_id: Known(job.stored.owner, job.stored.join.name, None, job.folder.path)
+            for job_id, job in self.jobs.items()
+        }
+        ended = {
+            job_id: Known(one.stored.owner, one.stored.join.name, one.ended.outcome, one.path)
+            for job_id, one in self._ended.items()
+            if one.ended is not None
+        }
+        self.known = {**ended, **running}
+
+    def ended(self) -> tuple[stored.Found, ...]:
+        """Return the jobs that have ended and are kept."""
+        return tuple(self._ended.values())
+
+    def find_ended(self, job_id: str) -> stored.Found:
+        found = self._ended.get(job_id)
+        if found is None:
+            raise UnknownError(f"no job {job_id}")
+        return found
+
+    # People and alerts.
+
+    def command(self, job_id: str, command: PersonCommand) -> PersonActed:
+        """Have a job do what a person asks, or say why not."""
+        return self._running(job_id).take_command(command)
+
+    def dry_run(self, job_id: str, node: str | None) -> wire.PlanView:
+        """Return the plan that would be made if the node, or a rank, failed now."""
+        return foresee(self._running(job_id), self.desk, node)
+
+    def _running(self, job_id: str) -> Job:
+        job = self.jobs.get(job_id)
+        if job is None:
+            known = self.known.get(job_id)
+            if known is not None and known.outcome is not None:
+                raise EndedError(f"job {job_id} has ended", known.outcome)
+            raise UnknownError(f"no job {job_id}")
+        if job.controller is None:
+            raise FullError(f"job {job_id} is not looked after now: {job.problem}")
+        return job
+
+    def take_alerts(self, alerts: Iterable[IncomingAlert]) -> None:
+        """Take alerts in, and tell each job what concerns it."""
+        taken, heard = self.desk.take_alerts(alerts, self._jobs_on())
+        for job_id, evidence in heard:
+            job = self.jobs.get(job_id)
+            if job is not None:
+                job.take_evidence(evidence)
+        if taken.passed_over:
+            fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
+            log.info("alerts that concern no job", extra=fields)
+
+    def _jobs_on(self) -> dict[str, tuple[JobNode, ...]]:
+        """Return which jobs run which ranks on each node, by what was ordered last."""
+        found: dict[str, tuple[JobNode, ...]] = {}
+        for job in self.jobs.values():
+            if job.controller is None or job.controller.ledger.wish is not Wish.RANKS:
+                continue
+            started = job.controller.ledger.started
+            for place in started.placement if started is not None else ():
+                node = JobNode(job.job_id, place.ranks)
+                found[place.node] = (*found.get(place.node, ()), node)
+        return found
+
+    def _do_rarely(self, now_s: float) -> None:
+        if now_s - self._retold_at_s >= _RETELL_S:
+            self._retold_at_s = now_s
+            jobs_on = self._jobs_on()
+            self.desk.note_running(jobs_on)
+            unix_s = self.desk.now_unix_s()
+            self.desk.alerts.forget(unix_s)
+            accused = {alert.target.node for alert in self.desk.alerts.active}
+            for node in accused & jobs_on.keys():
+                for job_id, evidence in self.desk.alerts.retell(node, jobs_on[node], unix_s):
+                    self.jobs[job_id].take_evidence(evidence)
+        if now_s - self._swept_at_s >= _SWEEP_S:
+            self._swept_at_s = now_s
+            due_unix_s = self._clock.unix_s() - self._ended_kept_s
+            old = [
+                job_id
+                for job_id, one in self._ended.items()
+                if one.ended is not None and one.ended.unix_s < due_unix_s
+            ]
+            for job_id in old:
+                self._forget(job_id)
+            if old:
+                self._publish()
+
+
+def _answer(call: _Call) -> None:
+    if not call.result.set_running_or_notify_cancel():
+        return
+    try:
+        call.result.set_result(call.act())
+    except Exception as error:  # noqa: BLE001 - of one request: its client hears of it
+        call.result.set_exception(error)
+
+
+def _refuse_difference(first: Join, other: Join) -> None:
+    """Raise where a launcher says something else than the first one of the job."""
+    for name in FIXED:
+        if getattr(first, name) != getattr(other, name):
+            raise ConflictError(
+                f"the job runs with {name} {getattr(first, name)!r:.200}, "
+                f"this launcher says {getattr(other, name)!r:.200}",
+                name,
+                getattr(other, name),
+            )
+
+
+def check_join(join: Join, policy: Policy) -> None:
+    """Raise ConfigError where a job can't be run as a launcher asks."""
+    policy_of(join, policy)
