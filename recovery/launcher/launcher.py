@@ -55,7 +55,7 @@ HURRY_S_MAX: Final = 300.0  # and no longer than this
 GUARDIANS_LOST_MAX: Final = 3  # somebody kills them on purpose
 LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 FENCE_S_MAX: Final = 60.0  # for the storage to take the fence, as policy.fence_timeout_s
-LEASE_STEP_S: Final = 0.25  # the guardian is told of a lease that is longer by so much at least
+LEASE_STEP_S: Final = 0.25  # the guardian is told of a lease that has moved by so much at least
 # A planned stop without the controller: it answers within milliseconds, and its restart takes
 # seconds. Slurm's KillWait is 30 s.
 STOP_ALONE_S: Final = 5.0
@@ -137,6 +137,7 @@ class Launcher:
         self._leftover_until_s: float | None = None
         self._launch_error: str | None = None
         self._stop_requested: str | None = None
+        self._left_by: str | None = None  # who asked a node to go that ran nothing
         self._interrupts = 0
         self._is_finished = False
         self._reported_at_s = 0.0
@@ -265,11 +266,13 @@ class Launcher:
 
     def _request_stop(self, reason: str) -> None:
         """Have the job end as planned; a node that runs nothing of it only leaves."""
+        if self._membership is not None and not self._has_work:
+            self._left_by = reason
+            self._is_finished = True
+            return
         self._stop_requested = reason
         self._stop_at_s = self._clock.now_s()
         self._report_now = True
-        if self._membership is not None and not self._has_work:
-            self._is_finished = True
 
     @property
     def _has_work(self) -> bool:
@@ -278,7 +281,7 @@ class Launcher:
     @property
     def stop_requested(self) -> str | None:
         """Return who asked for the end of the job, or of this node's part: a signal, the time limit."""
-        return self._stop_requested
+        return self._stop_requested or self._left_by
 
     def _check_store(self) -> None:
         """Ranks that have not met yet can't any more once their store is gone."""
@@ -527,7 +530,7 @@ class Launcher:
         peers.keep(Lease(attempt.number, order.peers, order.lease_s))
         until_s = peers.reached_at_s + order.lease_s
         told_s = self._leased_until_s
-        if told_s is None or until_s >= told_s + LEASE_STEP_S:
+        if told_s is None or abs(until_s - told_s) >= LEASE_STEP_S:
             self._leased_until_s = until_s
             self._guardian.lease(attempt.number, until_s)
 
