@@ -168,3 +168,110 @@ def test_picture_without_matplotlib_is_a_clear_error_and_with_it_a_file(tmp_path
         assert "matplotlib" in result.stderr
     else:
         assert (tmp_path / "hang.png").read_bytes().startswith(b"\x89PNG")
+
+
+def world_dump(
+    rank: int, ranks: int, *, absent: int, groups: dict[str, list[int]] | None = None
+) -> bytes:
+    """Return the dump of a rank that waits in the world's collective 5, or has not launched it."""
+    value = pickle.loads(dump(*(() if rank == absent else (5,)), done=4))
+    for number, (name, members) in enumerate(({"0": [*range(ranks)]} | (groups or {})).items()):
+        description = "default_pg" if number == 0 else "mesh_tp"
+        value["pg_config"][name] = {"name": name, "desc": description, "ranks": str(members)}
+    return pickle.dumps(value, protocol=2)
+
+
+def culprits_of(result: Result) -> list[tuple[int, str | None]]:
+    assert result.exit_code == 0, result.output
+    return [(one["rank"], one["host"]) for one in json.loads(result.stdout)["culprits"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{host}/nccl_trace_rank_{rank}",
+        "nccl_trace_{host}_rank_{rank}",
+        "{host}/dump_{rank}.pkl",
+        "{host}_nccl_rank{rank}_pid71.bin",
+    ],
+)
+def test_dumps_of_several_hosts_are_one_job_and_name_the_host(tmp_path: Path, name: str) -> None:
+    for rank in range(8):
+        file = tmp_path / name.format(host=f"gpu{rank // 2}", rank=rank)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(world_dump(rank, 8, absent=5))
+
+    result = diagnose(tmp_path, "--json")
+
+    assert culprits_of(result) == [(5, "gpu2")]
+
+
+def test_a_process_number_in_each_name_makes_no_attempts_of_the_ranks(tmp_path: Path) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank_{rank}_pid{4000 + rank}").write_bytes(world_dump(rank, 4, absent=2))
+
+    assert culprits_of(diagnose(tmp_path, "--json")) == [(2, None)]
+
+
+def test_numbers_on_each_node_become_ranks_by_the_groups_of_the_dumps(tmp_path: Path) -> None:
+    for rank in range(8):
+        groups = {"1": [rank // 4 * 4 + i for i in range(4)], "2": [rank % 4, rank % 4 + 4]}
+        folder = tmp_path / f"n{rank // 4}"
+        folder.mkdir(exist_ok=True)
+        data = world_dump(rank, 8, absent=6, groups=groups)
+        (folder / f"rank_{rank % 4}").write_bytes(data)
+
+    assert culprits_of(diagnose(tmp_path, "--json")) == [(6, "n1")]
+
+
+def test_numbers_on_each_node_that_nothing_resolves_are_an_error_and_no_wrong_name(
+    tmp_path: Path,
+) -> None:
+    for rank in range(8):
+        folder = tmp_path / f"n{rank // 4}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"rank_{rank % 4}").write_bytes(world_dump(rank, 8, absent=6))
+
+    result = diagnose(tmp_path, "--json")
+
+    assert result.exit_code == 2
+    assert "name the files by the rank in the job" in result.stderr
+
+
+def test_options_tell_host_device_stage_and_replica(tmp_path: Path) -> None:
+    for rank in range(8):
+        (tmp_path / f"rank_{rank}").write_bytes(world_dump(rank, 8, absent=5))
+    numbered, slots = tmp_path / "numbered.hosts", tmp_path / "slots.hosts"
+    numbered.write_text("\n".join(f"{rank} h{rank // 4} GPU-{rank}" for rank in range(8)))
+    slots.write_text("# a hostfile\ngpu[01-02] slots=4\n")
+
+    first = diagnose(tmp_path, "--hosts", numbered, "--tp", 2, "--pp", 2, "--json")
+    second = diagnose(tmp_path, "--hosts", slots)
+
+    (culprit,) = json.loads(first.stdout)["culprits"]
+    assert (culprit["host"], culprit["device"]) == ("h1", "GPU-5")
+    assert (culprit["stage"], culprit["dp_rank"]) == (1, 0)
+    assert "rank 5: host-stuck, host gpu02" in second.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tp", "3"], "sizes tp 3"),
+        (["--dp", "2"], "are 2 ranks, the job has 8"),
+        (["--ep", "3"], "doesn't divide"),
+        (["--hosts", "absent"], "cannot read absent"),
+        (["--hosts", "bad.hosts"], "line 2"),
+    ],
+)
+def test_options_that_contradict_the_dumps_end_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.hosts").write_text("0 n0\nn1 slots=4\n")
+    for rank in range(8):
+        (tmp_path / f"rank_{rank}").write_bytes(world_dump(rank, 8, absent=5))
+
+    result = diagnose(tmp_path, *arguments)
+
+    assert (result.exit_code, said in result.stderr) == (2, True), result.output

@@ -3,18 +3,21 @@
 import re
 import stat
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
     from detectors.formats.flight_recorder import FlightDump
+    from detectors.groups import Sizes
     from detectors.hang_state import JobView
     from detectors.model import Diagnosis
 
@@ -23,6 +26,7 @@ FILES_MAX: Final = 200_000  # in the folder and the folders in it
 _SUFFIX: Final = re.compile(r"\.(pkl|pickle|json|bin|dump|trace)$", re.IGNORECASE)
 _LAST_NUMBER: Final = re.compile(r"(\d{1,7})\D*$")
 _NAMED_RANK: Final = re.compile(r"rank[-_ ]?(\d{1,7})(?!.*rank[-_ ]?\d)", re.IGNORECASE)
+_NO_HOST: Final = re.compile(r"(pid|attempt|try|run|job)?[-.]?\d[\dT:.+-]*Z?", re.IGNORECASE)
 _CELLS_A_ROW: Final = 32
 _ROWS_MAX: Final = 64
 _PLOT_CELLS_A_ROW: Final = 128
@@ -36,6 +40,7 @@ class Dumps:
     dumps: "dict[int, FlightDump]"
     unread: dict[int, str]
     notes: tuple[str, ...]  # what was left out
+    hosts: dict[int, str] = field(default_factory=dict)  # where folders or file names tell
 
 
 @click.command()
@@ -47,11 +52,16 @@ class Dumps:
     metavar="FILE",
     help="Write a picture (needs matplotlib).",
 )
-def hang(folder: Path, as_json: bool, plot: Path | None) -> None:
+@layout_options
+def hang(
+    folder: Path, as_json: bool, plot: Path | None, hosts: Path | None, **sizes: int | None
+) -> None:
     """Say which rank a hung job waits for.
 
     FOLDER holds one flight-recorder dump a rank, pickle or JSON, of NCCL or gloo. The last number
-    in a file's name, or the one after "rank", is the rank. Nothing is unpickled.
+    in a file's name, or the one after "rank", is the rank; a folder for each host is fine. Parallel
+    groups are read out of the dumps; the sizes tell stage and replica where they don't.
+    Nothing is unpickled.
 
     Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
     """
@@ -61,10 +71,13 @@ def hang(folder: Path, as_json: bool, plot: Path | None) -> None:
 
     try:
         pyplot = _load_pyplot() if plot else None
+        places = read_hosts(hosts) if hosts else {}
         read = read_dumps(folder)
+        layout = read_sizes(1 + max([*read.dumps, *read.unread]), sizes)
+        named = {rank: (host, None) for rank, host in read.hosts.items()} | places
         job = view_job(read.dumps, frozenset(read.unread))
         job = replace(job, warnings=(*read.notes, *job.warnings))
-        diagnosis = diagnose_hang(job)
+        diagnosis = _place(diagnose_hang(job), named, layout)
         if plot is not None:
             _write_plot(plot, pyplot, job, diagnosis)
     except RankmendError as error:
@@ -73,6 +86,32 @@ def hang(folder: Path, as_json: bool, plot: Path | None) -> None:
         print_json(diagnosis_page(diagnosis))
     else:
         _print_person(folder, job, read, diagnosis)
+
+
+def _place(
+    diagnosis: "Diagnosis", places: Mapping[int, Place], layout: "Sizes | None"
+) -> "Diagnosis":
+    """Return the verdict with what is known of each culprit's place, what dumps say first."""
+    from detectors.groups import layout_groups, places_of
+
+    ranks = [culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None]
+    stands = places_of(layout_groups(layout), ranks) if layout else {}
+    culprits = []
+    for culprit in diagnosis.culprits:
+        moved = culprit
+        if culprit.rank is not None and culprit.rank in places:
+            host, device = places[culprit.rank]
+            moved = replace(moved, host=host, device=device)
+        if (
+            culprit.rank is not None
+            and culprit.rank in stands
+            and culprit.stage is None
+            and culprit.dp_rank is None
+        ):
+            stand = stands[culprit.rank]
+            moved = replace(moved, stage=stand.stage, dp_rank=stand.dp_rank)
+        culprits.append(moved)
+    return replace(diagnosis, culprits=tuple(culprits))
 
 
 def rank_of_name(name: str) -> tuple[int, str] | None:
@@ -87,8 +126,9 @@ def rank_of_name(name: str) -> tuple[int, str] | None:
 def read_dumps(folder: Path) -> Dumps:
     """Return the dumps of the newest attempt in a folder, or raise SourceError.
 
-    Files whose names differ only in the rank belong together. Where there are several such
-    series with dumps, they are attempts: the one with the newest operation is taken.
+    Files whose names differ only in the rank belong together. Of several such series those that
+    share no rank and end together are of several hosts; the others are attempts: the one with the
+    newest operation is taken.
     """
     series = _find_series(folder)
     found = [(name, _read_series(files)) for name, files in sorted(series.items())]
@@ -101,12 +141,112 @@ def read_dumps(folder: Path) -> Dumps:
         max((d.newest_s or 0.0 for d in read.dumps.values()), default=0) for _n, read in usable
     ]
     newest = max(range(len(usable)), key=lambda one: (times_s[one], len(usable[one][1].dumps)))
-    name, taken = usable[newest]
-    others = [other for number, (other, _read) in enumerate(usable) if number != newest]
+    name, _taken = usable[newest]
+    usable = [usable[newest], *usable[:newest], *usable[newest + 1 :]]
+    taken, names = _join_hosts(usable)
+    others = [other for other, _read in usable if other not in names]
     notes = [f"rank {rank}: {reason}" for rank, reason in sorted(taken.unread.items())][:16]
     if others:
         notes.insert(0, f"read {name}; left out as of other attempts: {', '.join(others[:8])}")
-    return Dumps(taken.dumps, taken.unread, tuple(notes))
+    return Dumps(taken.dumps, taken.unread, tuple(notes), taken.hosts)
+
+
+def _join_hosts(series: list[tuple[str, Dumps]]) -> tuple[Dumps, list[str]]:
+    """Return the dumps of one attempt out of all its hosts, the newest series first.
+
+    Each host may have a folder or a name of its own in the file names. Where files have
+    the number of the rank on its node, the groups of the dumps have to tell the rank in the job.
+    """
+    from detectors.hang_state import ATTEMPT_GAP_S
+
+    newest_s = _newest_s(series[0][1])
+    near = [
+        (name, read)
+        for name, read in series
+        if newest_s is None
+        or (time_s := _newest_s(read)) is None
+        or abs(newest_s - time_s) <= ATTEMPT_GAP_S
+    ]
+    joined = [near[0]]
+    ranks = {*near[0][1].dumps, *near[0][1].unread}
+    for name, read in near[1:]:
+        if ranks.isdisjoint({*read.dumps, *read.unread}):
+            joined.append((name, read))
+            ranks |= {*read.dumps, *read.unread}
+    if len(joined) < len(near) and (renamed := _by_groups(near)) is not None:
+        joined = renamed
+    hosts = _host_names([name for name, _read in joined])
+    return (
+        Dumps(
+            {rank: dump for _name, read in joined for rank, dump in read.dumps.items()},
+            {rank: why for _name, read in joined for rank, why in read.unread.items()},
+            (),
+            {
+                rank: hosts[name]
+                for name, read in joined
+                if name in hosts
+                for rank in (*read.dumps, *read.unread)
+            },
+        ),
+        [name for name, _read in joined],
+    )
+
+
+def _newest_s(read: Dumps) -> float | None:
+    return max((one.newest_s for one in read.dumps.values() if one.newest_s), default=None)
+
+
+def _by_groups(series: list[tuple[str, Dumps]]) -> list[tuple[str, Dumps]] | None:
+    """Return the series with the ranks that the dumps' groups tell; None where these are attempts.
+
+    Raises SourceError where the numbers can only be local and nothing tells the ranks.
+    """
+    sizes = [
+        len({*(rank for group in dump.groups for rank in group.ranks)})
+        for _name, read in series
+        for dump in read.dumps.values()
+    ]
+    renamed = []
+    seen: set[int] = set()
+    for name, read in series:
+        moved = {}
+        for dump in read.dumps.values():
+            members = [set(group.ranks) for group in dump.groups if group.ranks]
+            own = set.intersection(*members) if members else set()
+            if len(own) == 1 and own.isdisjoint(seen):
+                seen |= own
+                moved[own.pop()] = dump
+        if len(moved) == len(read.dumps):
+            renamed.append((name, replace(read, dumps=moved, unread={})))
+    if len(renamed) == len(series):
+        return renamed
+    count = sum(len(read.dumps) + len(read.unread) for _name, read in series)
+    if count == max(sizes, default=0):
+        names = ", ".join(name for name, _read in series[:8])
+        raise SourceError(
+            f"{names} have the same ranks and are together as many files as the job has ranks: these "
+            "are numbers on each node; name the files by the rank in the job"
+        )
+    return None
+
+
+def _host_names(names: list[str]) -> dict[str, str]:
+    """Return the host of each series: the one part of the names in which all of them differ."""
+    parts = {name: re.split(r"[/_]", name) for name in names}
+    if len(names) < 2 or len({len(words) for words in parts.values()}) != 1:
+        return {}
+    differing = [
+        place
+        for place, words in enumerate(zip(*parts.values(), strict=True))
+        if len(set(words)) > 1
+    ]
+    if len(differing) != 1:
+        return {}
+    (place,) = differing
+    if len({words[place] for words in parts.values()}) != len(names):
+        return {}
+    named = {name: words[place] for name, words in parts.items()}
+    return {} if any(_NO_HOST.fullmatch(word) for word in named.values()) else named
 
 
 def _find_series(folder: Path) -> dict[str, dict[int, Path]]:
@@ -169,7 +309,12 @@ def _print_person(folder: Path, job: "JobView", read: Dumps, diagnosis: "Diagnos
     for culprit in diagnosis.culprits:
         place = "".join(
             f", {name} {value}"
-            for name, value in (("stage", culprit.stage), ("data-parallel rank", culprit.dp_rank))
+            for name, value in (
+                ("host", culprit.host),
+                ("device", culprit.device),
+                ("stage", culprit.stage),
+                ("data-parallel rank", culprit.dp_rank),
+            )
             if value is not None
         )
         console.print(Text(f"  rank {culprit.rank}: {culprit.cause}{place}"), soft_wrap=True)
