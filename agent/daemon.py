@@ -12,7 +12,6 @@ from prometheus_client import generate_latest
 
 from agent import config as configuration
 from agent import helper_parts, host_parts, network_cards, plugins
-from agent.alerting import Target, make_post, target_url
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.kernel_log import KernelLogCollector
@@ -36,6 +35,7 @@ from agent.runner import Collector, Runner
 from agent.server import HttpServer, make_context
 from agent.service import SIGNALS, Service
 from rankmend.agent_socket import socket_paths
+from rankmend.alerting import Target, make_post, target_url
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name

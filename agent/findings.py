@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from agent.alerting import Alert, Target
 from agent.finding_journal import VERSION, FindingStore, SavedState
 from agent.metrics import FAMILIES, Family, Metric, MetricType
 from agent.page import runner_metrics
@@ -53,6 +52,7 @@ from detectors.policy_table import (
 )
 from detectors.xid import KernelFinding
 from detectors.xid import judge as judge_log
+from rankmend.alerting import Alert, Target
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError
 
@@ -404,7 +404,17 @@ class FindingsCollector:
         if self._store is not None:
             yield Metric("rankmend_finding_journal_success", int(self._is_storing))
         for target in self._targets:
-            yield from target.metrics()
+            yield from target_metrics(target)
+
+
+def target_metrics(target: Target) -> Iterator[Metric]:
+    """Return what has become of the alerts for one target, as metrics."""
+    labels, counts = (("target", target.name),), target.counts()
+    yield Metric("rankmend_alert_sent_total", counts.sent, labels)
+    yield Metric("rankmend_alert_failures_total", counts.failed, labels)
+    yield Metric("rankmend_alert_dropped_total", counts.dropped, labels)
+    yield Metric("rankmend_alert_ended_waiting", counts.ended_waiting, labels)
+    yield Metric("rankmend_alert_success", int(counts.is_taken), labels)
 
 
 def _finding_metrics(finding: NodeFinding) -> Iterator[Metric]:

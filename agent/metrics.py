@@ -939,7 +939,7 @@ _ALL: Final = (
         (),
         "1 when the last change of a finding was written to disk, 0 when that failed.",
     ),
-    # agent/alerting.py
+    # rankmend/alerting.py
     _counter("alert_sent", "", ("target",), "Alerts that the target took, repeats among them."),
     _counter("alert_failures", "", ("target",), "Messages that the target did not take."),
     _counter(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.alerting import (
+from agent.findings import target_metrics
+from rankmend.alerting import (
     BATCH_MAX,
     RESOLVED_S,
     RETRY_S_MAX,
@@ -161,7 +162,7 @@ def test_end_that_nobody_takes_is_given_up_and_counted() -> None:
     clock.time_s += RESOLVED_S + 1
     target.send()
 
-    values = values_of(list(target.metrics()))
+    values = values_of(list(target_metrics(target)))
 
     assert values["alert_dropped_total{am:9093}"] == 1
     assert values["alert_ended_waiting{am:9093}"] == 0
@@ -174,7 +175,7 @@ def test_what_waits_is_bounded() -> None:
     for number in range(30):
         target.update([alert(f"A{number}-{index}") for index in range(100)])
 
-    values = values_of(list(target.metrics()))
+    values = values_of(list(target_metrics(target)))
 
     assert values["alert_ended_waiting{am:9093}"] == 2000
     assert values["alert_dropped_total{am:9093}"] == 900

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from agent.alerting import Alert
 from agent.finding_journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_release
 from agent.findings import FindingsCollector, is_silenced, load_checks
 from agent.metrics import Metric
 from agent.page import make_app
 from agent.runner import CollectorView, Outcome
 from detectors.policy_table import Check
+from rankmend.alerting import Alert, Counts
 from rankmend.errors import ConfigError, StorageError
 from tests.agent_support import FIXTURE, ROOT, FakeClock, running_agent, values_of, wait_for
 from tests.test_agent import run_agent
@@ -45,12 +45,13 @@ def hot(value: float) -> CollectorView:
 @dataclass
 class FakeTarget:
     alerts: list[list[Alert]] = field(default_factory=list)
+    name: str = "fake:9093"
 
     def update(self, alerts: list[Alert]) -> None:
         self.alerts.append(alerts)
 
-    def metrics(self) -> list[Metric]:
-        return []
+    def counts(self) -> Counts:
+        return Counts(0, 0, 0, 0, True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Sends findings as alerts: to Alertmanager, to a controller, or to both (POST /api/v2/alerts).
+"""Sends alerts: to Alertmanager, to a controller, or to both (POST /api/v2/alerts).
 
 Level-triggered: each target is told all that is active, at every change and every `resend_s`, so a
 lost message does no harm and a receiver that was down knows all after one message. An alert says
@@ -9,7 +9,7 @@ a target that hangs holds up neither the others nor the findings.
 
 import logging
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from threading import Condition, Thread
@@ -20,7 +20,6 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import msgspec
 
-from agent.metrics import Metric
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
 
@@ -55,6 +54,17 @@ class Alert:
         return tuple(sorted(self.labels.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What has become of the alerts for one target."""
+
+    sent: int
+    failed: int  # messages that were not taken
+    dropped: int
+    ended_waiting: int  # that ended, and which the target has not heard of yet
+    is_taken: bool  # the newest message was
+
+
 Post = Callable[[str, bytes], None]  # raises AlertError
 
 
@@ -74,9 +84,15 @@ def _rfc3339(unix_s: float) -> str:
 
 
 def make_post(
-    ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None
+    ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    token: str | None = None,
 ) -> Post:
     """Return the real way to send; certificates that can't be used are refused here."""
+    headers = {"Content-Type": "application/json"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     try:
         context = ssl.create_default_context(cafile=ca_file)
         if cert_file is not None:
@@ -89,7 +105,7 @@ def make_post(
 
     def post(url: str, body: bytes) -> None:
         request = Request(  # noqa: S310 - the scheme was checked by `target_url`
-            url, data=body, headers={"Content-Type": "application/json"}, method="POST"
+            url, data=body, headers=headers, method="POST"
         )
         try:
             with opener.open(request, timeout=TIMEOUT_S) as answer:
@@ -168,15 +184,16 @@ class Target:
             self._active, self._is_due = active, True
             self._changed.notify()
 
-    def metrics(self) -> Iterator[Metric]:
-        labels = (("target", self.name),)
+    def counts(self) -> Counts:
+        """Return what has become of the alerts so far."""
         with self._changed:
-            waiting = len(self._ended)
-            yield Metric("rankmend_alert_sent_total", self._sent_total, labels)
-            yield Metric("rankmend_alert_failures_total", self._failed_total, labels)
-            yield Metric("rankmend_alert_dropped_total", self._dropped_total, labels)
-            yield Metric("rankmend_alert_ended_waiting", waiting, labels)
-            yield Metric("rankmend_alert_success", int(self._failures_in_a_row == 0), labels)
+            return Counts(
+                self._sent_total,
+                self._failed_total,
+                self._dropped_total,
+                len(self._ended),
+                self._failures_in_a_row == 0,
+            )
 
     def _run(self) -> None:
         wait_s = self._resend_s
