@@ -203,6 +203,60 @@ def test_empty_new_resource_falls_back_on_the_old_one(tmp_path: Path) -> None:
     assert values["redfish_fan_rpm{1,FAN1}"] == 9600
 
 
+HGX = "/redfish/v1/Chassis/HGX_GPU_0"
+
+
+def sensors_of_a_baseboard(root: dict[str, Any]) -> dict[str, Any]:
+    """Return a BMC whose only values are the Sensors of one chassis."""
+    gpu = {
+        "@odata.id": f"{HGX}/Sensors/GPU_0_Temp",
+        "Id": "GPU_0_Temp",
+        "ReadingType": "Temperature",
+        "Reading": 41.5,
+        "Thresholds": {"UpperCaution": {"Reading": 85}, "UpperCritical": {"Reading": 95}},
+        "Status": {"State": "Enabled", "Health": "Warning"},
+    }
+    flow = {
+        "@odata.id": f"{HGX}/Sensors/Flow",
+        "Id": "Flow",
+        "ReadingType": "LiquidFlowLPM",
+        "Reading": 6,
+    }
+    off = {**gpu, "@odata.id": f"{HGX}/Sensors/Off", "Id": "Off", "Status": {"State": "Absent"}}
+    humid = {**flow, "@odata.id": f"{HGX}/Sensors/Wet", "Id": "Wet", "ReadingType": "Humidity"}
+    members = [gpu, flow, off, humid]
+    links = [{"@odata.id": page["@odata.id"]} for page in members]
+    return {
+        "/redfish/v1/": {"Chassis": {"@odata.id": "/redfish/v1/Chassis"}, **root},
+        "/redfish/v1/Chassis": {"Members": [{"@odata.id": HGX}]},
+        HGX: {"Id": "HGX_GPU_0", "Sensors": {"@odata.id": f"{HGX}/Sensors"}},
+        f"{HGX}/Sensors": {"Members": links},
+        f"{HGX}/Sensors?$expand=.($levels=1)": {"Members": members},
+        **{str(page["@odata.id"]): page for page in members},
+    }
+
+
+EXPANDS = {"ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": True, "Levels": True}}}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("root", "requests"), [(EXPANDS, 4), ({}, 8)])
+def test_sensors_of_a_chassis_come_with_one_request_where_the_bmc_can(
+    root: dict[str, Any], requests: int, tmp_path: Path
+) -> None:
+    with Bmc(sensors_of_a_baseboard(root)) as bmc:
+        values = collect(bmc, tmp_path)
+
+    assert len(bmc.asked) == requests
+    assert {name: value for name, value in values.items() if "HGX" in name} == {
+        "redfish_temperature_celsius{HGX_GPU_0,GPU_0_Temp}": 41.5,
+        "redfish_temperature_max_celsius{HGX_GPU_0,GPU_0_Temp}": 85,
+        "redfish_temperature_crit_celsius{HGX_GPU_0,GPU_0_Temp}": 95,
+        "redfish_health_id{HGX_GPU_0,GPU_0_Temp,temperature}": 1,
+        "redfish_coolant_flow_liters_per_second{HGX_GPU_0,Flow}": 0.1,
+    }
+
+
 def hang(released: Event) -> Special:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         released.wait(60)
@@ -533,6 +587,7 @@ KEYS = st.sampled_from(
         *("Temperatures", "ReadingCelsius", "Fans", "PowerSupplies", "PowerControl"),
         *("SpeedPercent", "SpeedRPM", "TemperatureReadingsCelsius", "DeviceName"),
         *("TemperatureSummaryCelsius", "Intake", "DetectorState", "LeakDetectorGroups"),
+        *("ReadingType", "Thresholds", "UpperCritical", "UpperCaution"),
         *("Detectors", "FlowLitersPerMinute", "UpperThresholdCritical", "DataSourceUri"),
     ]
 )
@@ -544,7 +599,7 @@ PAGES = st.dictionaries(
         | st.integers()
         | st.floats()
         | st.text(max_size=9)
-        | st.sampled_from(["OK", "Absent", "/redfish/v1/Chassis"]),
+        | st.sampled_from(["OK", "Absent", "/redfish/v1/Chassis", "Temperature", "Rotational"]),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5),
         max_leaves=20,
     ),
@@ -566,6 +621,7 @@ def test_any_page_gives_finite_values_with_names(page: dict[str, Any]) -> None:
         *forms.parse_pump(page),
         *forms.parse_leak_detector(page),
         *forms.parse_leak_groups(page),
+        *forms.parse_sensor(page),
     ]
 
     for item in items:

@@ -2,7 +2,7 @@
 
 Source: a BMC given by configuration (`[redfish]`); resources as in detectors/formats/redfish.py:
         ThermalSubsystem and PowerSubsystem of every chassis, or the older Thermal and Power where
-        a chassis lacks them, and the coolant distribution units below ThermalEquipment.
+        a chassis lacks them, the Sensors of a chassis, and the coolant distribution units below ThermalEquipment.
 Cost:   5 requests for a BMC with the older resources, about 10 a chassis else; a BMC is slow (0.05
         to 3 s a request), hence an interval of two minutes. GET only.
 
@@ -109,6 +109,7 @@ class Walk:
     devices: Counter[str] = field(default_factory=Counter)
     failures: int = 0
     is_complete: bool = True
+    expansion: str | None = None  # the query that brings a collection's members with it
 
     def get(self, path: str | None) -> Page | None:
         """Return a resource, or None where there is none, it fails or was seen before."""
@@ -151,6 +152,7 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
     chassis_path = forms.link(root, "Chassis")
     if chassis_path is None:
         raise SourceError("the BMC shows no chassis")
+    walk.expansion = forms.expansion(root)
     chassis = forms.members(session.get(chassis_path, deadline_s))
     walk.seen.update((ROOT.rstrip("/"), chassis_path.rstrip("/")))
     for path in chassis:
@@ -182,6 +184,27 @@ def _read_chassis(walk: Walk, chassis: Page) -> None:
         walk.add(device, forms.parse_power(old or {}))
     environment = walk.get(forms.link(chassis, "EnvironmentMetrics"))
     walk.add(device, forms.parse_environment(environment or {}))
+    _read_sensors(walk, device, forms.link(chassis, "Sensors"))
+
+
+def _read_sensors(walk: Walk, device: str, path: str | None) -> None:
+    """Read a chassis' Sensors: by one request, or one by one where nothing else has temperatures.
+
+    An HGX baseboard has some 300 of them, and a BMC takes 0.05 to 3 s a request.
+    """
+    if path is None:
+        return
+    if walk.expansion is not None:
+        for page in forms.expanded(walk.get(path + walk.expansion) or {}):
+            if forms.is_there(page):
+                walk.add(device, forms.parse_sensor(page))
+    elif not any(name == device and _is_temperature(item) for name, item in walk.items):
+        for page in walk.each(path):
+            walk.add(device, forms.parse_sensor(page))
+
+
+def _is_temperature(item: Item) -> bool:
+    return isinstance(item, Reading) and item.kind is forms.Kind.TEMPERATURE
 
 
 def _read_thermal(walk: Walk, device: str, thermal: Page) -> bool:

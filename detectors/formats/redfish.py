@@ -1,7 +1,7 @@
 """What a BMC says by Redfish of fans, power supplies, temperatures, coolant and leaks.
 
 Forms: DMTF DSP0268, schemas ThermalSubsystem, ThermalMetrics, Fan, PowerSubsystem, PowerSupply,
-       PowerSupplyMetrics, EnvironmentMetrics, CoolantConnector, CoolingUnit, Pump, LeakDetector,
+       PowerSupplyMetrics, EnvironmentMetrics, Sensor, CoolantConnector, CoolingUnit, Pump, LeakDetector,
        and the older Thermal and Power (deprecated in 2020, and all that many BMCs have).
 
 A property that is missing, null or of another type than in the schema is absent and never zero; a
@@ -182,6 +182,45 @@ def parse_supply_metrics(page: Page, sensor: str) -> Iterator[Item]:
 def parse_environment(page: Page) -> Iterator[Item]:
     yield from _reading(Kind.POWER, "total", _excerpt(page, "PowerWatts"))
     yield from _reading(Kind.TEMPERATURE, "environment", _excerpt(page, "TemperatureCelsius"))
+
+
+_SENSORS: Final = {  # ReadingType of a Sensor, to which its unit belongs
+    "Temperature": (Kind.TEMPERATURE, Part.TEMPERATURE, 1.0),
+    "Rotational": (Kind.FAN_SPEED, Part.FAN, 1.0),
+    "Power": (Kind.POWER, None, 1.0),
+    "LiquidFlowLPM": (Kind.COOLANT_FLOW, Part.COOLANT, 1 / _SECONDS_PER_MINUTE),
+}
+
+
+def parse_sensor(page: Page) -> Iterator[Item]:
+    """Return one member of a chassis' Sensors, where it is of a kind that is served."""
+    form = _SENSORS.get(_text(page.get("ReadingType")))
+    value = _number(page.get("Reading"))
+    if form is None or value is None:
+        return
+    kind, part, factor = form
+    yield Reading(kind, name_of(page), value * factor)
+    if kind is Kind.TEMPERATURE:
+        limits = _section(page, "Thresholds")
+        yield from _reading(Kind.TEMPERATURE_MAX, name_of(page), _excerpt(limits, "UpperCaution"))
+        critical = _excerpt(limits, "UpperCritical")
+        yield from _reading(Kind.TEMPERATURE_CRITICAL, name_of(page), critical)
+    if part is not None:
+        yield from parse_health(page, part)
+
+
+def expansion(root: Page) -> str | None:
+    """Return the query by which a collection comes with its members, where the BMC knows it."""
+    features = _section(_section(root, "ProtocolFeaturesSupported"), "ExpandQuery")
+    levels = "($levels=1)" if features.get("Levels") is True else ""
+    if features.get("NoLinks") is True:
+        return f"?$expand=.{levels}"
+    return f"?$expand=*{levels}" if features.get("ExpandAll") is True else None
+
+
+def expanded(page: Page) -> list[Page]:
+    """Return the members that came with their collection: those that are more than a link."""
+    return [item for item in _items(page, "Members") if len(item) > 1]
 
 
 def parse_coolant_connector(page: Page, side: str = "") -> Iterator[Item]:
