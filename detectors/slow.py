@@ -457,6 +457,8 @@ def _shifted(
         episode = find_episode(column_medians(logs), limits.steps_min)
         if episode is None or episode.rise < np.log(limits.ratio):
             continue
+        if episode.rise < limits.chance_sigmas * episode.noise * episode.sure:
+            continue  # the best of all episodes of unequal steps is high by chance
         inside = np.zeros(total.shape[1], dtype=bool)
         inside[episode.first : episode.end] = True
         share = _share_above(_rise(logs, inside), 0.5 * float(np.log(limits.ratio)))

@@ -279,3 +279,79 @@ def test_any_records_of_the_inspector_end_in_a_table_or_a_named_error(rows: list
         diagnose_slow(nccl_inspector.read(rows))
     except SourceError as error:
         assert str(error)  # noqa: PT017
+
+
+def test_interleaved_stages_pair_forward_and_backward_of_the_same_piece() -> None:
+    names = ("dp_rank", "stage", "rank", "step", "optype", "duration", "seq_id", "mb_id", "mc")
+    rows: dict[str, list[Any]] = {name: [] for name in names}
+    lengths = np.exp(0.4 * np.random.default_rng(2).standard_normal((2, 30, 4)))
+    for replica in range(2):
+        for step in range(30):
+            for kind in ("forward-compute", "backward-compute"):
+                pieces = [(batch, chunk) for chunk in range(2) for batch in range(4)]
+                for order, (batch, chunk) in enumerate(
+                    pieces if kind == "forward-compute" else pieces[::-1]
+                ):
+                    took = lengths[replica, step, batch] * (1 + chunk)
+                    values = (replica, 0, replica, step, kind, took, order, batch, chunk)
+                    for name, value in zip(rows, values, strict=True):
+                        rows[name].append(value)
+
+    table = straggler_analysis.read(rows)
+    found = diagnose_slow(table)
+    by_order = diagnose_slow(straggler_analysis.read({k: v for k, v in rows.items() if k != "mc"}))
+
+    assert table.microbatches is not None
+    assert np.allclose(table.microbatches[0], table.microbatches[1])
+    assert found.reason.value == "sequence_lengths"
+    assert by_order.reason.value != "sequence_lengths"
+    assert not found.culprits
+
+
+def test_a_rank_in_two_groups_is_an_error_and_on_two_hosts_a_note() -> None:
+    columns = {
+        "rank": [0, 0, 1, 1],
+        "step": [0, 1, 0, 1],
+        "seconds": [1.0, 1.0, 1.0, 1.0],
+        "group": ["a", "b", "a", "a"],
+    }
+    hosts = {**columns, "group": ["a"] * 4, "host": ["h0", "h0", "h1", "h2"]}
+
+    with pytest.raises(SourceError, match="rank 0 has several values of group"):
+        neutral.read(columns)
+    assert neutral.read(hosts).notes == (
+        "rank 1 has several values of host; the first one is told",
+    )
+
+
+def test_a_trace_in_two_data_parallel_groups_lowers_the_confidence() -> None:
+    traces = []
+    for rank in range(4):
+        events = [
+            event
+            for step in range(20)
+            for event in (
+                {
+                    "ph": "X",
+                    "name": f"ProfilerStep#{step}",
+                    "cat": "user_annotation",
+                    "ts": step * 1e6,
+                    "dur": 1e6,
+                },
+                {"ph": "X", "name": "gemm", "cat": "kernel", "ts": step * 1e6, "dur": 5e5},
+            )
+        ]
+        groups = [
+            {"pg_desc": "data_parallel_group", "ranks": [0, 1, 2, 3]},
+            {"pg_desc": "DATA_PARALLEL_GROUP", "ranks": [rank // 2 * 2, rank // 2 * 2 + 1]},
+        ]
+        info = {"rank": rank, "pg_config": groups}
+        base = 1_700_000_000 * 10**9
+        traces.append({"traceEvents": events, "distributedInfo": info, "baseTimeNanoseconds": base})
+
+    table = kineto.read(traces)
+
+    assert [worker.peers for worker in table.workers][:2] == [("replicas", 0, 1)] * 2
+    assert "several data parallel groups" in table.notes[0]
+    assert table.starts_s is not None
+    assert table.starts_s[3] == pytest.approx(1_700_000_003.0)

@@ -49,11 +49,14 @@ def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
                 starts[step] = min(starts.get(step, np.inf), base_s + begin * 1e-6)
         if bad:
             notes.append(f"rank {rank}: {bad} events left out: no number or a negative duration")
+        peers, is_clear = _peers(info.get("pg_config"), rank)
+        if not is_clear:
+            notes.append(f"rank {rank} is in several data parallel groups; which are its peers?")
         host = trace.get("hostname") or info.get("hostname")
         workers[rank] = Worker(
             rank=rank,
             host=str(host)[:256] if host else None,
-            peers=_peers(info.get("pg_config"), rank),
+            peers=peers,
         )
     ranks = sorted(works)
     steps = sorted({step for work in works.values() for step in work})
@@ -73,8 +76,9 @@ def _base_s(trace: Mapping[str, Any]) -> float | None:
     return float(base) * 1e-9 if is_known else None  # type: ignore[arg-type]
 
 
-def _peers(groups: object, rank: int) -> tuple[int | str, ...]:
-    """Return the data-parallel group of a rank where the trace names it."""
+def _peers(groups: object, rank: int) -> tuple[tuple[int | str, ...], bool]:
+    """Return the data-parallel group of a rank where the trace names it, and whether it is the only one."""
+    found: set[tuple[int, ...]] = set()
     if isinstance(groups, list):
         for group in groups:
             if not isinstance(group, dict) or not isinstance(group.get("ranks"), list):
@@ -82,8 +86,11 @@ def _peers(groups: object, rank: int) -> tuple[int | str, ...]:
             ranks = group["ranks"]
             described = str(group.get("pg_desc", ""))
             if rank in ranks and len(ranks) > 1 and _REPLICAS.search(described):
-                return ("replicas", *(int(one) for one in ranks if isinstance(one, int)))
-    return ("all",)
+                found.add(tuple(sorted(int(one) for one in ranks if isinstance(one, int))))
+    if not found:
+        return ("all",), True
+    # of several the smallest: it is within one stage and tensor parallel place
+    return ("replicas", *min(found, key=lambda one: (len(one), one))), len(found) == 1
 
 
 def _steps(events: list[Any]) -> tuple[dict[int, float], dict[int, float], int]:

@@ -104,6 +104,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
     steps, places = np.unique(step[chosen].astype(np.int64), return_inverse=True)
     kinds, codes = np.unique(kind[chosen], return_inverse=True)
     shape = (len(ids), len(steps))
+    notes = (*notes, *_check_places(columns, chosen, rows, key, ids))
     seconds = seconds[chosen]
     matrices = [
         drop_partial(
@@ -130,6 +131,32 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         starts_s=starts_s,
         notes=notes,
     )
+
+
+def _check_places(
+    columns: Mapping[str, Sequence[object]],
+    chosen: np.ndarray[Any, np.dtype[np.intp]],
+    rows: np.ndarray[Any, np.dtype[np.intp]],
+    key: str,
+    ids: np.ndarray[Any, np.dtype[np.int64]],
+) -> tuple[str, ...]:
+    """Raise where a rank has two places in the layout; return a note where it has two hosts."""
+    notes = []
+    for name in ("group", "stage", "dp_rank", "tp_rank", "host", "device"):
+        if name not in columns:
+            continue
+        texts = np.asarray([str(columns[name][row]) for row in chosen.tolist()])
+        _values, codes = np.unique(texts, return_inverse=True)
+        first = np.empty(len(ids), dtype=np.intp)
+        first[rows] = codes
+        moved = sorted({int(ids[row]) for row in rows[codes != first[rows]].tolist()})
+        if not moved:
+            continue
+        named = f"{key} {', '.join(map(str, moved[:8]))} has several values of {name}"
+        if name not in ("host", "device"):
+            raise SourceError(f"{named}: groups overlap, and who its peers are is not known")
+        notes.append(f"{named}; the first one is told")
+    return tuple(notes)
 
 
 def _tokens(

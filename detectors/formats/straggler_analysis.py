@@ -67,7 +67,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
     step = number_column(columns["step"], "step")
     duration = number_column(columns["duration"], "duration")
     rank = number_column(columns["rank"], "rank") if "rank" in columns else np.zeros(len(step))
-    sequence = number_column(columns["seq_id"], "seq_id") if "seq_id" in columns else None
+    sequence = _numbers(columns)
     names, operation = np.unique(
         np.asarray([str(name) for name in columns["optype"]]), return_inverse=True
     )
@@ -110,6 +110,21 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         pauses=np.nan_to_num(matrix(PAUSE)) if PAUSE in names else None,
         notes=notes,
     )
+
+
+def _numbers(columns: Mapping[str, Sequence[object]]) -> Column | None:
+    """Return a number for each piece of a micro-batch, equal for its forward and backward.
+
+    With interleaved stages (model chunks, mc) a micro-batch passes a stage several times, and
+    backward goes through the chunks the other way round: seq_id, the order, pairs what doesn't
+    belong together.
+    """
+    if "mb_id" in columns and "mc" in columns:
+        batch, chunk = number_column(columns["mb_id"], "mb_id"), number_column(columns["mc"], "mc")
+        known = chunk[np.isfinite(chunk)]
+        chunks = max(1.0, float(known.max()) + 1) if len(known) else 1.0
+        return np.where((batch >= 0) & (chunk >= 0), batch * chunks + chunk, -1.0)
+    return number_column(columns["seq_id"], "seq_id") if "seq_id" in columns else None
 
 
 def _workers(ids: NDArray[np.int64], *, has_rank: bool) -> tuple[Worker, ...]:
