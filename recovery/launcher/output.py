@@ -120,6 +120,8 @@ class Output:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Pass on what is left and end; waits at most ``timeout_s`` for a slow console."""
+        if self._wake_read < 0:
+            return  # closed before
         with self._lock:
             for key, stream in self._streams.items():
                 self._drain(stream)
@@ -127,6 +129,11 @@ class Output:
             self._is_closing = True
         self._wake()
         self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._selector.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
 
     def _make_stream(
         self, attempt: int, rank: int, local_rank: int, number: int, read_end: int
