@@ -130,10 +130,11 @@ class Output:
         self._wake()
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
-            self._selector.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_read = self._wake_write = -1
+            with self._lock:
+                self._selector.close()
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+                self._wake_read = self._wake_write = -1
 
     def _make_stream(
         self, attempt: int, rank: int, local_rank: int, number: int, read_end: int
@@ -228,8 +229,9 @@ class Output:
             self._pending.append((-stream.file, b""))  # closed after all before it is written
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_write, b"x")
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._wake_write >= 0:  # the last lines can be asked for after the end
+                os.write(self._wake_write, b"x")
 
 
 def _write_all(target: int, data: bytes) -> None:
