@@ -36,18 +36,10 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
 DURATION = _Duration()
 
 # Flags of torchrun that a launch line may carry, for parts that work otherwise here: there is no
-# rendezvous of agents on one node, no polling, and ranks are always programs of their own.
-_IGNORED: Final = (
-    "rdzv_backend",
-    "rdzv_endpoint",
-    "rdzv_conf",
-    "monitor_interval",
-    "start_method",
-    "node_rank",
-    "local_addr",
-    "event_log_handler",
-    "shutdown_timeout",
-)
+# polling, and ranks are always programs of their own.
+_IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler", "shutdown_timeout")
+# On one node there is no rendezvous of launchers.
+_IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
 
 def _both(name: str) -> tuple[str, ...]:
@@ -63,6 +55,8 @@ Examples:
   rankmend run --nproc-per-node gpu --checkpoint-dir ckpt train.py --resume {checkpoint}
   rankmend run --nproc-per-node 2 -m my.package.train
   rankmend run --nproc-per-node 2 --no-python ./solver
+  rankmend run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node1:29400 train.py
+  rankmend run --nnodes 3:4 --nproc-per-node 8 --controller https://control:9480 train.py
 """,
 )
 @click.argument("target")
@@ -74,8 +68,35 @@ Examples:
     metavar="N|gpu|cpu|auto",
     help="Ranks on this node.",
 )
-@click.option("--nnodes", default="1", show_default=True, help="Nodes; this version runs one.")
+@click.option("--nnodes", default="1", show_default=True, metavar="N|MIN:MAX", help="Nodes.")
 @click.option("--standalone", is_flag=True, help="One node, no service (the default).")
+@click.option(
+    *_both("--rdzv-endpoint"),
+    metavar="HOST[:PORT]",
+    help="Where the nodes meet: the launcher on HOST hosts the controller. [PORT: 29400]",
+)
+@click.option(
+    "--controller", metavar="URL[,URL]", help="A controller that runs as a service, or several."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="RANKMEND_TOKEN_FILE",
+    help="File, mode 0600, with the token that the controller knows the job by.",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Authority that has signed the controller's certificate. [default: the system's]",
+)
+@click.option(
+    "--shrink-multiple",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="The job can go on with fewer nodes, if the number of ranks is a multiple of N.",
+)
+@click.option("--node-name", metavar="NAME", help="Of this node. [default: the short host name]")
 @click.option(
     *_both("--max-restarts"),
     type=click.IntRange(min=0),
@@ -88,12 +109,15 @@ Examples:
 @click.option("--python", "python_path", metavar="PATH", help="Interpreter of the ranks.")
 @click.option(*_both("--rdzv-id"), help="Names the job where --job does not.")
 @click.option(*_both("--rdzv-backend"), hidden=True)
-@click.option(*_both("--rdzv-endpoint"), hidden=True)
 @click.option(*_both("--rdzv-conf"), hidden=True)
 @click.option(*_both("--monitor-interval"), type=float, hidden=True)
 @click.option(*_both("--start-method"), hidden=True)
-@click.option(*_both("--node-rank"), hidden=True)
-@click.option(*_both("--local-addr"), hidden=True)
+@click.option(*_both("--node-rank"), type=click.IntRange(min=0), hidden=True)
+@click.option(
+    *_both("--local-addr"),
+    metavar="ADDRESS",
+    help="Where other nodes reach this one. [default: the address of the route to the controller]",
+)
 @click.option(*_both("--event-log-handler"), hidden=True)
 @click.option(*_both("--shutdown-timeout"), type=float, hidden=True)
 @click.option(
@@ -101,9 +125,7 @@ Examples:
 )
 @click.option(
     *_both("--master-addr"),
-    default="127.0.0.1",
-    show_default=True,
-    help="MASTER_ADDR of the ranks.",
+    help="MASTER_ADDR of the ranks; with --nnodes the same as --rdzv-endpoint. [default: 127.0.0.1]",
 )
 @click.option(
     *_both("--master-port"),
@@ -214,16 +236,27 @@ def run(**options: Any) -> None:
     by SIGINT and SIGTERM; 2 wrong usage or configuration; 75 the job is held by another
     launcher.
     """
-    from recovery.run_options import RunOptions
-
-    for name in _IGNORED:
-        if options.pop(name) is not None:
-            flag = "--" + name.replace("_", "-")
-            click.echo(f"rankmend: {flag} has no meaning here and is ignored", err=True)
-    from recovery.standalone import run_standalone
+    from recovery.run_options import Mode, RunOptions, choose_mode
 
     try:
-        code = run_standalone(RunOptions(**options), os.environ)
+        for name in _IGNORED:
+            _warn_ignored(name, options.pop(name))
+        asked = RunOptions(**options)
+        mode = choose_mode(asked)
+        if mode is Mode.STANDALONE:
+            for name in _IGNORED_ALONE:
+                _warn_ignored(name, options[name])
+            from recovery.standalone import run_standalone
+
+            code = run_standalone(asked, os.environ)
+        elif mode is Mode.MEETING:
+            from recovery.meeting import run_meeting
+
+            code = run_meeting(asked, os.environ)
+        else:
+            from recovery.cluster_run import run_with_service
+
+            code = run_with_service(asked, os.environ)
     except JobHeldError as error:
         click.echo(f"rankmend: {error}", err=True)
         code = 75
@@ -234,3 +267,9 @@ def run(**options: Any) -> None:
         click.echo(f"rankmend: {error}", err=True)
         code = 1
     sys.exit(code)
+
+
+def _warn_ignored(name: str, value: object) -> None:
+    if value is not None:
+        flag = "--" + name.replace("_", "-")
+        click.echo(f"rankmend: {flag} has no meaning here and is ignored", err=True)

@@ -87,6 +87,7 @@ class Remote:
         self._late_reports = 0  # in a row that were told of an order which the poll has not brought
         self._group_count = 1
         self._is_down = False
+        self._hurries = 0
         self._threads = [
             threading.Thread(target=self._post, name="reports", daemon=True),
             threading.Thread(target=self._poll, name="orders", daemon=True),
@@ -107,10 +108,10 @@ class Remote:
             self._waiting = (report, now_s)
             self._changed.notify_all()
 
-    def use(self, client: Client) -> None:
-        """Talk to another controller of the job from now on."""
+    def hurry(self) -> None:
+        """Wait no longer before the next try: there is another controller to be asked."""
         with self._changed:
-            self._client = client
+            self._hurries += 1
             self._changed.notify_all()
 
     def flush(self, timeout_s: float = FLUSH_S_MAX) -> bool:
@@ -138,10 +139,9 @@ class Remote:
                     return
                 (report, made_at_s), self._waiting = self._waiting, None
                 self._is_sending = True
-                client = self._client
             asked_at_s = boot_time_s()
             try:
-                accepted = client.report(report)
+                accepted = self._client.report(report)
             except MessageError as error:  # it can't be encoded: the next one may be smaller
                 log.warning("a report was not sent: %s", error)
                 failures, error_pause_s = 0, None
@@ -151,15 +151,15 @@ class Remote:
                 self._put_back(report, made_at_s)
             else:
                 failures, error_pause_s = 0, None
-                self._note_up(client)
+                self._note_up()
                 self._heard.taken(asked_at_s)
-                self._fetch_late_order(client, accepted.revision)
+                self._fetch_late_order(accepted.revision)
             finally:
                 with self._changed:
                     self._is_sending = False
                     self._changed.notify_all()
             if error_pause_s is not None:
-                self._pause(error_pause_s, client)
+                self._pause(error_pause_s)
 
     def _put_back(self, report: Report, made_at_s: float) -> None:
         with self._changed:
@@ -170,7 +170,7 @@ class Remote:
                 newer = with_timings(newer, report, made_at_s, newer_made_at_s)
                 self._waiting = (newer, newer_made_at_s)
 
-    def _fetch_late_order(self, client: Client, revision: int) -> None:
+    def _fetch_late_order(self, revision: int) -> None:
         """Ask beside the poll, which a connection that died unheard holds up for 40 s."""
         is_late = revision > self._newest[1]
         self._late_reports = self._late_reports + 1 if is_late else 0
@@ -178,7 +178,7 @@ class Remote:
             return
         self._late_reports = 0
         try:
-            self._take(self._ask(client, 0.0))
+            self._take(self._ask(0.0))
         except ControllerError as error:
             log.debug("no order beside the poll: %s", error)
 
@@ -187,17 +187,16 @@ class Remote:
     def _poll(self) -> None:
         failures = 0
         while not self._is_over:
-            client = self._client
             try:
-                self._take(self._ask(client, WAIT_S_MAX))
+                self._take(self._ask(WAIT_S_MAX))
                 failures = 0
             except ControllerError as error:
                 failures += 1
-                self._pause(self._judge(error, failures), client)
+                self._pause(self._judge(error, failures))
 
-    def _ask(self, client: Client, wait_s: float) -> Order | None:
+    def _ask(self, wait_s: float) -> Order | None:
         epoch, after = self._newest
-        return client.order(
+        return self._client.order(
             self._job_id, self._node, self._launcher_id, after=after, epoch=epoch, wait_s=wait_s
         )
 
@@ -232,10 +231,10 @@ class Remote:
             wait_s = max(wait_s, error.retry_after_s)
         return wait_s + random.random() * self._group_count / RETURNS_PER_S  # noqa: S311 - spreads
 
-    def _pause(self, wait_s: float, client: Client) -> None:
-        """Wait, but not where there is another controller to be asked."""
+    def _pause(self, wait_s: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._client is not client, wait_s)
+            before = self._hurries
+            self._changed.wait_for(lambda: self._is_over or self._hurries != before, wait_s)
 
     def _note_down(self, error: ControllerError) -> None:
         with self._changed:
@@ -243,11 +242,11 @@ class Remote:
         if not was_down:
             log.warning("the controller does not answer, the ranks run on: %s", error)
 
-    def _note_up(self, client: Client) -> None:
+    def _note_up(self) -> None:
         with self._changed:
             was_down, self._is_down = self._is_down, False
         if was_down:
-            log.warning("the controller answers again: %s", client.url)
+            log.warning("the controller answers again: %s", self._client.url)
 
 
 def with_timings(report: Report, older: Report, made_at_s: float, now_s: float) -> Report:
