@@ -1,0 +1,184 @@
+"""A controller's service in this process, with its files, and launchers that only speak."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rankmend.clock import SystemClock
+from recovery.messages import Endpoint, Order, RankExit, RankReport, Report
+from recovery.service import config as configuration
+from recovery.service import wire
+from recovery.service.client import ControllerClient
+from recovery.service.daemon import read
+from recovery.service.server import Service, ServiceThread
+from recovery.service.setup import init
+
+_PORTS = itertools.count(20001)  # no rendezvous is used twice
+LONG_S = 30.0  # deadlines: machines are slow
+
+
+@dataclass
+class Running:
+    """A service that runs, and the folder that `rankmend controller init` made for it."""
+
+    folder: Path
+    thread: ServiceThread
+    port: int
+    clients: list[ControllerClient] = field(default_factory=list)
+
+    @property
+    def service(self) -> Service:
+        return self.thread.service
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    def client(self, token: str = "launch", **options: Any) -> ControllerClient:
+        named = {"token_file": self.folder / f"{token}.token"} if token else {}
+        client = ControllerClient([self.url], ca_file=self.ca, **(named | options))
+        self.clients.append(client)
+        return client
+
+
+def make_folder(folder: Path) -> Path:
+    """Make what a controller on this machine needs, and return its configuration."""
+    made = init(folder, ["127.0.0.1", "localhost"], folder / "state", None)
+    text = made.config.read_text().replace('listen = ":9477"', 'listen = "127.0.0.1:0"')
+    made.config.write_text(text)
+    return made.config
+
+
+@contextmanager
+def running(
+    folder: Path,
+    change: Callable[[configuration.Config], configuration.Config] | None = None,
+    **options: Any,
+) -> Iterator[Running]:
+    """Run a service with the files in ``folder``."""
+    config, tokens, policy = read(folder / "controller.toml")
+    if change is not None:
+        config = change(config)
+    thread = ServiceThread(Service(config, SystemClock(), tokens, policy, **options))
+    port = thread.start()
+    up = Running(folder, thread, port)
+    try:
+        wait_until(lambda: thread.service.worker.is_taken_up, "jobs taken up")
+        yield up
+    finally:
+        for client in up.clients:
+            client.close()
+        thread.stop()
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    until_s = time.monotonic() + LONG_S
+    while not is_so():
+        assert time.monotonic() < until_s, f"waited {LONG_S} s for: {what}"
+        time.sleep(0.01)
+
+
+def join_of(node: str, **changes: Any) -> wire.Join:
+    """Return the join of a job of two nodes with two ranks each."""
+    values = {
+        "key": "job:train",
+        "name": "train",
+        "node": node,
+        "launcher_id": f"launcher-{node}",
+        "nodes_min": 2,
+        "nodes_max": 2,
+        "slots": 2,
+    }
+    return wire.Join(**(values | changes))
+
+
+@dataclass
+class Speaker:
+    """A launcher that starts nothing and says what it is told to say."""
+
+    client: ControllerClient
+    node: str
+    job_id: str
+    launcher_id: str = ""
+    report: Report | None = None
+    order: Order | None = None
+
+    def __post_init__(self) -> None:
+        number = int("".join(char for char in self.node if char.isdigit()) or 0)
+        self.launcher_id = self.launcher_id or f"launcher-{self.node}"
+        self.report = Report(
+            version=1,
+            node=self.node,
+            boot_id=f"boot-{self.node}",
+            job_id=self.job_id,
+            revision=0,
+            attempt=0,
+            ranks=(),
+            empty_through=0,
+            launcher_id=self.launcher_id,
+            slots=2,
+            rendezvous=Endpoint("127.0.0.1", next(_PORTS)),
+            peer_endpoint=Endpoint("127.0.0.1", 21000 + number),
+        )
+
+    def say(self, **changes: Any) -> wire.Accepted:
+        assert self.report is not None
+        self.report = replace(self.report, number=self.report.number + 1, **changes)
+        return self.client.report(self.report)
+
+    def ask(self, wait_s: float = 20.0) -> Order | None:
+        """Return the next order and remember it."""
+        known = self.order
+        order = self.client.order(
+            self.job_id,
+            self.node,
+            self.launcher_id,
+            after=known.revision if known else 0,
+            epoch=known.epoch if known else 0,
+            wait_s=wait_s,
+        )
+        self.order = order or known
+        return order
+
+    def obey(self) -> None:
+        """Say that the newest order is carried out."""
+        order = self.order
+        assert order is not None
+        if order.ranks:
+            ranks = tuple(
+                RankReport(rank, place, 1000 + rank, "R", steps_done=3, step=3, step_age_s=0.1,
+                           attached_age_s=1.0, first_section_age_s=0.5)
+                for place, rank in enumerate(order.ranks)
+            )  # fmt: skip
+            self.say(revision=order.revision, attempt=order.attempt, ranks=ranks)
+        else:
+            self.say(revision=order.revision, ranks=(), empty_through=order.attempt)
+
+    def finish(self) -> None:
+        """Say that every rank has ended with exit code 0."""
+        assert self.report is not None
+        done = RankExit(0.1, 0, None, False, False, None, ())
+        ranks = tuple(replace(rank, process_state="", exit=done) for rank in self.report.ranks)
+        self.say(ranks=ranks, empty_through=self.report.attempt)
+
+
+def two_speakers(client: ControllerClient, **changes: Any) -> list[Speaker]:
+    """Join a job of two nodes and have its first attempt ordered."""
+    joined = [client.join(join_of(node, **changes)) for node in ("n1", "n2")]
+    speakers = [
+        Speaker(client, node, one.job_id, changes.get("launcher_id", ""))
+        for node, one in zip(("n1", "n2"), joined, strict=True)
+    ]
+    for speaker in speakers:
+        speaker.say()
+    for speaker in speakers:
+        assert speaker.ask() is not None, "an order for the first attempt"
+    return speakers
