@@ -372,10 +372,10 @@ CAUSES: Final = (
             Sign(
                 metric,
                 Statistic.HIGHEST,
-                0.01,
+                LOST_MIN,
                 "rate of the link",
                 "B/s",
-                "as check nic_slow: the next lower rate is far below",
+                _LOST,
                 is_low=True,
                 is_share=True,
             )

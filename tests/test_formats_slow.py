@@ -14,7 +14,7 @@ from detectors.formats import kineto, nccl_inspector, neutral, pai, straggler_an
 from detectors.model import Verdict
 from detectors.slow import diagnose_slow
 from detectors.slow_model import WorkTable
-from rankmend.cli.diagnose_slow import load
+from rankmend.cli.diagnose_traces import load
 from rankmend.errors import SourceError
 
 

@@ -17,7 +17,8 @@ from detectors.model import Verdict
 from detectors.placement import expand_hosts, locate, locate_delay, parse_topology
 from detectors.slow import SlowLimits, diagnose_slow, find_suspects
 from detectors.slow_model import Reason, Worker, WorkTable
-from rankmend.cli.diagnose_slow import load, slow
+from rankmend.cli.diagnose_slow import slow
+from rankmend.cli.diagnose_traces import load
 from rankmend.errors import SourceError
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")

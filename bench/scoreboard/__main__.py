@@ -38,7 +38,7 @@ from detectors.slow_model import WorkTable
 from rankmend.cli import main as rankmend
 from rankmend.cli.diagnose_hosts import read_csv_table
 from rankmend.cli.diagnose_readings import read_files
-from rankmend.cli.diagnose_slow import load
+from rankmend.cli.diagnose_traces import load
 from rankmend.errors import RankmendError
 
 OUTPUT = Path("results/scoreboard.json")  # not tracked

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from detectors.formats.plain_pickle import BYTES_MAX, load_plain
-from detectors.groups import RANKS_MAX, Group, parallelism_of
+from detectors.groups import RANKS_MAX, Group, Parallelism, parallelism_of
 from detectors.model import Operation, OperationState, Shape
 from rankmend.errors import SourceError
 
@@ -86,6 +86,7 @@ def parse_dump(data: bytes) -> FlightDump:
         own_ids[_whole(entry.get("pg_id", -1), "pg_id")] = name
         timeout_ms = max(timeout_ms, _whole(entry.get("timeout_ms") or 0, "timeout_ms"))
         operations.append(_operation(entry, number, name, groups.get(name)))
+    _name_the_unnamed(groups, described)
     if not groups:
         warnings.append("the dump doesn't tell the members of its groups")
     known = groups or {
@@ -135,6 +136,15 @@ def _groups(table: Any) -> list[Group]:
                 Group(_text(name, "group"), ranks, parallelism_of(description), description)
             )
     return groups
+
+
+def _name_the_unnamed(groups: dict[str, Group], described: dict[str, str]) -> None:
+    """Give the group of the whole job its name: gloo of 2.13 writes its members without one."""
+    unnamed = groups.pop("", None)
+    worlds = [name for name in described if parallelism_of(described[name]) is Parallelism.WORLD]
+    if unnamed is not None and len(worlds) == 1 and worlds[0] not in groups:
+        text = described[worlds[0]]
+        groups[worlds[0]] = Group(worlds[0], unnamed.ranks, Parallelism.WORLD, text)
 
 
 def _ranks(value: Any, name: object) -> tuple[int, ...]:

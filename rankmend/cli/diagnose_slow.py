@@ -3,11 +3,6 @@
 Exit codes: 0 a verdict was reached (also nobody and unknown), 2 unreadable input.
 """
 
-import gzip
-import json
-import struct
-import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isfinite, isinf
 from pathlib import Path
@@ -15,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli.diagnose_heat import print_slow, write_plot
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.diagnose_readings import (
     Prometheus,
@@ -22,26 +18,17 @@ from rankmend.cli.diagnose_readings import (
     prometheus_options,
     read_files,
 )
+from rankmend.cli.diagnose_traces import Delays, load, read_text
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from detectors.causes import Explanation, Window
     from detectors.slow_model import SlowDiagnosis, WorkTable
 
 UNREADABLE = 2
-FILE_BYTES_MAX = 2_000_000_000
-ALL_BYTES_MAX = 8_000_000_000
-FILES_MAX = 20_000
 ACCUSED_MAX = 32  # that hardware is looked at for
 SIZES = ("tp", "cp", "ep", "dp", "pp")
-MAP_ROWS_MAX = 32
-MAP_COLUMNS_MAX = 72
-SUFFIXES = frozenset({".parquet", ".csv", ".json", ".jsonl", ".log", ".gz"})
-_SHADES = " .:-=+*#%@"
-_HOT_RATIO = 1.5  # where the colour scale ends
 
 
 @click.command()
@@ -96,7 +83,7 @@ def slow(
     if plot is not None and plot.suffix not in (".svg", ".png"):
         fail(f"--plot {plot}: the picture is written as .svg or .png")
     try:
-        switch_of = parse_topology(_text(topology)) if topology else {}
+        switch_of = parse_topology(read_text(topology)) if topology else {}
         places = read_hosts(hosts) if hosts else {}
         columns = load(file)
         if isinstance(columns, Delays):
@@ -109,7 +96,7 @@ def slow(
         named = "" if str(file) in str(error) else f"{file}: "
         fail(f"{named}{error}", UNREADABLE)
     if plot is not None:
-        _write_plot(plot, columns, found)
+        write_plot(plot, columns, found)
     if as_json:
         end = {} if found.end is None else {"end": {"step": found.end}}
         why = {}
@@ -118,7 +105,7 @@ def slow(
         page = diagnosis_page(found.diagnosis())
         print_json({**page, "parts": list(found.parts), **end, **why})
         return
-    _print(columns, found, explanations or ())
+    print_slow(columns, found, explanations or ())
 
 
 def _place(
@@ -227,136 +214,6 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     return Window(round(start_s, 3), round(end_s, 3), onset_s)
 
 
-class Delays:
-    """Median delays between pairs: from each row to each column."""
-
-    def __init__(self, names: Sequence[str], matrix: "NDArray[Any]") -> None:
-        self.names = tuple(names)
-        self.matrix = matrix
-
-
-def load(file: Path) -> "WorkTable | Delays":
-    """Return what a file or a folder holds, whichever known form it has."""
-    from detectors.formats import kineto, nccl_inspector
-
-    files = _files(file)
-    traces: list[Any] = []
-    records: list[Any] = []
-    for one in files:
-        data = _bytes(one)
-        if data[:4] == b"PAR1":
-            return _from_columns(_parquet(data), files, one)
-        text = _decode(data, one)
-        if not text.lstrip("\ufeff \r\n\t").startswith(("{", "[")):
-            from detectors.formats.neutral import read_csv
-
-            return _from_columns(read_csv(text.lstrip("\ufeff")), files, one)
-        document = _json(text)
-        if kineto.is_trace(document):
-            traces.append(document)
-            continue
-        rows = document if isinstance(document, list) else _rows(text, one)
-        if not all(isinstance(row, dict) for row in rows):
-            raise SourceError(f"{one}: neither a trace nor records")
-        if rows and nccl_inspector.is_record(rows[0]):
-            records.extend(rows)
-            continue
-        from detectors.formats.neutral import read_lines
-
-        return _from_columns(read_lines(text), files, one)
-    if traces and records:
-        raise SourceError(f"{len(traces)} profiler traces and {len(records)} records of NCCL mixed")
-    return kineto.read(traces) if traces else nccl_inspector.read(records)
-
-
-def _files(file: Path) -> list[Path]:
-    try:
-        if not file.is_dir():
-            return [file]
-        files = sorted(one for one in file.iterdir() if one.suffix in SUFFIXES and one.is_file())
-    except OSError as error:
-        raise SourceError(f"cannot read: {error.strerror or error}") from error
-    tables = [one for one in files if one.suffix in (".parquet", ".csv")]
-    if len(tables) == 1:
-        return tables
-    if len(tables) > 1:
-        raise SourceError(f"several tables, name one: {', '.join(one.name for one in tables[:8])}")
-    if not files or len(files) > FILES_MAX:
-        raise SourceError(f"{len(files)} files of a known suffix: 1 to {FILES_MAX} are read")
-    if sum(one.stat().st_size for one in files) > ALL_BYTES_MAX:
-        raise SourceError(f"more than {ALL_BYTES_MAX} bytes")
-    return files
-
-
-def _bytes(file: Path) -> bytes:
-    """Return a file's bytes, decompressed, within the bound."""
-    try:
-        if not file.is_file():
-            raise SourceError(f"no such file: {file}")
-        with file.open("rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
-        if data[:2] == b"\x1f\x8b":
-            with gzip.open(file) as packed:
-                data = packed.read(FILE_BYTES_MAX + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"cannot read {file}: {error}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise SourceError(f"{file}: more than {FILE_BYTES_MAX} bytes")
-    if not data:
-        raise SourceError(f"{file}: the file is empty")
-    return data
-
-
-def _text(file: Path) -> str:
-    return _decode(_bytes(file), file)
-
-
-def _decode(data: bytes, file: Path) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{file}: neither parquet nor text: {error}") from error
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _rows(text: str, file: Path) -> list[Any]:
-    rows = []
-    for number, line in enumerate(text.splitlines()):
-        if line.strip():
-            row = _json(line)
-            if row is None:
-                raise SourceError(f"{file}, line {number + 1}: not JSON: {line[:80]!r}")
-            rows.append(row)
-    return rows
-
-
-def _parquet(data: bytes) -> dict[str, Any]:
-    from detectors.formats.straggler_analysis import read_parquet
-
-    return read_parquet(data)
-
-
-def _from_columns(columns: dict[str, Any], files: list[Path], file: Path) -> "WorkTable | Delays":
-    """Return the table that columns hold, by their names."""
-    from detectors.formats import neutral, pai, straggler_analysis
-
-    if len(files) > 1:
-        raise SourceError(f"{len(files)} files, and {file.name} holds all ranks: name one")
-    if "batch_time_norm" in columns:
-        return pai.read(columns)
-    if "optype" in columns or "duration" in columns:
-        return straggler_analysis.read(columns)
-    if "src" in columns and "dst" in columns:
-        return Delays(*neutral.read_delays(columns))
-    return neutral.read(columns)
-
-
 def _tell_delays(delays: Delays, as_json: bool) -> None:
     from detectors.finding import Evidence
     from detectors.model import Culprit, Diagnosis, Verdict, diagnosis_page
@@ -394,147 +251,3 @@ def _tell_delays(delays: Delays, as_json: bool) -> None:
     click.echo(diagnosis.reason)
     for line in lines:
         click.echo(f"  {line.text}")
-
-
-def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[int]) -> Any:
-    """Return rows and the ratios to show: suspects first, steps in blocks of equal size."""
-    import numpy as np
-
-    from detectors.peers import group_rows, log_ratios
-    from detectors.slow import total_work
-
-    groups = group_rows([worker.peers for worker in table.workers])
-    ratios = np.exp(log_ratios(total_work(table), groups))
-    if not table.does_same_work:  # against the own usual place among unequal workers
-        with np.errstate(invalid="ignore"):
-            ratios = ratios / np.nanmedian(ratios, axis=1, keepdims=True)
-    rest = [row for row in range(len(ratios)) if row not in set(first)]
-    rows = [*first, *rest][:rows_max]
-    if len(rows) == len(ratios):
-        rows.sort()
-    width = -(-ratios.shape[1] // columns_max)
-    blocks = [ratios[rows, at : at + width] for at in range(0, ratios.shape[1], width)]
-    filled = [np.nan_to_num(block, nan=1.0) for block in blocks]
-    return rows, np.stack([np.median(block, axis=1) for block in filled], axis=1), width
-
-
-def _print(
-    table: "WorkTable", found: "SlowDiagnosis", explanations: "Sequence[Explanation]"
-) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    style = "bold red" if found.culprits else "bold"
-    console.print(Text(found.explanation, style=style), soft_wrap=True)
-    for line in found.evidence:
-        console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
-    console.print(Text(f"  confidence {found.confidence:.2f}", style="dim"))
-    for explanation in explanations:
-        console.print(Text(explanation.reason, style="bold"), soft_wrap=True)
-        for cause in explanation.causes:
-            told = f"  {cause.cause} ({cause.confidence:.2f}), action {cause.action.value}"
-            console.print(Text(told), soft_wrap=True)
-            for shown in cause.evidence:
-                console.print(
-                    Text(f"    {shown.source}: {shown.text}", style="dim"), soft_wrap=True
-                )
-        if explanation.missing:
-            told = f"  not measured: {', '.join(explanation.missing)}"
-            console.print(Text(told, style="dim"), soft_wrap=True)
-    suspects = [suspect.row for suspect in found.suspects]
-    rows, ratios, width = _heat(table, MAP_ROWS_MAX, MAP_COLUMNS_MAX, suspects)
-    console.print()
-    labels = [table.workers[row].name() for row in rows]
-    margin = max(len(label) for label in labels)
-    for row, label, values in zip(rows, labels, ratios, strict=True):
-        drawn = Text(f"{label:>{margin}} ", style="bold" if row in suspects else "")
-        for value in values:
-            drawn.append(_shade(value), style=_style(value))
-        console.print(drawn, soft_wrap=True)
-    block = f", a column is the median of {width} steps" if width > 1 else ""
-    hidden = len(table.workers) - len(rows)
-    more = f"; {hidden} more workers are not shown" if hidden else ""
-    scale = f"time against the peers: '{_SHADES[0]}' 1.0 or less to '{_SHADES[-1]}' {_HOT_RATIO}"
-    console.print(
-        Text(f"steps {table.steps[0]} to {table.steps[-1]}{block}; {scale}{more}", style="dim"),
-        soft_wrap=True,
-    )
-
-
-def _level(ratio: float) -> float:
-    """Return a ratio's place on the scale: 0 is as fast as the peers, 1 the end."""
-    return min(1.0, max(0.0, (ratio - 1.0) / (_HOT_RATIO - 1.0)))
-
-
-def _shade(ratio: float) -> str:
-    return _SHADES[round(_level(ratio) * (len(_SHADES) - 1))]
-
-
-def _style(ratio: float) -> str:
-    red, green, blue = _colour(ratio)
-    return f"black on rgb({red},{green},{blue})"
-
-
-def _colour(ratio: float) -> tuple[int, int, int]:
-    """Return a colour from pale yellow to dark red."""
-    level = _level(ratio)
-    return 255 - round(75 * level), round(245 * (1 - level)), round(200 * (1 - level))
-
-
-def _write_plot(file: Path, table: "WorkTable", found: "SlowDiagnosis") -> None:
-    rows, ratios, _width = _heat(table, 512, 1024, [suspect.row for suspect in found.suspects])
-    labels = [table.workers[row].name() for row in rows]
-    try:
-        if file.suffix == ".png":
-            file.write_bytes(_png(ratios))
-        else:
-            steps = (table.steps[0], table.steps[-1])
-            file.write_text(_svg(ratios, labels, found.explanation, steps), encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {file}: {error.strerror or error}")
-
-
-def _svg(ratios: Any, labels: list[str], title: str, steps: tuple[int, int]) -> str:
-    from html import escape
-
-    margin, top, height = 260, 40, 16
-    width = max(2.0, min(16.0, 900 / ratios.shape[1]))
-    right, bottom = margin + width * ratios.shape[1], top + height * len(labels)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 20:.0f}" height="{bottom + 40}"'
-        ' font-family="sans-serif" font-size="12">',
-        f'<rect width="100%" height="100%" fill="white"/><text x="10" y="20">{escape(title)}</text>',
-    ]
-    for row, (label, values) in enumerate(zip(labels, ratios, strict=True)):
-        y = top + row * height
-        lines.append(
-            f'<text x="{margin - 6}" y="{y + 12}" text-anchor="end">{escape(label)}</text>'
-        )
-        for column, value in enumerate(values):
-            red, green, blue = _colour(value)
-            lines.append(
-                f'<rect x="{margin + column * width:.1f}" y="{y}" width="{width:.1f}"'
-                f' height="{height}" fill="rgb({red},{green},{blue})"><title>{value:.2f}</title></rect>'
-            )
-    lines.append(
-        f'<text x="{margin}" y="{bottom + 20}">step {steps[0]} to {steps[1]}; colour: time against'
-        f" the peers, 1.0 to {_HOT_RATIO}</text></svg>"
-    )
-    return "\n".join(lines)
-
-
-def _png(ratios: Any, cell: int = 12) -> bytes:
-    """Return the heat map as a picture without text, a square a cell."""
-    lines = []
-    for values in ratios:
-        line = b"".join(bytes(_colour(value)) * cell for value in values)
-        lines.append((b"\0" + line) * cell)
-    size = struct.pack(">IIBBBBB", ratios.shape[1] * cell, ratios.shape[0] * cell, 8, 2, 0, 0, 0)
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        check = zlib.crc32(name + data)
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
-
-    body = zlib.compress(b"".join(lines))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
