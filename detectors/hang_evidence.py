@@ -54,7 +54,7 @@ def judge_evidence(
     if not (dumps or stacks):
         return Judged(finding, "", "neither flight-recorder dumps nor Python stacks", 0.0)
     diagnosis = _diagnose(dumps, stacks, alive)
-    if diagnosis is None or diagnosis.verdict is Verdict.UNKNOWN:
+    if diagnosis is None or not diagnosis.cause:
         reason = diagnosis.reason if diagnosis else "the stacks tell no rank from the others"
         return Judged(finding, "", reason, diagnosis.confidence if diagnosis else 0.0)
     named = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
@@ -86,7 +86,8 @@ def _diagnose(
 ) -> Diagnosis | None:
     if dumps:
         found = diagnose_hang(view_job(dumps, alive - set(dumps)))
-        if found.verdict is not Verdict.UNKNOWN:
+        # A verdict without a class says that no collective hangs: the stacks may know what does.
+        if found.verdict is not Verdict.UNKNOWN and found.cause:
             return found
         return diagnose_stacks(stacks) or found
     return diagnose_stacks(stacks)

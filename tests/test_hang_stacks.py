@@ -176,6 +176,44 @@ def test_dumps_name_the_rank_that_has_not_launched_what_its_peers_wait_in() -> N
     assert judged.confidence > 0.8
 
 
+def gloo_dump(launched: int, done: int) -> FlightDump:
+    """Return a dump as gloo of PyTorch 2.13 writes it: its one group has no name."""
+    entries = [
+        {
+            "record_id": number - 1,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": number,
+            "profiling_name": "gloo:all_reduce",
+            "state": "scheduled",
+            "retired": number <= done,
+            "is_p2p": False,
+        }
+        for number in range(1, launched + 1)
+    ]
+    config = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
+    status = {"0": {"last_enqueued_collective": launched, "last_completed_collective": done}}
+    table = {"version": "2.10", "pg_config": config, "pg_status": status, "entries": entries}
+    return parse_dump(json.dumps(table).encode())
+
+
+def test_dumps_of_gloo_name_the_rank_that_is_waited_for() -> None:
+    dumps = {0: gloo_dump(12, 11), 1: gloo_dump(11, 11), 2: gloo_dump(12, 11)}
+
+    judged = judge_evidence(HUNG, dumps, {})
+
+    assert judged.finding.ranks == (1,)
+    assert dumps[0].groups[0].ranks == (0, 1, 2)
+
+
+def test_dumps_in_which_nothing_waits_leave_the_word_to_the_stacks() -> None:
+    dumps = {rank: gloo_dump(11, 11) for rank in range(3)}
+
+    judged = judge_evidence(HUNG, dumps, {0: WAITS, 1: LOADS, 2: WAITS})
+
+    assert judged.finding.ranks == (1,)
+
+
 def test_a_rank_that_lives_and_wrote_no_dump_is_not_called_gone() -> None:
     dumps = {0: dump(7, 6), 1: dump(7, 6), 2: dump(7, 6)}
 
