@@ -42,9 +42,11 @@ class Running:
     def ca(self) -> Path:
         return self.folder / "ca.crt"
 
-    def client(self, token: str = "launch", **options: Any) -> ControllerClient:
-        named = {"token_file": self.folder / f"{token}.token"} if token else {}
-        client = ControllerClient([self.url], ca_file=self.ca, **(named | options))
+    def client(self, name: str = "launch", **options: Any) -> ControllerClient:
+        named: dict[str, Any] = {"ca_file": self.ca}
+        if name:
+            named["token_file"] = self.folder / f"{name}.token"
+        client = ControllerClient([self.url], **(named | options))
         self.clients.append(client)
         return client
 

@@ -190,6 +190,7 @@ class Api:
         try:
             subject = self._identify(route, request)
             call = Call(route, request, subject)
+            self._demand(call)
             if route.query is not None:
                 call.query = _query(request, route.query)
             self._limit(call)
@@ -215,15 +216,20 @@ class Api:
         now = datetime.fromtimestamp(self.clock.unix_s(), timezone.utc)
         header = request.headers.get("Authorization")
         try:
-            subject = self.doorman.identify(header, certificate, now)
-            demand(subject, *route.roles)
-        except DeniedError as error:
-            reason = "unknown" if error.status == 401 else "role"
-            self.measures.auth_failures.labels(reason).inc()
-            if error.status == 401:
-                self._rates.take("failed logins", peer, failures, now_s)
+            return self.doorman.identify(header, certificate, now)
+        except DeniedError:
+            self.measures.auth_failures.labels("unknown").inc()
+            self._rates.take("failed logins", peer, failures, now_s)
             raise
-        return subject
+
+    def _demand(self, call: Call) -> None:
+        if call.route.kind is Kind.OPEN:
+            return
+        try:
+            demand(call.subject, *call.route.roles)
+        except DeniedError:
+            self.measures.auth_failures.labels("role").inc()
+            raise
 
     def _limit(self, call: Call) -> None:
         kind, limits = call.route.kind, self.config.limits
