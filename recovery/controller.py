@@ -44,6 +44,7 @@ from recovery.preparation import Preparation, Ready, Waiting
 from recovery.records import (
     AttemptAbandoned,
     AttemptEnded,
+    AttemptHeard,
     AttemptResult,
     AttemptStarted,
     AttemptVerified,
@@ -291,6 +292,15 @@ class Controller:
         if ledger.ended is not None:
             self.outcome = ledger.ended
             return False
+        if self._take_news(ledger, now_s):
+            return True
+        if self._stop_wanted is not None and ledger.closing is None:
+            self._append(*self._stop_records())
+            return True
+        return self._duty(ledger)(now_s)
+
+    def _take_news(self, ledger: Ledger, now_s: float) -> bool:
+        """Journal what was heard and can't be heard again; return whether there was any."""
         if (evidence := self._judged_evidence(ledger, now_s)) is not None:
             self._append(evidence)
             return True
@@ -305,10 +315,13 @@ class Controller:
             if self._is_taken_up:
                 self._nodes.send_to(self.ledger, {one.node for one in joined})
             return True
-        if self._stop_wanted is not None and ledger.closing is None:
-            self._append(*self._stop_records())
+        unknown = self._nodes.unknown_attempt(ledger) if self._settings.is_joined else None
+        if unknown is not None and ledger.closing is None:
+            log.error("an attempt runs that the journal does not know", extra={"attempt": unknown})
+            self._append(AttemptHeard(unknown, tuple(sorted(ledger.members))))
+            self._observe_anew()
             return True
-        return self._duty(ledger)(now_s)
+        return False
 
     def _judged_evidence(self, ledger: Ledger, now_s: float) -> EvidenceCollected | None:
         """Return the record of an incident's evidence, once the launchers have told of it."""
@@ -349,7 +362,7 @@ class Controller:
         for report in self._nodes.reports:
             seen.take(report, now_s)
         self._observation = seen
-        self._slow.begin(self.ledger.attempt, self._settings.world_size)
+        self._slow.begin(self.ledger.attempt, size)
 
     def _stop_records(self) -> list[Record]:
         assert self._stop_wanted is not None, "called when a stop is wanted"
@@ -537,7 +550,28 @@ class Controller:
         if found is not None:
             self._open_incident(found, now_s)
             return True
-        return self._note_progress(now_s)
+        return self._note_progress(now_s) or self._watch_silence(now_s)
+
+    def _watch_silence(self, now_s: float) -> bool:
+        """Tell a person when the whole attempt is silent for long: nobody else can judge that.
+
+        The ranks may train on behind a network that is cut. Only proofs end the attempt.
+        """
+        ledger, limit_s = self.ledger, self._policy.hung.ceil_s
+        if not self._settings.is_joined or now_s - self._nodes.heard_last_s(ledger) < limit_s:
+            return False
+        gone = self._nodes.gone(ledger, self._policy, now_s)
+        if gone.is_proved:
+            reason = f"attempt {ledger.attempt} is gone: " + "; ".join(
+                f"{proof.node} {proof.reason}" for proof in gone.proofs
+            )
+            self._append(AttemptAbandoned(ledger.attempt, reason))
+            return True
+        if set(gone.silent) <= set(ledger.fence_waits):
+            return False
+        reason = f"no node of attempt {ledger.attempt} was heard for {limit_s:g} s"
+        self._append(FenceWaits(ledger.attempt, gone.silent, reason))
+        return True
 
     def _stand_back(self, now_s: float) -> bool:
         """A person wants nothing to be decided: only note how far the ranks are."""

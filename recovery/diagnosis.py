@@ -12,7 +12,7 @@ from typing import Final
 
 from detectors.failed import detect_failed
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
-from detectors.hung import Hang, HungLimits, detect_hung, hang_finding
+from detectors.hung import Hang, HungLimits, RankStand, detect_hung, hang_finding
 from recovery.messages import RankError
 from recovery.observation import Observation
 from recovery.outside import NodeEvidence
@@ -102,14 +102,19 @@ class Doctor:
                 text = f"{accused.silent[0]} is silent, and not every rank had a process in time"
                 finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         elif seen.started_at_s is not None and (accused.silent or accused.evidence):
+            stands = seen.stands(now_s, without=accused.silent)
             hang = detect_hung(
-                seen.stands(now_s, without=accused.silent),
+                stands,
                 self._short_limits,
                 attempt_age_s=now_s - seen.started_at_s,
                 longest_gap_s=seen.longest_gap_s,
                 has_stepped_before=has_stepped_before,
             )
             finding = self._accuse(seen, accused, hang)
+            still_s = now_s - max(seen.started_at_s, seen.advanced_at_s or 0.0)
+            if accused.silent and still_s >= self.policy.hung.ceil_s and _are_done(stands):
+                text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with 0"
+                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         return None if finding is None else self._failure(seen, finding)
 
     def _accuse(self, seen: Observation, accused: Accused, hang: Hang | None) -> Finding | None:
@@ -218,6 +223,10 @@ class Doctor:
             seen.is_relative,
             seen.telling_ranks,
         )
+
+
+def _are_done(stands: Sequence[RankStand]) -> bool:
+    return bool(stands) and all(stand.is_done for stand in stands)
 
 
 def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvidence) -> Finding:

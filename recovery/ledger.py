@@ -485,6 +485,20 @@ def is_other_boot(before: str, after: str) -> bool:
 
 
 @_fold.register
+def _(record: records.AttemptHeard, ledger: Ledger) -> Ledger:
+    return replace(
+        ledger,
+        attempt=record.attempt,
+        is_attempt_open=True,
+        wish=Wish.NOTHING,
+        revision=ledger.number,
+        placement=tuple(Placement(node, ()) for node in record.nodes),
+        started_number=ledger.number,
+        fence_waits=(),
+    )
+
+
+@_fold.register
 def _(record: records.NodeLeft, ledger: Ledger) -> Ledger:
     member = ledger.members.get(record.node)
     if member is None:

@@ -18,6 +18,10 @@ _CAUSES = {
 }
 
 
+_NODES_SHOWN = 8  # in one line
+_LINES_MAX = 20  # of a burst of alerts: a dead switch makes 1,000
+
+
 @singledispatch
 def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a dispatch
     """Return one line about a record, or None where there is nothing to tell."""
@@ -37,26 +41,38 @@ def describe_passed_over(choice: Choice) -> list[str]:
     return [f"passed over {item.path}: {item.reason}" for item in choice.passed_over]
 
 
-def details(record: Record) -> list[str]:
+@singledispatch
+def details(record: Record) -> list[str]:  # noqa: ARG001 - the default of a dispatch
     """Return what supports a record's line: evidence, and what was passed over and why."""
-    if isinstance(record, records.AttemptStarted):
-        return describe_passed_over(record.choice)
-    if isinstance(record, records.SlowFound):
-        return [f"{one.source}: {one.text}" for one in record.finding.evidence]
-    if isinstance(record, records.IncidentOpened):
-        finding = record.failure.finding
-        lines = [f"{one.source}: {one.text}" for one in finding.evidence]
-        if finding.victims:
-            ranks = ", ".join(str(rank) for rank in finding.victims)
-            lines.append(f"victims, not causes: ranks {ranks}")
-        return lines
-    if isinstance(record, records.EvidenceCollected):
-        lines = [f"on {one.node}: {one.folder}, in {one.took_s:.1f} s" for one in record.saved]
-        lines += [f"on {one.node}: {note}" for one in record.saved for note in one.notes]
-        if record.finding is not None:
-            lines += [f"{one.source}: {one.text}" for one in record.finding.evidence]
-        return lines
     return []
+
+
+@details.register
+def _(record: records.AttemptStarted) -> list[str]:
+    lines = describe_passed_over(record.choice)
+    if len(record.placement) > 1:
+        lines.append("on " + ", ".join(place.node for place in record.placement))
+    return lines
+
+
+@details.register
+def _(record: records.AttemptEnded) -> list[str]:
+    return [f"{one.node} is empty: {one.reason}" for one in record.proofs]
+
+
+@details.register
+def _(record: records.EvidenceTaken) -> list[str]:
+    return [f"{one.node} {one.device}: {one.summary}" for one in record.evidence[:_LINES_MAX]]
+
+
+@details.register
+def _(record: records.IncidentOpened) -> list[str]:
+    finding = record.failure.finding
+    lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+    if finding.victims:
+        ranks = ", ".join(str(rank) for rank in finding.victims)
+        lines.append(f"victims, not causes: ranks {ranks}")
+    return lines
 
 
 @narrate.register
@@ -143,6 +159,53 @@ def _(record: records.RecordsLost) -> str:
         f"the journal ends at record {record.journal_number}, the copy beside the checkpoints knows "
         f"{record.copy_number}: records were lost; the stricter budgets of both go on"
     )
+
+
+@narrate.register
+def _(record: records.NodesJoined) -> str:
+    names = ", ".join(one.node for one in record.nodes[:_NODES_SHOWN])
+    more = len(record.nodes) - _NODES_SHOWN
+    return f"joined: {names}" + (f" and {more} more" if more > 0 else "")
+
+
+@narrate.register
+def _(record: records.AttemptHeard) -> str:
+    return f"attempt {record.attempt} runs, which this journal knows nothing of: it is stopped"
+
+
+@narrate.register
+def _(record: records.NodeLeft) -> str:
+    return f"{record.node} gets no ranks: {record.reason}"
+
+
+@narrate.register
+def _(record: records.FinderChosen) -> str:
+    return f"{record.node} looks for checkpoints ({record.reason})"
+
+
+@narrate.register
+def _(record: records.PlanWaits) -> str:
+    return f"waiting with `{record.plan.step.value}`: {record.reason}"
+
+
+@narrate.register
+def _(record: records.FenceWaits) -> str:
+    return f"waiting for {', '.join(record.nodes[:_NODES_SHOWN])}: {record.reason}"
+
+
+@narrate.register
+def _(record: records.EvidenceTaken) -> str:
+    first = record.evidence[0]
+    more = f" and {len(record.evidence) - 1} more" if len(record.evidence) > 1 else ""
+    return f"alert {first.alertname} on {first.node}{more}: {record.reason}"
+
+
+@narrate.register
+def _(record: records.PersonActed) -> str:
+    command = record.command
+    what = f"{command.act.value} {command.node or ''}".rstrip()
+    said = "refused" if record.is_refused else "asked for"
+    return f"{what} {said} by {command.who}: {record.result}"
 
 
 @narrate.register

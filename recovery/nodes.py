@@ -62,6 +62,7 @@ class Nodes:
         self._joining: dict[str, tuple[Report, float]] = {}
         self._confirmed_at_s: dict[str, float] = {}
         self._started_at_s = 0.0
+        self._running = 0  # the highest attempt that a report has named as there
         self._sent_revision = 0
         self._sent_at_s = 0.0
 
@@ -97,6 +98,21 @@ class Nodes:
         if heard is None:
             self._heard[report.node] = heard = Heard(report, now_s, 0, 0, now_s, now_s)
         heard.take(report, now_s)
+        if report.attempt > report.empty_through:
+            self._running = max(self._running, report.attempt)
+
+    def unknown_attempt(self, ledger: Ledger) -> int | None:
+        """Return an attempt above the journal's that some node runs, or None."""
+        if self._running > ledger.attempt:
+            self._running = max(
+                (
+                    heard.report.attempt
+                    for heard in self._heard.values()
+                    if heard.report.attempt > heard.empty_through
+                ),
+                default=0,
+            )
+        return self._running if self._running > ledger.attempt else None
 
     def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
         if not report.launcher_id:
@@ -174,6 +190,11 @@ class Nodes:
         """Return when the node was last heard; when this controller started where it never was."""
         heard = self._heard.get(node)
         return self._started_at_s if heard is None else heard.at_s
+
+    def heard_last_s(self, ledger: Ledger) -> float:
+        """Return when any node of the newest attempt was last heard."""
+        nodes = [place.node for place in ledger.placement]
+        return max(map(self.heard_at_s, nodes), default=self._started_at_s)
 
     def is_heard(self, node: str) -> bool:
         return node in self._heard

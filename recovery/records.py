@@ -221,6 +221,14 @@ class NodesJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptHeard:
+    """Nodes run an attempt that this journal knows nothing of: it is a copy, or was lost in part."""
+
+    attempt: int
+    nodes: tuple[str, ...]  # all that joined: any of them may run it
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLeft:
     """The job gives the node no ranks any more."""
 
@@ -450,6 +458,7 @@ KnownRecord: TypeAlias = (
     | TailCut
     | RecordsLost
     | NodesJoined
+    | AttemptHeard
     | NodeLeft
     | FinderChosen
     | PlanWaits
@@ -483,6 +492,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "tail_cut": TailCut,
     "records_lost": RecordsLost,
     "nodes_joined": NodesJoined,
+    "attempt_heard": AttemptHeard,
     "node_left": NodeLeft,
     "finder_chosen": FinderChosen,
     "plan_waits": PlanWaits,

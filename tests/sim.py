@@ -16,6 +16,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from detectors.hung import HungLimits
 from rankmend.errors import JournalError, StorageError
@@ -57,6 +58,7 @@ class CrashError(BaseException):
 class SimClock:
     def __init__(self) -> None:
         self.time_s = 1000.0
+        self.jumped_s = 0.0  # of the wall clock
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0  # equal times fire in the order they were scheduled
 
@@ -64,7 +66,7 @@ class SimClock:
         return self.time_s
 
     def unix_s(self) -> float:
-        return 1.7e9 + self.time_s
+        return 1.7e9 + self.time_s + self.jumped_s
 
     def call_after(self, delay_s: float, action: Callable[[], None]) -> None:
         self._serial += 1
@@ -180,7 +182,7 @@ class Disk:
 class SimJournal:
     """The journal's stored form and chain, in memory."""
 
-    def __init__(self, world: "SimWorld") -> None:
+    def __init__(self, world: Any) -> None:  # SimWorld, or a controller of several nodes
         self._world = world
         entries, torn = verify_rows(world.disk.rows, "the simulated journal")
         assert torn == 0

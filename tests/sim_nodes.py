@@ -1,0 +1,895 @@
+"""A job on several hosts under a simulated clock: the real controller, journal form and policy.
+
+Simulated are the hosts (launchers, ranks, boots), the network between each two of them and the
+controller (late, twice, lost, cut one way), the lease, alerts, people and the cluster's gate.
+Everything random comes from one seed. The checkers state the rules where they could be broken:
+
+- ranks of an attempt start only when no rank of another one is alive on any host;
+- no attempt is started twice on a host, and none that its launcher has said to be gone;
+- an order says only what the journal says; budgets are kept, attempts never fall;
+- ranks meet where no attempt has met before, and all of an attempt at the same place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from detectors.finding import Severity
+from detectors.hung import HungLimits
+from rankmend.errors import JournalError
+from recovery.checkpoints.model import CheckpointKind
+from recovery.codec import decode_order, decode_report, encode_message
+from recovery.controller import Controller
+from recovery.gate import (
+    Answer,
+    Judgement,
+    NodeEvidence,
+    PersonAct,
+    PersonCommand,
+    PlanRequest,
+)
+from recovery.journal import Row
+from recovery.ledger import Ledger, fold, fold_all
+from recovery.messages import (
+    Endpoint,
+    Found,
+    FoundCheckpoint,
+    Order,
+    RankError,
+    RankExit,
+    RankReport,
+    Report,
+    StepTiming,
+    Stop,
+)
+from recovery.nodes import orders_for
+from recovery.policy import Policy
+from recovery.records import Entry, FenceWaits, JobOutcome
+from recovery.settings import JobSettings
+from tests.sim import CrashError, SimClock, SimJournal
+
+JOB_ID = "0c1d6a52-0000-4000-8000-000000000002"
+SLOTS = 2
+POLICY = Policy(
+    fence_timeout_s=60.0,
+    start_timeout_s=60.0,
+    verify_timeout_s=240.0,
+    join_wait_s=10.0,
+    spare_wait_s=300.0,
+    hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0),
+)
+HORIZON_S = 6 * 3600.0
+CONTROLLER = "controller"
+SIGKILL = 9
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that happens once."""
+
+    kind: str
+    at_s: float
+    node: int = 0
+    lasts_s: float = 0.0
+
+
+KINDS = (
+    "kill_rank", "kill_rank", "exit_rank", "kill_host", "kill_host_for_good", "restart_launcher",
+    "cut_controller", "cut_to_controller", "cut_from_controller", "isolate", "isolate", "mute",
+    "alert", "false_alert", "old_alert", "burst", "resolved", "pause", "cancel", "restart",
+    "leave_node", "approve", "crash", "disk_full", "clock_jump", "gate_waits",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What goes wrong in one run. All of it can be drawn from a seed."""
+
+    seed: int
+    hosts: int = 4
+    nodes_min: int = 3
+    nodes_max: int = 4
+    shrink_multiple: int = 0
+    steps: int = 120
+    step_s: float = 1.0
+    startup_s: float = 3.0
+    checkpoint_every: int = 10
+    troubles: tuple[Trouble, ...] = ()
+    crashes: tuple[int, ...] = ()  # numbers of the boundaries, counted through
+    is_network_bad: bool = False
+    has_checkpoints: bool = True
+    has_two_controllers: bool = False
+    journal_fails: tuple[float, float] | None = None
+
+
+def draw_setting(seed: int) -> Setting:
+    """Return a setting that depends on the seed alone."""
+    random = Random(seed)
+    hosts = random.choice([1, 2, 3, 4, 4, 6])
+    nodes_min = random.randrange(1, hosts + 1)
+    troubles = tuple(
+        Trouble(
+            random.choice(KINDS),
+            random.uniform(0.5, 150.0),
+            random.randrange(hosts),
+            random.choice([3.0, 20.0, 60.0, 200.0]),
+        )
+        for _ in range(random.randrange(6))
+    )
+    return Setting(
+        seed=seed,
+        hosts=hosts,
+        nodes_min=nodes_min,
+        nodes_max=hosts,
+        shrink_multiple=random.choice([0, 0, SLOTS, 2 * SLOTS]) if nodes_min < hosts else 0,
+        steps=random.randrange(20, 150),
+        step_s=random.choice([0.5, 1.0, 2.0]),
+        startup_s=random.uniform(0.5, 8.0),
+        checkpoint_every=random.choice([3, 10, 1000]),
+        troubles=troubles,
+        crashes=tuple(sorted(random.randrange(1, 150) for _ in range(random.randrange(3)))),
+        is_network_bad=random.random() < 0.6,
+        has_checkpoints=random.random() < 0.9,
+        has_two_controllers=random.random() < 0.08,
+    )
+
+
+@dataclass
+class Rank:
+    rank: int
+    pid: int
+    exit: RankExit | None = None
+    exited_at_s: float = 0.0
+
+
+@dataclass
+class Run:
+    """All ranks of one attempt, wherever they are. They train in step."""
+
+    number: int
+    size: int
+    base_step: int
+    rendezvous: Endpoint
+    nodes: dict[str, dict[int, Rank]] = field(default_factory=dict)
+    ready_at_s: float | None = None
+    frozen_at_s: float | None = None
+    saved: int = 0
+
+    @property
+    def alive(self) -> list[str]:
+        return [n for n, ranks in self.nodes.items() if any(r.exit is None for r in ranks.values())]
+
+
+@dataclass(frozen=True)
+class Saved:
+    path: str
+    step: int
+
+
+class Disk:
+    """One controller's journal. The checkpoint folder is the world's."""
+
+    def __init__(self, rows: list[Row] | None = None) -> None:
+        self.rows: list[Row] = list(rows or [])
+
+
+class Control:
+    """A controller's host: its disk, and the process that may die at every boundary."""
+
+    def __init__(self, world: "Cluster", disk: Disk, name: str) -> None:
+        self.world, self.disk, self.name = world, disk, name
+        self.clock = world.clock
+        self.scenario = world.setting  # of the journal: when it fails
+        self.journaled: Ledger = fold_all(())
+        self.control: Controller | None = None
+        self.outcome: JobOutcome | None = None
+        self.starts = 0
+        self.crossings = 0
+        self.settings = world.settings
+
+    def is_in(self, window: tuple[float, float] | None) -> bool:
+        return self.world.is_in(window) or self.world.is_disk_full
+
+    def cross(self) -> None:
+        self.crossings += 1
+        if self.name == "a" and self.crossings in self.world.setting.crashes:
+            raise CrashError
+
+    def remember(self, entry: Entry) -> None:
+        before, after = self.journaled, fold(self.journaled, entry)
+        assert after.attempt >= before.attempt, "an attempt number fell"
+        assert after.restarts <= POLICY.restarts_max, "more restarts than allowed"
+        assert after.epoch >= before.epoch, "an epoch fell"
+        self.journaled = after
+
+    def boot(self) -> None:
+        if self.outcome is not None:
+            return
+        self.starts += 1
+        settings = replace(self.settings, controller_id=f"{self.name}-{self.starts}")
+        try:
+            self.settings_now = settings
+            journal = SimJournal(self)
+            self.journaled = fold_all(journal.opened)
+            control = Controller(
+                journal, self, None, None, None, self.clock, settings, self.world.read,
+                gate=self.world, pool=self.world,
+            )  # fmt: skip
+            control.start()
+        except CrashError:
+            self.crash()
+            return
+        except JournalError:
+            self.clock.call_after(5.0, self.boot)
+            return
+        self.control = control
+        self._tick(control)
+
+    def _tick(self, control: Controller) -> None:
+        if self.control is control:
+            self.guarded(lambda it: it.tick())
+            self.clock.call_after(0.25, lambda: self._tick(control))
+
+    def guarded(self, action: Callable[[Controller], None]) -> None:
+        control = self.control
+        if control is None:
+            return
+        try:
+            action(control)
+        except CrashError:
+            self.crash()
+            return
+        if control.outcome is not None:
+            self.outcome, self.control = control.outcome, None
+            self.world.note_end(self)
+
+    def crash(self) -> None:
+        self.control = None
+        self.world.crashed += 1
+        self.clock.call_after(self.world.random.uniform(0.1, 40.0), self.boot)
+
+    def send(self, order: Order) -> None:
+        self.cross()
+        control = self.control
+        if control is None or control.journal_error is None:
+            assert order in orders_for(self.journaled, self.settings_now), "acted, not journaled"
+        else:
+            is_known = order in orders_for(self.journaled, self.settings_now)
+            assert is_known or (not order.ranks and order.stop is Stop.GRACE)
+        body = encode_message(order)
+        host = self.world.hosts.get(order.node)
+        if host is not None:
+            self.world.deliver(CONTROLLER, order.node, lambda: host.take(decode_order(body)))
+        self.cross()
+
+    def hear(self, body: bytes, answer: Callable[[], None]) -> None:
+        if self.control is None:
+            return
+        report = decode_report(body)
+        answer()
+        self.guarded(lambda it: it.handle_report(report))
+
+
+class Cluster:
+    """Hosts, their network, and one controller; two by mistake."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.clock = SimClock()
+        self.random = Random(setting.seed)
+        self.began_s = self.clock.now_s()
+        self.crashed = 0
+        self.is_disk_full = False
+        self.gate_waits_until_s = 0.0
+        self.fence = 0
+        self.checkpoints: list[Saved] = []
+        self.runs: dict[int, Run] = {}
+        self.launched: list[tuple[int, str]] = []
+        self.met: dict[tuple[str, int], int] = {}
+        self.cuts: dict[tuple[str, str], float] = {}  # one way, until when
+        self.blamed: list[tuple[str, str]] = []
+        self.settings = JobSettings(
+            JOB_ID, "sim", (), "0", policy=POLICY, grace_s=20.0,
+            nodes_min=setting.nodes_min, nodes_max=setting.nodes_max, slots=SLOTS,
+            shrink_multiple=setting.shrink_multiple, has_checkpoints=setting.has_checkpoints,
+            hears_evidence=True,
+        )  # fmt: skip
+        self.control = Control(self, Disk(), "a")
+        self.other: Control | None = None
+        self.hosts = {f"n{number}": Host(self, f"n{number}") for number in range(setting.hosts)}
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        return self.control.outcome
+
+    # The cluster's gate and pool.
+
+    def judge(self, request: PlanRequest) -> Answer:
+        if self.clock.now_s() < self.gate_waits_until_s and request.approved_by is None:
+            return Answer(Judgement.WAIT, "a maintenance window")
+        return Answer(Judgement.ALLOWED, "open")
+
+    def unusable(self, _node: str) -> str | None:
+        return None
+
+    def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: object) -> None:
+        self.blamed.append((incident_id, node))
+
+    # The network.
+
+    def is_in(self, window: tuple[float, float] | None) -> bool:
+        return window is not None and window[0] <= self.clock.now_s() - self.began_s < window[1]
+
+    def reaches(self, sender: str, receiver: str) -> bool:
+        return self.cuts.get((sender, receiver), 0.0) <= self.clock.now_s()
+
+    def cut(self, sender: str, receiver: str, lasts_s: float) -> None:
+        self.cuts[sender, receiver] = self.clock.now_s() + lasts_s
+
+    def deliver(self, sender: str, receiver: str, action: Callable[[], None]) -> None:
+        """Have a message arrive, the way the network lets it."""
+        random = self.random
+
+        def arrive() -> None:
+            if self.reaches(sender, receiver):
+                action()
+
+        if not self.reaches(sender, receiver):
+            return
+        if not self.setting.is_network_bad:
+            self.clock.call_after(0.001, arrive)
+            return
+        if random.random() < 0.1:
+            return
+        for _copy in range(2 if random.random() < 0.15 else 1):
+            self.clock.call_after(random.uniform(0.0, 1.5), arrive)
+
+    # Life.
+
+    def run(self) -> "Cluster":
+        """Run the job to its end and check what must hold then."""
+        for host in self.hosts.values():
+            self.clock.call_after(self.random.uniform(0.0, 8.0), host.boot)
+        self.control.boot()
+        for trouble in self.setting.troubles:
+            self.clock.call_after(trouble.at_s, lambda it=trouble: self._cause(it))
+        if self.setting.has_two_controllers:
+            self.clock.call_after(self.random.uniform(5.0, 90.0), self._start_other)
+        self.clock.run(lambda: self.outcome is not None, self.began_s + HORIZON_S)
+        assert self.outcome is not None, (
+            f"no end within {HORIZON_S:.0f} s: {self.control.journaled}"
+        )
+        folded = fold_all(SimJournal(self.control).opened)
+        assert folded == self.control.journaled
+        if not self.is_disk_full and self.setting.journal_fails is None:
+            assert folded.incident is None, "an incident never ended"
+        return self
+
+    def read(self, entry: Entry) -> None:
+        """Somebody reads what rankmend tells, and looks at the nodes that it asks about."""
+        if isinstance(entry.record, FenceWaits):
+            nodes = entry.record.nodes
+            self.clock.call_after(self.random.uniform(60, 300), lambda: self._look_at(nodes))
+
+    def _look_at(self, nodes: tuple[str, ...]) -> None:
+        for name in nodes:
+            if not self.hosts[name].is_up:
+                self._order(PersonAct.CONFIRM_GONE, self.hosts[name])
+
+    def note_end(self, control: Control) -> None:
+        if control is self.control and self.other is not None:
+            self.other.control = None
+
+    def _start_other(self) -> None:
+        """Somebody starts a second controller on a copy of the journal."""
+        if self.outcome is None and self.control.disk.rows:
+            self.other = Control(self, Disk(self.control.disk.rows), "b")
+            self.other.boot()
+
+    @property
+    def controls(self) -> list[Control]:
+        return [self.control] if self.other is None else [self.control, self.other]
+
+    def _cause(self, trouble: Trouble) -> None:
+        name = f"n{trouble.node % self.setting.hosts}"
+        getattr(self, f"_{trouble.kind}")(self.hosts[name], trouble)
+
+    def _kill_rank(self, host: "Host", _trouble: Trouble) -> None:
+        host.fail_rank(None, SIGKILL)
+
+    def _exit_rank(self, host: "Host", _trouble: Trouble) -> None:
+        host.fail_rank(1, None)
+
+    def _kill_host(self, host: "Host", _trouble: Trouble) -> None:
+        host.die()
+        self.clock.call_after(self.random.uniform(15.0, 120.0), host.boot)
+
+    def _kill_host_for_good(self, host: "Host", _trouble: Trouble) -> None:
+        host.die()
+
+    def _restart_launcher(self, host: "Host", _trouble: Trouble) -> None:
+        host.restart_launcher()
+
+    def _cut_controller(self, host: "Host", trouble: Trouble) -> None:
+        self.cut(host.name, CONTROLLER, trouble.lasts_s)
+        self.cut(CONTROLLER, host.name, trouble.lasts_s)
+
+    def _cut_to_controller(self, host: "Host", trouble: Trouble) -> None:
+        self.cut(host.name, CONTROLLER, trouble.lasts_s)
+
+    def _cut_from_controller(self, host: "Host", trouble: Trouble) -> None:
+        self.cut(CONTROLLER, host.name, trouble.lasts_s)
+
+    def _isolate(self, host: "Host", trouble: Trouble) -> None:
+        """Cut a host, or it and its neighbour, off from everybody else."""
+        inside = {host.name}
+        if self.random.random() < 0.3:
+            inside.add(f"n{(trouble.node + 1) % self.setting.hosts}")
+        for one in inside:
+            for other in (CONTROLLER, *self.hosts):
+                if other not in inside:
+                    self.cut(one, other, trouble.lasts_s)
+                    self.cut(other, one, trouble.lasts_s)
+        self.break_runs()
+
+    def _mute(self, _host: "Host", trouble: Trouble) -> None:
+        """The controller hears nobody."""
+        for name in self.hosts:
+            self.cut(name, CONTROLLER, trouble.lasts_s)
+
+    def _tell(self, evidence: NodeEvidence) -> None:
+        for control in self.controls:
+            control.guarded(lambda it: it.take_evidence(evidence))
+
+    def _evidence(self, host: "Host", number: int, **changes: object) -> NodeEvidence:
+        evidence = NodeEvidence(
+            f"{host.name}-{number}", "XidFatal", host.name, (), f"GPU-{number}",
+            Severity.CRITICAL, "reset_gpu", "Xid 79", 1.0,
+        )  # fmt: skip
+        return replace(evidence, **changes)
+
+    def _alert(self, host: "Host", trouble: Trouble) -> None:
+        """A device dies: the alert, sooner or later than the rank."""
+        evidence = self._evidence(host, 0)
+        self.clock.call_after(self.random.uniform(0.0, 8.0), lambda: self._tell(evidence))
+        self._kill_rank(host, trouble)
+
+    def _false_alert(self, host: "Host", _trouble: Trouble) -> None:
+        """A scheduler says that a node is down, and it is not."""
+        self._tell(self._evidence(host, 1, device="", alertname="NodeDown", action="drain"))
+
+    def _old_alert(self, host: "Host", _trouble: Trouble) -> None:
+        self._tell(self._evidence(host, 2, since_age_s=7200.0))
+
+    def _burst(self, host: "Host", trouble: Trouble) -> None:
+        for number in range(40):
+            self._tell(self._evidence(host, 10 + number))
+        self._kill_rank(host, trouble)
+
+    def _resolved(self, host: "Host", trouble: Trouble) -> None:
+        self._alert(host, trouble)
+        gone = self._evidence(host, 0, is_active=False)
+        self.clock.call_after(3.0, lambda: self._tell(gone))
+
+    def _order(self, act: PersonAct, host: "Host | None" = None) -> None:
+        key = str(self.random.random())
+        node = None if host is None else host.name
+        command = PersonCommand(act, "ada", "as a test", None, node, key)
+
+        def command_twice(control: Controller) -> None:
+            try:
+                number = control.ledger.number
+                result = control.take_command(command)
+                assert control.ledger.number > number
+                number = control.ledger.number
+                assert control.take_command(command).result == result.result
+                assert control.ledger.number == number, "a repeated command did something"
+            except JournalError:
+                return
+
+        self.control.guarded(command_twice)
+
+    def _pause(self, _host: "Host", trouble: Trouble) -> None:
+        self._order(PersonAct.PAUSE)
+        self._resume_later(trouble)
+
+    def _resume_later(self, trouble: Trouble) -> None:
+        """A person comes back as often as it takes."""
+
+        def resume() -> None:
+            if self.outcome is None and self.control.journaled.paused_by is not None:
+                self._order(PersonAct.RESUME)
+                self.clock.call_after(20.0, resume)
+
+        self.clock.call_after(trouble.lasts_s, resume)
+        self.clock.call_after(trouble.lasts_s + 300.0, resume)
+
+    def _cancel(self, _host: "Host", trouble: Trouble) -> None:
+        self._order(PersonAct.CANCEL)
+        self._resume_later(trouble)
+
+    def _restart(self, _host: "Host", _trouble: Trouble) -> None:
+        self._order(PersonAct.RESTART)
+
+    def _leave_node(self, host: "Host", _trouble: Trouble) -> None:
+        self._order(PersonAct.LEAVE_NODE, host)
+
+    def _approve(self, _host: "Host", _trouble: Trouble) -> None:
+        self._order(PersonAct.APPROVE)
+
+    def _crash(self, _host: "Host", _trouble: Trouble) -> None:
+        if self.control.control is not None:
+            self.control.crash()
+
+    def _disk_full(self, _host: "Host", trouble: Trouble) -> None:
+        self.is_disk_full = True
+
+        def free() -> None:
+            self.is_disk_full = False
+
+        self.clock.call_after(trouble.lasts_s, free)
+
+    def _clock_jump(self, _host: "Host", _trouble: Trouble) -> None:
+        self.clock.jumped_s = self.random.uniform(-86400.0, 86400.0)
+
+    def _gate_waits(self, _host: "Host", trouble: Trouble) -> None:
+        self.gate_waits_until_s = self.clock.now_s() + trouble.lasts_s
+
+    # Training.
+
+    def launch(self, host: "Host", order: Order) -> None:
+        now_s = self.clock.now_s()
+        alive = {n: run.alive for n, run in self.runs.items() if n != order.attempt and run.alive}
+        assert not alive, f"attempt {order.attempt} starts beside {alive} at {now_s}"
+        assert (order.attempt, host.name) not in self.launched, "an attempt was started twice"
+        assert order.rendezvous is not None
+        self.launched.append((order.attempt, host.name))
+        self.fence = max(self.fence, order.attempt)
+        place = (order.rendezvous.address, order.rendezvous.port)
+        assert self.met.setdefault(place, order.attempt) == order.attempt, "met here before"
+        base = 0
+        if order.restore is not None:
+            saved = {one.path: one.step for one in self.checkpoints}
+            base = saved[order.restore.path]
+        new = Run(order.attempt, order.world_size, base, order.rendezvous)
+        run = self.runs.setdefault(order.attempt, new)
+        assert (run.size, run.rendezvous) == (order.world_size, order.rendezvous)
+        others = {rank for ranks in run.nodes.values() for rank in ranks}
+        assert others.isdisjoint(order.ranks), "a rank was started twice"
+        run.nodes[host.name] = {rank: Rank(rank, 1000 + rank) for rank in order.ranks}
+        if sum(len(ranks) for ranks in run.nodes.values()) == run.size:
+            run.ready_at_s = now_s + self.setting.startup_s
+        self.break_runs()
+
+    def steps(self, run: Run) -> int:
+        if run.ready_at_s is None:
+            return 0
+        until_s = self.clock.now_s() if run.frozen_at_s is None else run.frozen_at_s
+        made = int(max(0.0, until_s - run.ready_at_s) / self.setting.step_s)
+        return min(made, max(0, self.setting.steps - run.base_step))
+
+    def progress(self, run: Run) -> None:
+        """Let the training have done what it did since the last look."""
+        made = self.steps(run)
+        while run.saved + self.setting.checkpoint_every <= made:
+            run.saved += self.setting.checkpoint_every
+            if self.fence == run.number and self.setting.has_checkpoints:
+                step = run.base_step + run.saved
+                self.checkpoints.append(Saved(f"/c/{len(self.checkpoints)}-{step}", step))
+        if (
+            run.frozen_at_s is None
+            and run.base_step + made >= self.setting.steps
+            and run.ready_at_s
+        ):
+            run.frozen_at_s = self.clock.now_s()
+            for name in run.nodes:
+                self.clock.call_after(
+                    self.random.uniform(0.0, 2.0), lambda n=name: self.hosts[n].finish(run)
+                )
+
+    def break_runs(self) -> None:
+        """What a rank's death or a cut between two hosts does to the others of its attempt."""
+        for run in self.runs.values():
+            if run.frozen_at_s is not None or not run.alive:
+                continue
+            names = list(run.nodes)
+            is_torn = any(
+                not self.reaches(one, other) for one in names for other in names if one != other
+            )
+            is_short = any(
+                rank.exit is not None for ranks in run.nodes.values() for rank in ranks.values()
+            )
+            if is_torn or is_short:
+                self.progress(run)
+                run.frozen_at_s = run.frozen_at_s or self.clock.now_s()
+                # The others lose it at once, or when their collectives time out.
+                is_slow = self.random.random() < 0.3
+                for name in names:
+                    delay_s = self.random.uniform(*((300.0, 600.0) if is_slow else (0.05, 30.0)))
+                    self.clock.call_after(
+                        delay_s, lambda n=name, it=run: self.hosts[n].lose_peers(it)
+                    )
+
+
+class Host:
+    """A host: its boot, its launcher and what that runs."""
+
+    def __init__(self, world: Cluster, name: str) -> None:
+        self.name = name
+        self._world, self._clock = world, world.clock
+        self._boots = 0
+        self._starts = 0
+        self._port = 20_000
+        self._drift = 1.0 + world.random.uniform(-5e-4, 5e-4)
+        self.launcher_id = ""  # empty: none runs
+        self.is_up = False
+
+    def boot(self) -> None:
+        if not self.is_up:
+            self.is_up = True
+            self._boots += 1
+            self._start_launcher()
+
+    def _start_launcher(self) -> None:
+        self._starts += 1
+        self.launcher_id = f"{self.name}-launcher-{self._starts}"
+        self._started_s = self._clock.now_s()
+        self._number = 0
+        self._wanted: Order | None = None
+        self._carried = 0
+        self._empty_through = 0
+        self._killing = 0
+        self._epoch: tuple[int, str] = (0, "")
+        self._contact_s = self._clock.now_s()
+        self._found: Found | None = None
+        self.run: Run | None = None
+        self._beat(self.launcher_id)
+
+    def die(self) -> None:
+        """The host loses its power."""
+        if self.is_up:
+            self.is_up = False
+            self._end_launcher()
+
+    def _end_launcher(self) -> None:
+        run, self.run, self.launcher_id = self._run_here(), None, ""
+        if run is not None:
+            self._world.progress(run)
+            for rank in run.nodes[self.name].values():
+                self._end(rank, None, SIGKILL, by_launcher=True)
+        self._world.break_runs()
+
+    def restart_launcher(self) -> None:
+        if self.launcher_id:
+            self._end_launcher()
+            self._clock.call_after(
+                self._world.random.uniform(0.5, 5.0),
+                lambda: self._start_launcher() if self.is_up and not self.launcher_id else None,
+            )
+
+    def _run_here(self) -> Run | None:
+        run = getattr(self, "run", None)
+        return run if run is not None and self.name in run.nodes else None
+
+    # Ranks.
+
+    def _end(
+        self,
+        rank: Rank,
+        exit_code: int | None,
+        signal: int | None,
+        *,
+        by_launcher: bool = False,
+        error: RankError | None = None,
+    ) -> None:
+        if rank.exit is None:
+            rank.exit = RankExit(0.0, exit_code, signal, by_launcher, False, error, ())
+            rank.exited_at_s = self._clock.now_s()
+
+    def fail_rank(self, exit_code: int | None, signal: int | None) -> None:
+        run = self._run_here()
+        if run is None or not self.is_up:
+            return
+        self._world.progress(run)
+        number = self._world.random.randrange(10**6)
+        error = RankError("ValueError", f"odd {'x' * (number % 7)}", "") if exit_code else None
+        rank = self._world.random.choice(sorted(run.nodes[self.name]))
+        self._end(run.nodes[self.name][rank], exit_code, signal, error=error)
+        self._world.break_runs()
+        self._tell()
+
+    def lose_peers(self, run: Run) -> None:
+        if self.is_up and self.run is run and run.frozen_at_s is not None:
+            error = RankError("RuntimeError", "Connection closed by peer [127.0.0.1]:4711", "")
+            for rank in run.nodes[self.name].values():
+                self._end(rank, 1, None, error=error)
+            self._tell()
+
+    def finish(self, run: Run) -> None:
+        if self.is_up and self.run is run:
+            for rank in run.nodes[self.name].values():
+                self._end(rank, 0, None)
+            self._kill(run.number)
+            self._tell()
+
+    # Orders.
+
+    def take(self, order: Order) -> None:
+        if not self.launcher_id or order.launcher_id != self.launcher_id:
+            return
+        seen = (order.epoch, order.controller_id)
+        if order.epoch < self._epoch[0] or (
+            order.epoch == self._epoch[0] and order.controller_id != self._epoch[1]
+        ):
+            return
+        if seen != self._epoch:
+            self._epoch, self._wanted = seen, None
+        elif self._wanted is not None and order.revision <= self._wanted.revision:
+            return
+        self._wanted, self._carried = order, 0
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        order, run = self._wanted, self._run_here()
+        if order is None or self._carried == order.revision or not self.launcher_id:
+            return
+        if not (run is not None and run.number == order.attempt and order.ranks):
+            through = order.attempt if not order.ranks else order.attempt - 1
+            if run is not None:
+                through = max(through, run.number)
+            if self._empty_through < through:
+                self._kill(through)
+                return
+            self.run = None
+            if order.ranks and order.attempt > self._empty_through:
+                self._contact_s = self._clock.now_s()
+                self._world.launch(self, order)
+                self.run = self._world.runs[order.attempt]
+                self._port += 1
+        self._carried = order.revision
+        if order.finds_checkpoints:
+            self._find(order)
+        self._tell()
+
+    def _find(self, order: Order) -> None:
+        world = self._world
+        journaled = world.control.journaled
+        if world.other is None and journaled.revision == order.revision:  # else it came late
+            alive = [number for number, run in world.runs.items() if run.alive]
+            assert not alive, f"looked for checkpoints while attempts {alive} could write"
+        saved = tuple(
+            FoundCheckpoint(one.path, one.step, CheckpointKind.NPZ.value, 1, 1.0, True, "whole")
+            for one in reversed(world.checkpoints[-20:])
+        )
+        self._found = Found(self._empty_through, saved, None, order.revision)
+
+    def _kill(self, through: int) -> None:
+        if self._killing >= through:
+            return
+        self._killing = through
+        delay_s = self._world.random.uniform(0.01, POLICY.kill_bound_s * 0.5)
+        launcher_id = self.launcher_id
+        self._clock.call_after(delay_s, lambda: self._killed(launcher_id, through))
+
+    def _killed(self, launcher_id: str, through: int) -> None:
+        if self.launcher_id != launcher_id:
+            return
+        run = self._run_here()
+        if run is not None and run.number <= through:
+            self._world.progress(run)
+            for rank in run.nodes[self.name].values():
+                self._end(rank, None, SIGKILL, by_launcher=True)
+            self._world.break_runs()
+        self._empty_through = max(self._empty_through, through)
+        self._reconcile()
+        self._tell()
+
+    # Lease.
+
+    def runs_attempt(self, attempt: int) -> bool:
+        """Answer a peer: whether this launcher still runs the attempt."""
+        run = self._run_here()
+        return bool(
+            self.launcher_id and run and run.number == attempt and self._empty_through < attempt
+        )
+
+    def _check_lease(self) -> None:
+        order, run = self._wanted, self._run_here()
+        if order is None or run is None or not order.lease_s or run.number != order.attempt:
+            return
+        if self._empty_through >= run.number:
+            return
+        world = self._world
+        reached = 0
+        for peer in order.peers:
+            there = world.hosts[peer.node]
+            is_there = peer.node == self.name or (
+                world.reaches(self.name, peer.node) and world.reaches(peer.node, self.name)
+            )
+            reached += is_there and there.runs_attempt(run.number)
+        if 2 * reached > len(order.peers):
+            self._contact_s = self._clock.now_s()
+        if (self._clock.now_s() - self._contact_s) * self._drift >= order.lease_s:
+            self._kill(run.number)
+
+    # Reports.
+
+    def _beat(self, launcher_id: str) -> None:
+        if self.launcher_id != launcher_id:
+            return
+        run = self._run_here()
+        if run is not None:
+            self._world.progress(run)
+            self._world.break_runs()
+        self._check_lease()
+        self._reconcile()
+        self._tell()
+        self._clock.call_after(0.5, lambda: self._beat(launcher_id))
+
+    def _tell(self) -> None:
+        if not self.launcher_id:
+            return
+        world, run, now_s = self._world, self._run_here(), self._clock.now_s()
+        self._number += 1
+        report = Report(
+            version=1,
+            node=self.name,
+            boot_id=f"{self.name}-boot-{self._boots}",
+            job_id=JOB_ID,
+            revision=self._carried,
+            attempt=run.number if run else 0,
+            ranks=tuple(self._tell_rank(run, r) for r in run.nodes[self.name].values())
+            if run
+            else (),
+            empty_through=self._empty_through,
+            launcher_id=self.launcher_id,
+            number=self._number,
+            slots=SLOTS,
+            rendezvous=Endpoint(self.name, self._port + 1000 * self._starts),
+            peer_endpoint=Endpoint(self.name, 7000 + self._starts),
+            fence_attempt=world.fence or None,
+            found=self._found,
+            launcher_started_s=self._started_s,
+        )
+        body, launcher_id = encode_message(report), self.launcher_id
+
+        def answered() -> None:
+            if self.launcher_id == launcher_id:
+                self._contact_s = max(self._contact_s, now_s)
+
+        for control in world.controls:
+            world.deliver(
+                self.name,
+                CONTROLLER,
+                lambda to=control: to.hear(
+                    body, lambda: world.deliver(CONTROLLER, self.name, answered)
+                ),
+            )
+
+    def _tell_rank(self, run: Run, rank: Rank) -> RankReport:
+        now_s, world = self._clock.now_s(), self._world
+        is_training = run.ready_at_s is not None and now_s >= run.ready_at_s
+        told = RankReport(
+            rank=rank.rank,
+            local_rank=rank.rank % SLOTS,
+            pid=rank.pid,
+            process_state="" if rank.exit else "S",
+            attached_age_s=now_s - run.ready_at_s if is_training else None,
+            section="communication" if is_training else "idle",
+        )
+        if rank.exit is not None:
+            told = replace(told, exit=replace(rank.exit, age_s=now_s - rank.exited_at_s))
+        made = world.steps(run)
+        if not (is_training and made):
+            return told
+        step_age_s = now_s - (run.ready_at_s + made * world.setting.step_s)
+        timing = StepTiming(made, run.base_step + made, step_age_s, 0.0, 0.0, 0.0, 0.0)
+        return replace(
+            told,
+            step=run.base_step + made,
+            step_age_s=step_age_s,
+            steps_done=made,
+            sections_entered=made,
+            section_age_s=step_age_s,
+            timings=(timing,),
+        )
