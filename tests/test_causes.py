@@ -303,6 +303,65 @@ def test_a_counter_that_begins_again_is_no_leap() -> None:
     assert explanation.causes == ()
 
 
+def throttled(by_node: dict[str, list[float]]) -> list[HardwareReading]:
+    metric = "rankmend_cgroup_cpu_throttled_seconds_total"
+    return [
+        reading_of(metric, {"cgroup": "/c"}, value, ONSET_S + 30 * number, node)
+        for node, values in by_node.items()
+        for number, value in enumerate(values)
+    ]
+
+
+def test_time_lost_on_both_sides_of_a_counters_new_beginning_counts() -> None:
+    readings = throttled({"n0": [0.0] * 4, "n1": [100.0, 115.0, 15.0, 30.0]})
+
+    (explanation,) = explain_slow([Accused(Section.COMPUTE, None, "n1")], readings, WINDOW)
+
+    text = explanation.causes[0].evidence[0].text
+    assert text.startswith("kept from running by the CPU quota of /c: 50% of the time")
+
+
+def test_what_peers_differ_by_among_themselves_is_no_sign() -> None:
+    peers = {f"n{number + 2}": [0.0, 3.0 * number, 6.0 * number] for number in range(8)}
+    readings = throttled({"n1": [0.0, 24.0, 48.0], **peers})  # 80 %, the others 0 to 70 %
+
+    (explanation,) = explain_slow([Accused(Section.COMPUTE, None, "n1")], readings, WINDOW)
+
+    assert explanation.causes == ()
+    assert "cpu_throttled" in explanation.looked_at
+
+
+def test_another_slow_rank_is_no_peer() -> None:
+    readings = throttled({"n0": [0.0, 0.0], "n1": [0.0, 15.0], "n2": [0.0, 15.0]})
+    both = [Accused(Section.COMPUTE, None, node) for node in ("n1", "n2")]
+
+    first, second = explain_slow(both, readings, WINDOW)
+
+    assert first.causes[0].cause == second.causes[0].cause == "cpu_throttled"
+    assert "its only peer 0% of the time" in first.causes[0].evidence[0].text
+
+
+def test_the_network_device_of_a_ranks_nic_is_the_ranks() -> None:
+    paused = "rankmend_ethernet_pause_seconds_total"
+    readings = Cluster().readings()
+    readings = [one for one in readings if one.metric != paused]
+    for node in NODES:
+        for number in range(2):
+            port = {"device": f"mlx5_{number}", "port": "1", "network_device": f"eth{number}"}
+            readings.append(reading_of("rankmend_nic_port_info", port, 1.0, ONSET_S, node))
+            for place in range(10):
+                held_s = 30.0 * place if (node, number) == ("n1", 0) else 0.0
+                at_s = ONSET_S + 60 * place
+                labels = {"device": f"eth{number}", "direction": "receive"}
+                readings.append(reading_of(paused, labels, held_s, at_s, node))
+
+    (mine,) = explain_slow([Accused(Section.COMMUNICATION, 2, "n1")], readings, WINDOW)
+    (other,) = explain_slow([Accused(Section.COMMUNICATION, 3, "n1")], readings, WINDOW)
+
+    assert (mine.causes[0].cause, mine.causes[0].device) == ("nic_paused", "eth0")
+    assert other.causes == ()
+
+
 def test_every_metric_of_the_table_is_one_of_the_agents() -> None:
     assert set(FAMILIES) >= METRICS
     for cause in CAUSES:
