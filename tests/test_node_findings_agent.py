@@ -454,3 +454,15 @@ def _is_ready(base: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_limit_that_moves_is_seen_while_the_value_stands_still(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    steady = Metric("rankmend_thermal_temperature_celsius", 85, SENSOR)
+    before = view("thermal", steady, Metric("rankmend_thermal_crit_celsius", 90, SENSOR))
+    after = view("thermal", steady, Metric("rankmend_thermal_crit_celsius", 80, SENSOR))
+
+    calm = world.look(before, times=3)
+
+    assert ACTIVE not in calm
+    assert ACTIVE in world.look(after, times=2)
