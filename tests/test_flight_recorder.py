@@ -195,6 +195,16 @@ def test_a_peer_is_the_rank_in_the_job_and_not_the_number_in_the_group() -> None
     assert (read.operations[0].kind, read.operations[0].peer) == ("recv", 6)
 
 
+def test_a_transfer_of_an_older_dump_is_known_by_its_name_and_is_no_collective() -> None:
+    config = {"7": {"name": "7", "desc": "PIPELINE_MODEL_PARALLEL_GROUP", "ranks": "[2, 6]"}}
+    one = entry(5, profiling_name="nccl:send 0->1", seq_id=3)
+    del one["is_p2p"], one["p2p_seq_id"]
+
+    (read,) = parse_dump(pickled(dump(one, pg_config=config))).operations
+
+    assert (read.kind, read.peer, read.sequence) == ("send", 6, 3)
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

@@ -176,7 +176,8 @@ def _operation(
     profiling_name = _text(entry.get("profiling_name"), "profiling_name")
     kind = profiling_name.rpartition(":")[2]
     peer = None
-    if entry.get("is_p2p") is True:
+    is_p2p = entry.get("is_p2p")  # older dumps lack it: the name tells
+    if is_p2p is True or (is_p2p is None and _P2P_PEERS.search(kind)):
         if match := _P2P_PEERS.search(kind):
             peer = int(match[4])
             # The number is the peer's in its group.
@@ -184,7 +185,7 @@ def _operation(
             kind = match[1]
         else:
             kind = kind.partition(" ")[0]
-        sequence = _whole(entry.get("p2p_seq_id", 0), "p2p_seq_id")
+        sequence = _whole(entry.get("p2p_seq_id", entry.get("seq_id", 0)), "p2p_seq_id")
     else:
         sequence = _whole(entry.get("collective_seq_id", entry.get("seq_id")), "collective_seq_id")
     state_name = entry.get("state", "scheduled")
