@@ -121,6 +121,7 @@ class Book:
                 copy.restarts_without_progress,
                 copy.highest_step,
                 copy.nodes,
+                copy.has_lease,
             )
         ]
 

@@ -151,6 +151,7 @@ class Ledger:
     members: Mapping[str, Member] = field(default_factory=dict)
     placement: tuple[Placement, ...] = ()  # of the newest attempt; (): that of the settings
     started_number: int = 0  # of the newest attempt's record
+    has_lost_lease: bool = False  # the newest attempt is one of a lost journal, and keeps a lease
     replaced_number: int = 0  # of the record by which a node's launcher was last replaced
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
@@ -163,6 +164,13 @@ class Ledger:
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether every launcher of the newest attempt can be asked by the others."""
+        members = [self.members.get(place.node) for place in self.placement]
+        is_known = all(one is not None and one.peer_endpoint is not None for one in members)
+        return self.has_lost_lease or (bool(members) and is_known)
 
     @property
     def spent(self) -> Spent:
@@ -264,6 +272,7 @@ def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
         attempt=record.attempt,
         started=record,
         is_attempt_open=True,
+        has_lost_lease=False,
         is_verified=False,
         is_resumed=False,
         highest_step=highest,
@@ -437,8 +446,13 @@ def _(record: records.Decided, ledger: Ledger) -> Ledger:
 def _(record: records.PlanWaits, ledger: Ledger) -> Ledger:
     if ledger.incident is None:
         return ledger
-    waits = (record.plan, record.reason)
-    return replace(ledger, incident=replace(ledger.incident, waits=waits))
+    waits, before = (record.plan, record.reason), ledger.incident.waits
+    is_same = before is not None and (before[0].step, before[0].without) == (
+        record.plan.step,
+        record.plan.without,
+    )
+    approved_by = ledger.incident.approved_by if is_same else None
+    return replace(ledger, incident=replace(ledger.incident, waits=waits, approved_by=approved_by))
 
 
 @_fold.register
@@ -494,6 +508,7 @@ def _(record: records.AttemptHeard, ledger: Ledger) -> Ledger:
         revision=ledger.number,
         placement=tuple(Placement(node, ()) for node in record.nodes),
         started_number=ledger.number,
+        has_lost_lease=False,
         fence_waits=(),
     )
 
@@ -612,6 +627,7 @@ def _(record: records.RecordsLost, ledger: Ledger) -> Ledger:
         if is_ahead
         else ledger.placement,
         started_number=ledger.number if is_ahead else ledger.started_number,
+        has_lost_lease=record.has_lease if is_ahead else ledger.has_lost_lease,
     )
 
 
@@ -626,7 +642,8 @@ class Copy:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # of the attempt, where it may not be gone
+    nodes: tuple[str, ...] = ()  # of the attempt, where it may not be gone, by group rank
+    has_lease: bool = False  # its launchers keep one
 
 
 _COPY_VERSION: Final = 1
@@ -645,6 +662,7 @@ def encode_copy(ledger: Ledger) -> bytes:
             ledger.restarts_without_progress,
             ledger.highest_step,
             tuple(place.node for place in ledger.placement) if ledger.is_attempt_open else (),
+            ledger.has_lease,
         )
     )
 

@@ -106,8 +106,9 @@ def judge_gone(
             silent.append(place.node)
     if not busy and not silent:
         return Gone(True, tuple(proofs))
-    is_known = any(place.ranks for place in placement)  # else who counts for its lease is not known
-    if busy or not is_known or not peers_of(ledger):
+    # Of a lost journal the placement is without ranks: then the copy of the budgets tells.
+    is_known = any(place.ranks for place in placement) and peers_of(ledger)
+    if busy or not (is_known or ledger.has_lost_lease):
         return Gone(False, (), tuple(busy), tuple(silent))
     voices = sum(node in counted for node in silent)
     heard_at_s = max(words[node].heard_at_s if node in words else started_at_s for node in silent)

@@ -17,6 +17,7 @@ from recovery.cluster.records import CLUSTER_KINDS, ClusterRecord
 from recovery.machine import Event
 from recovery.messages import Endpoint, RankError, Restore, Stop
 from recovery.outside import NodeEvidence, PersonCommand
+from recovery.policy import PlanStep as PlanStep  # noqa: PLC0414 - a part of what is stored
 from recovery.policy import Policy
 
 MAJOR: Final = 1
@@ -45,15 +46,6 @@ class OutcomeKind(Enum):
     STOPPED = "stopped"
     TIME_LIMIT = "time_limit"
     ESCALATED = "escalated"
-
-
-class PlanStep(Enum):
-    """The steps of recovery, cheapest first."""
-
-    RESTART_IN_PLACE = "restart_in_place"
-    MOVE = "move"  # leave nodes; spares take their places
-    SHRINK = "shrink"  # leave nodes and go on with fewer
-    ESCALATE = "escalate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +416,8 @@ class RecordsLost:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # of that attempt
+    nodes: tuple[str, ...] = ()  # of that attempt, by group rank
+    has_lease: bool = False  # its launchers keep one
 
 
 @dataclass(frozen=True, slots=True)
