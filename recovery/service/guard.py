@@ -13,7 +13,10 @@ from aiohttp import web
 HEAD_S_MAX: Final = 10.0  # a head is one packet or two; lost ones are repeated within 3 s
 IDLE_S_MAX: Final = 75.0  # between requests: above a report a minute, aiohttp's and nginx' default
 HANDSHAKE_S_MAX: Final = 10.0
-SLACK_BYTES: Final = 64 * 1024  # a head of 40 fields; requests sent ahead
+# Beyond a request's own body: what asyncio reads (256 KiB at once) before the handler has its turn, and
+# what a client still sends that is being told that its body is too large.
+SLACK_BYTES: Final = 1024 * 1024
+HEADS_MAX: Final = 64  # in one read; nobody who means well sends requests ahead
 _LOOK_S: Final = 1.0
 
 
@@ -71,7 +74,7 @@ class Guard(asyncio.Protocol):
         if self._is_idle:
             self._is_idle = False
             self.deadline_s = self._room.now_s() + HEAD_S_MAX
-        if self._received > self._allowed:
+        if self._received > self._allowed or data.count(b"\r\n\r\n") > HEADS_MAX:
             self.cut()
         elif self._handler is not None:
             self._handler.data_received(data)

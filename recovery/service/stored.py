@@ -60,9 +60,9 @@ class Found:
 class StateFolder:
     """The controller's state folder, locked as long as this object is open."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
         self.path = path
-        refuse_network_file_system(path)
+        refuse_network_file_system(path, mountinfo)
         try:
             (path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
             (path / "cluster").mkdir(mode=0o700, exist_ok=True)

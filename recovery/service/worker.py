@@ -119,6 +119,7 @@ class Worker:
         make_core: CoreMaker = make_core,
         jobs_max: int = 500,
         ended_kept_s: float = 90 * 86400.0,
+        ended_max: int = ENDED_MAX,
     ) -> None:
         """``parts``: what jobs are given beside the desk, for a service with one job in a launcher."""
         self._folder = folder
@@ -131,6 +132,7 @@ class Worker:
         self._make_core = make_core
         self._jobs_max = jobs_max
         self._ended_kept_s = ended_kept_s
+        self._ended_max = ended_max
         self.jobs: dict[str, Job] = {}  # by job id; for the thread itself
         self._by_key: dict[tuple[str, str], str] = {}
         self._ended: dict[str, stored.Found] = {}
@@ -347,7 +349,7 @@ class Worker:
     def _note_ended(self, found: stored.Found) -> None:
         self._ended[found.job_id] = found
         self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
-        while len(self._ended) > ENDED_MAX:
+        while len(self._ended) > self._ended_max:
             self._forget(next(iter(self._ended)))
 
     def _forget(self, job_id: str) -> None:
