@@ -587,3 +587,21 @@ INFO: Final = frozenset(
 METRICS: Final = INFO | {
     sign.metric for cause in CAUSES for sign in (*cause.signs, *cause.supports)
 }
+
+
+def _selections() -> dict[str, tuple[str, frozenset[str]] | None]:
+    """Return which series of each metric are looked at: label and values, None for all."""
+    chosen: dict[str, tuple[str, frozenset[str]] | None] = dict.fromkeys(INFO)
+    for cause in CAUSES:
+        for sign in (*cause.signs, *cause.supports):
+            known = chosen.get(sign.metric)
+            if sign.metric in chosen and (known is None or sign.where is None):
+                chosen[sign.metric] = None
+            elif known is not None and sign.where is not None and known[0] == sign.where[0]:
+                chosen[sign.metric] = (known[0], known[1] | sign.where[1])
+            else:
+                chosen[sign.metric] = sign.where if known is None else None
+    return chosen
+
+
+SELECTIONS: Final = _selections()

@@ -129,6 +129,7 @@ QUANTITIES: Final = (
     ),
 )
 METRICS: Final = frozenset(quantity.metric for quantity in QUANTITIES)
+SELECTIONS: Final = {quantity.metric: quantity.where for quantity in QUANTITIES}
 _BY_NAME: Final = {quantity.name: quantity for quantity in QUANTITIES}
 
 

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.metrics import FAMILIES
-from detectors.cause_table import CAUSES, METRICS, Scope, Section, Sign, Statistic
+from detectors.cause_table import CAUSES, METRICS, SELECTIONS, Scope, Section, Sign, Statistic
 from detectors.causes import (
     Accused,
     Explanation,
@@ -420,7 +420,7 @@ def test_an_answer_of_prometheus_says_the_same_as_the_readings() -> None:
             {
                 "data": {
                     "resultType": "matrix",
-                    "result": [{"metric": {"__name__": "m"}, "values": [[1]]}],
+                    "result": [{"metric": {"__name__": "m", "node": "n"}, "values": [[1]]}],
                 }
             },
             "not a sample",
@@ -647,3 +647,17 @@ def test_the_page_of_an_explanation_is_json() -> None:
 
     assert page["causes"][0]["action"] == "watch"
     assert (page["section"], page["rank"], page["host"]) == ("communication", 2, "n1")
+
+
+def test_prometheus_is_asked_for_the_series_that_are_looked_at_and_no_others() -> None:
+    assert SELECTIONS["rankmend_gpu_clock_hertz"] == ("clock", frozenset({"sm"}))
+    assert SELECTIONS["rankmend_gpu_nvlink_errors_total"] == (
+        "kind",
+        frozenset({"crc", "crc_flit", "crc_data", "replay", "recovery"}),
+    )
+    assert SELECTIONS["rankmend_pressure_some_seconds_total"] == (
+        "resource",
+        frozenset({"cpu", "memory", "io"}),
+    )
+    assert SELECTIONS["rankmend_rank_info"] is None
+    assert set(SELECTIONS) == METRICS

@@ -14,7 +14,7 @@ from detectors.causes import reading_of
 from detectors.model import HardwareReading
 from rankmend.errors import SourceError
 
-READINGS_MAX: Final = 5_000_000  # some 2 GB; 64 nodes x 8 GPUs x 20 series x 480 samples
+READINGS_MAX: Final = 5_000_000  # some 800 MB
 LABELS_MAX: Final = 64
 _OUTSIDE: Final = frozenset({"__name__", "node", "instance", "job"})  # of what Prometheus adds
 
@@ -95,13 +95,17 @@ def _of_answer(
         if not isinstance(points, list):
             raise SourceError(f"{name}: a series without values")
         texts = {str(key): str(text) for key, text in labels.items()}
+        series_of = _reading(name, texts, 0.0, 0.0, node)
         for point in points:
             try:
                 at, value = point
                 time_s, number = float(at), float(value)
             except (TypeError, ValueError) as error:
                 raise SourceError(f"{name}: not a sample: {str(point)[:80]}") from error
-            yield _reading(name, texts, number, time_s, node)
+            # labels are shared between all samples of a series: they are most of the memory
+            yield HardwareReading(
+                series_of.node, name, number, time_s, series_of.device, series_of.labels
+            )
 
 
 def _reading(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 UNREADABLE: Final = 2
 LOOK_BACK_S: Final = 1_800.0  # without --start: twice Minder's 15 min, so that most have a past
+NODES_MAX: Final = 64  # with 8 GPUs each some 3 million samples, 500 MB
 FILE_BYTES_MAX: Final = 512_000_000
 
 
@@ -53,7 +54,7 @@ def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
 
 
 def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
-    from detectors.host_metrics import METRICS, table_of
+    from detectors.host_metrics import METRICS, SELECTIONS, table_of
 
     if options["url"] is not None:
         if files:
@@ -61,7 +62,10 @@ def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
         asked = Prometheus(options["url"], options["token_file"])
         end_s = options["end"] or time.time()
         start_s = options["start"] or end_s - LOOK_BACK_S
-        return table_of(asked.readings(METRICS, start_s, end_s, (), options["job_id"]))
+        readings = asked.readings(
+            SELECTIONS, start_s, end_s, job_id=options["job_id"], nodes_max=NODES_MAX
+        )
+        return table_of(readings)
     if not files:
         raise ConfigError("nothing to look at: name files, or --prometheus URL")
     if len(files) == 1 and files[0].suffix == ".csv":

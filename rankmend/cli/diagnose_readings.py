@@ -5,7 +5,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from math import isfinite
 from pathlib import Path
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 512_000_000
 ANSWER_BYTES_MAX: Final = 256_000_000
 TIMEOUT_S: Final = 60.0  # of one question; Prometheus itself gives up after 2 min
-NODES_MAX: Final = 64  # of one question: more peers don't make a median better
-SAMPLES_MAX: Final = 480  # of a series: 4 hours at 30 s
+# 16 nodes x 8 GPUs x 18 NVLinks x 120 samples are 276,000: more peers or samples make no better
+# median, and some 40 metrics are asked for.
+NODES_MAX: Final = 16
+SAMPLES_MAX: Final = 120
 STEP_S_MIN: Final = 5.0  # the scrape interval of deploy/prometheus/rankmend.yml
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -120,23 +122,31 @@ class Prometheus:
 
     def readings(
         self,
-        metrics: Collection[str],
+        selections: Mapping[str, tuple[str, frozenset[str]] | None],
         start_s: float,
         end_s: float,
+        *,
         nodes: Collection[str] = (),
         job_id: str | None = None,
+        nodes_max: int = NODES_MAX,
     ) -> "list[HardwareReading]":
-        """Return the samples of a window: of these nodes, and of as many others as allowed."""
+        """Return the samples of a window: of these nodes, and of as many others as allowed.
+
+        ``selections``: metric -> label and the values that are wanted, None for all series.
+        """
         from detectors.formats.prometheus import READINGS_MAX, read_answer
 
         if not start_s < end_s:
             raise ConfigError(f"the window ends ({end_s:.0f}) before it begins ({start_s:.0f})")
         step_s = max(STEP_S_MIN, (end_s - start_s) / SAMPLES_MAX)
-        chosen = self._nodes(start_s, end_s, nodes, job_id)
+        chosen = self._nodes(start_s, end_s, nodes, job_id)[:nodes_max]
         only = {"node": "|".join(re.escape(node) for node in chosen)} if chosen else {}
         found: list[HardwareReading] = []
-        for metric in sorted(metrics):
-            matchers = ", ".join(f"{key}=~{json.dumps(value)}" for key, value in only.items())
+        for metric, selection in sorted(selections.items()):
+            wanted = {selection[0]: "|".join(sorted(selection[1]))} if selection else {}
+            matchers = ", ".join(
+                f"{key}=~{json.dumps(value)}" for key, value in (only | wanted).items()
+            )
             answer = self._ask(f"{metric}{{{matchers}}}", start_s, end_s, step_s)
             found += read_answer(answer, {metric})
             if len(found) > READINGS_MAX:
@@ -164,7 +174,7 @@ class Prometheus:
             raise SourceError(f"{self._base} knows no rank of job {job_id} in this window")
         wanted = {name for node in nodes for name in (node, node.partition(".")[0])}
         first = sorted(known & wanted)
-        return [*first, *sorted(known - wanted)][:NODES_MAX]
+        return [*first, *sorted(known - wanted)]
 
     def _ask(self, query: str, start_s: float, end_s: float, step_s: float) -> Any:
         from detectors.formats.prometheus import parse_answer

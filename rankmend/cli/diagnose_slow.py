@@ -152,7 +152,7 @@ def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
 ) -> "tuple[SlowDiagnosis, tuple[Explanation, ...] | None]":
     """Return the verdict with what readings add to it, and why each culprit is slow."""
-    from detectors.cause_table import METRICS, Scope, Section
+    from detectors.cause_table import METRICS, SELECTIONS, Scope, Section
     from detectors.causes import Accused, explain_slow
 
     if not options["metrics"] and options["url"] is None:
@@ -175,7 +175,9 @@ def _explain(
         if isinf(window.start_s) or isinf(window.end_s):
             raise ConfigError("the records have no unix times: say when with --start and --end")
         nodes = [one.node for one in accused if one.node]
-        readings += asked.readings(METRICS, window.start_s, window.end_s, nodes, options["job_id"])
+        readings += asked.readings(
+            SELECTIONS, window.start_s, window.end_s, nodes=nodes, job_id=options["job_id"]
+        )
     if not readings:
         raise SourceError("no metric of rankmend's agent is in what was given (docs/metrics.md)")
     explanations = explain_slow(accused, readings, window)
