@@ -413,9 +413,9 @@ class Controller:
         if gone.is_proved:
             self._append(AttemptEnded(attempt, AttemptResult.LOST, gone.proofs))
             return True
-        if self._waits_for_silent(gone, now_s):
+        if self._waits_for_person(gone, now_s):
             return True
-        if self._since(now_s, "leftover", attempt) < self._fence_bound_s(gone, self._policy):
+        if self._since(now_s, "leftover", attempt) < self._fence_bound_s(self._policy):
             return False
         self._append(
             self._ended_unstarted(
@@ -781,6 +781,9 @@ class Controller:
                 return Judgement.WAIT
             self._asked_at_s = now_s
         trains = finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
+        is_standing = not (trains and self.ledger.wish is Wish.RANKS)
+        # A person's word wins, about the plan that was shown and about no other.
+        approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
         answer = self._gate.judge(
             PlanRequest(
                 self._settings.job_id,
@@ -790,14 +793,16 @@ class Controller:
                 finding,
                 made.without,
                 len(self.ledger.placement),
-                is_standing=not (trains and self.ledger.wish is Wish.RANKS),
-                approved_by=incident.approved_by,
+                is_standing=is_standing,
+                approved_by=approved_by,
             )
         )
-        if answer.judgement is Judgement.ALLOWED or incident.approved_by is not None:
-            return Judgement.ALLOWED  # a person has seen this plan, and a person's word wins
+        if answer.judgement is Judgement.ALLOWED or approved_by is not None:
+            return Judgement.ALLOWED
         if answer.judgement is Judgement.REFUSED:
-            event = _event(incident, Outcome.ESCALATE, f"not allowed: {answer.reason}")
+            # What trains is left alone: to give it up would be worse than what was refused.
+            outcome = Outcome.ESCALATE if is_standing else Outcome.CANCEL
+            event = _event(incident, outcome, f"not allowed: {answer.reason}")
             self._append(_decided(incident, made), event)
         elif incident.waits != (made, answer.reason):
             self._append(PlanWaits(state.incident_id, state.try_number, made, answer.reason))
@@ -808,8 +813,9 @@ class Controller:
         reasons = {**scene.may_leave, **scene.must_leave}
         incident_id = incident.state.incident_id
         return [
-            NodeLeft(node, reasons[node], reasons[node] == "silent", incident_id)
+            NodeLeft(node, reason, reason == "silent", incident_id)
             for node in made.without
+            if (reason := reasons.get(node, made.reason))
             if (member := self.ledger.members.get(node)) is not None and member.left is None
         ]
 
@@ -834,11 +840,10 @@ class Controller:
             reason = f"no process of attempt {ledger.attempt} or an older one is left"
             self._append(*records, _event(incident, Outcome.SUCCEEDED, reason))
             return True
-        if self._waits_for_silent(gone, now_s):
+        if self._waits_for_person(gone, now_s):
             return True
-        timeout_s = self._fence_bound_s(gone, policy)
-        key = (*gone.busy, expected_answer(incident.state))
-        if self._since(now_s, "fence", key) < timeout_s:
+        timeout_s = self._fence_bound_s(policy)
+        if self._since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
         who = f" on {', '.join(gone.busy or gone.silent)}" if gone.busy or gone.silent else ""
         reason = (
@@ -848,24 +853,25 @@ class Controller:
         self._append(_event(incident, Outcome.FAILED, reason))
         return True
 
-    @staticmethod
-    def _fence_bound_s(gone: Gone, policy: Policy) -> float:
-        """Return for how long to wait for a proof: longer where a person must look at a node."""
-        is_for_person = gone.silent and not gone.busy
-        return policy.fence_timeout_s + (policy.spare_wait_s if is_for_person else 0.0)
+    def _fence_bound_s(self, policy: Policy) -> float:
+        """Return for how long to wait for a proof: on several nodes a person may bring it."""
+        patience_s = policy.spare_wait_s if self._settings.is_joined else 0.0
+        return policy.fence_timeout_s + patience_s
 
-    def _waits_for_silent(self, gone: Gone, now_s: float) -> bool:
-        """Say once of which silent nodes nothing is proved after a while."""
+    def _waits_for_person(self, gone: Gone, now_s: float) -> bool:
+        """Say once of which nodes nothing is proved after a while."""
         ledger = self.ledger
-        if not gone.silent or set(gone.silent) <= set(ledger.fence_waits):
+        waits = (*gone.silent, *gone.busy)
+        if set(waits) <= set(ledger.fence_waits):
             return False
-        if self._since(now_s, "silent", ledger.attempt) < self._policy.fence_timeout_s:
+        if self._since(now_s, "unproved", ledger.attempt) < self._policy.fence_timeout_s:
             return False
+        told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
         reason = (
-            f"nothing proves that attempt {ledger.attempt} is gone from silent nodes: "
+            f"nothing proves that attempt {ledger.attempt} is gone ({told}): reboot the node, or "
             f"`rankmend confirm-gone NODE` once it is switched off"
         )
-        self._append(FenceWaits(ledger.attempt, gone.silent, reason))
+        self._append(FenceWaits(ledger.attempt, waits, reason))
         return True
 
     def _restore(self, incident: OpenIncident, now_s: float) -> bool:
@@ -903,6 +909,9 @@ class Controller:
         finding = incident.last_failure.finding
         made = plan(finding, self.ledger, incident.policy, None, scene)
         left = self._left(incident, made, scene)
+        if made.step is PlanStep.ESCALATE and made.without:  # what it would take is not allowed
+            self._escalate(incident, made.reason, None)
+            return True
         if not left or made.step is PlanStep.ESCALATE:
             return False
         if self._ask(incident, made, now_s) is Judgement.ALLOWED:
@@ -1099,6 +1108,11 @@ _RESULTS: Final = {
 def _event(incident: OpenIncident, outcome: Outcome, reason: str) -> IncidentEvent:
     state = incident.state
     return IncidentEvent(Event(state.incident_id, outcome, expected_answer(state), reason))
+
+
+def _is_shown(made: Plan, waits: tuple[Plan, str] | None) -> bool:
+    """Return whether the plan that a person was shown does the same, in whatever words."""
+    return waits is not None and (waits[0].step, waits[0].without) == (made.step, made.without)
 
 
 def _decided(incident: OpenIncident, made: Plan) -> Decided:

@@ -4,7 +4,7 @@ The plan says its reason and evidence as data, for `rankmend why`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from detectors.errors_text import Cause
@@ -48,6 +48,20 @@ def plan(
     choice of a checkpoint open.
     """
     is_persons = finding.signature.startswith(PERSON)
+    cheapest = _plan(finding, ledger, policy, candidates, scene, is_persons=is_persons)
+    return cheapest if is_persons else _allowed(cheapest, finding, ledger, policy, scene)
+
+
+def _plan(
+    finding: Finding,
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[Verdict] | None,
+    scene: Scene,
+    *,
+    is_persons: bool,
+) -> Plan:
+    """Return the cheapest step that the evidence allows."""
     refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
         return Plan(
@@ -88,12 +102,41 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     return Plan(step, reason, finding.evidence, without=without)
 
 
+def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene: Scene) -> Plan:
+    """Return the plan, or the next one that the policy allows for such a finding.
+
+    Cheaper where only suspects would be left, dearer where the accused node can be left, else a
+    person is told.
+    """
+    kind = finding.kind
+    if policy.allows(kind, made.step):
+        return made
+    are_nodes_open = bool(ledger.members) and not scene.nodes
+    if are_nodes_open and any(policy.allows(kind, step) for step in _ON_NODES):
+        return made  # a further try: its step is chosen once the nodes are known
+    if made.step is PlanStep.RESTART_IN_PLACE:
+        if finding.blame is Blame.RANK and finding.node in scene.nodes:
+            accused = {finding.node: "accused, and the policy allows no restart in place"}
+            other = _leave(finding, replace(scene, must_leave={**scene.must_leave, **accused}))
+            if other is not None and policy.allows(kind, other.step):
+                return other
+    elif not scene.must_leave and policy.allows(kind, PlanStep.RESTART_IN_PLACE):
+        return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
+    reason = f"the policy does not allow {made.step.value} for {kind.value}: {made.reason}"
+    return Plan(PlanStep.ESCALATE, reason, finding.evidence, without=made.without)
+
+
+_ON_NODES: Final = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
+
+
 def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool, str]:
     """Return whether to move a rank that makes every step ``factor`` times as long, and why.
 
     The time won until the policy's horizon is held against what the last restart cost, from the
     fault to catching up. As long as none was measured, nobody is moved.
     """
+    if not policy.allows(Kind.RANK_SLOW, PlanStep.MOVE):
+        return False, "the policy does not allow to move a slow rank"
     won_s = policy.slow_horizon_s * (1.0 - 1.0 / factor) if factor > 1.0 else 0.0
     cost_s = ledger.restart_cost_s
     if cost_s is None:

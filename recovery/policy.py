@@ -5,9 +5,20 @@ against what was in force.
 """
 
 from dataclasses import dataclass, field, fields
+from enum import Enum
 
+from detectors.finding import Kind
 from detectors.hung import HungLimits
 from rankmend.errors import ConfigError
+
+
+class PlanStep(Enum):
+    """The steps of recovery, cheapest first."""
+
+    RESTART_IN_PLACE = "restart_in_place"
+    MOVE = "move"  # leave nodes; spares take their places
+    SHRINK = "shrink"  # leave nodes and go on with fewer
+    ESCALATE = "escalate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,9 @@ class Policy:
     evidence_fresh_s: float = 300.0
     # How long a job goes on, where nobody knows: a day. Half of all large jobs run longer.
     slow_horizon_s: float = 86400.0
+    # Steps that a finding of a kind allows; a kind that is not named allows all of them. To tell
+    # a person is always allowed, and what a person asks for is never held against this.
+    allow: dict[Kind, tuple[PlanStep, ...]] = field(default_factory=dict)
     hung: HungLimits = field(default_factory=HungLimits)
 
     def __post_init__(self) -> None:
@@ -90,6 +104,10 @@ class Policy:
         for name in ("same_error_max", "restore_failures_max", "tries_max", "verify_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be 1 at least")
+
+    def allows(self, kind: Kind, step: PlanStep) -> bool:
+        """Return whether a finding of this kind may lead to the step."""
+        return step is PlanStep.ESCALATE or step in self.allow.get(kind, tuple(PlanStep))
 
 
 @dataclass(frozen=True, slots=True)

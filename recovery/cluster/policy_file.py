@@ -123,6 +123,9 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
 def _laid_over(base: Policy, policy: dict[str, Any], hang: dict[str, Any], where: str) -> Policy:
     hung = {one.name: getattr(base.hung, one.name) for one in fields(HungLimits)}
     limits = {one.name: getattr(base, one.name) for one in fields(Policy) if one.name != "hung"}
+    if isinstance(allow := policy.get("allow"), dict):  # by kind: those not named stay as they are
+        before = {kind.value: steps for kind, steps in base.allow.items()}
+        policy = {**policy, "allow": {**before, **allow}}
     try:
         new_hung = _convert("hang", hang, HungLimits, hung)
         new = _convert("policy", policy, Policy, limits, hidden=("hung",))
