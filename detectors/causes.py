@@ -226,6 +226,7 @@ class _Case:
         self._window = window
         self._nodes = {part[0] for parts in table.values() for part in parts}
         self._networks = self._network_devices()
+        self._peers_of: dict[tuple[Scope, Sign], tuple[list[float], list[float]]] = {}
         self._own = {(one, scope): self._parts_of(one, scope) for one in accused for scope in Scope}
         self._accused_nodes = {self._node_of(one) for one in accused}
 
@@ -295,7 +296,10 @@ class _Case:
             if not values:
                 continue
             is_measured = True
-            peers = self._peers(cause, sign, parts)
+            key = (cause.scope, sign)  # the same for all who are accused
+            if key not in self._peers_of:
+                self._peers_of[key] = self._peers(cause, sign, parts)
+            peers = self._peers_of[key]
             for part, before, inside in values:
                 deviation = self._deviate(sign, part, before, inside, peers, cause)
                 if deviation is not None:
