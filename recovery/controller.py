@@ -420,7 +420,7 @@ class Controller:
         self._append(
             self._ended_unstarted(
                 f"processes of attempt {attempt} are still there after "
-                f"{self._policy.fence_timeout_s:g} s: nothing is started beside them"
+                f"{self._fence_bound_s(self._policy):g} s: nothing is started beside them"
             )
         )
         return True

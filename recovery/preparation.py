@@ -19,7 +19,7 @@ from recovery.policy import Policy
 from recovery.records import Choice, FinderChosen, Placement
 from recovery.settings import JobSettings
 
-_FINDERS_MAX: Final = 3  # nodes asked for the checkpoints before a try counts as failed
+_FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 _KINDS: Final = {kind.value: kind for kind in CheckpointKind}
 
 
@@ -95,25 +95,34 @@ class Preparation:
         if not self.settings.has_checkpoints:
             return Choice(True, None, "no checkpoint folder is configured: from the beginning")
         if ledger.finder is None:
-            return self._ask(placement, "the lowest group rank")
+            return self._ask(placement) or self._waits_for_finder("a launcher")
         report = self.nodes.report_of(ledger.finder)
         found = None if report is None else report.found
         if found is not None and found.revision >= ledger.finder_number:
             if found.error is None and found.empty_through >= ledger.attempt:
                 return choose_checkpoint(ledger, self.policy, _verdicts(found))
-            return self._ask(placement, f"{ledger.finder}: {found.error or 'ranks are there'}")
+            following = self._ask(placement) if len(ledger.finders) < _FINDERS_MAX else None
+            if following is None:
+                reason = found.error or f"ranks through {found.empty_through} alone are gone"
+                raise StorageError(f"{ledger.finder} can't look for checkpoints: {reason}")
+            return following
         waited_s = self.since("finder", ledger.finder_number)
         is_silent = self.now_s - self.nodes.heard_at_s(ledger.finder) >= self.policy.node_silent_s
-        if is_silent or waited_s >= self.policy.start_timeout_s:
-            return self._ask(placement, f"{ledger.finder} has not answered for {waited_s:.0f} s")
-        reason = f"{ledger.finder} looks for checkpoints"
-        return Waiting(reason, self.policy.start_timeout_s - waited_s)
+        is_late = is_silent or waited_s >= self.policy.start_timeout_s
+        following = self._ask(placement) if is_late else None
+        return following or self._waits_for_finder(ledger.finder)
 
-    def _ask(self, placement: tuple[Placement, ...], reason: str) -> FinderChosen:
-        asked = self.ledger.finders
-        node = next_finder(placement, self.usable(), asked)
-        if node is None or len(asked) >= _FINDERS_MAX:
-            raise StorageError(f"nobody can tell what the checkpoint folder holds: {reason}")
+    def _waits_for_finder(self, who: str) -> Waiting:
+        waited_s = self.since("finders", self.ledger.attempt, self.ledger.incident is None)
+        return Waiting(f"{who} looks for checkpoints", self.policy.spare_wait_s - waited_s)
+
+    def _ask(self, placement: tuple[Placement, ...]) -> FinderChosen | None:
+        """Return the next node to ask, or None where nobody else is there."""
+        node = next_finder(placement, self.usable(), self.ledger.finders)
+        if node is None:
+            return None
+        last = self.ledger.finder
+        reason = "the lowest group rank" if last is None else f"in the place of {last}"
         return FinderChosen(node, self.ledger.attempt, reason)
 
 
