@@ -32,6 +32,7 @@ from detectors.causes import (
 )
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
 from detectors.model import HardwareReading
+from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
 from rankmend.errors import SourceError
 from tests.agent_support import ROOT, wait_for
@@ -577,6 +578,8 @@ class Exporter:
             "# TYPE rankmend_cgroup_cpu_throttled_seconds_total counter\n"
             f'rankmend_cgroup_cpu_throttled_seconds_total{{cgroup="/job"}} {held_s}\n'
             "# TYPE rankmend_agent_info gauge\nrankmend_agent_info 1\n"
+            "# TYPE rankmend_host_cpu_seconds_total counter\n"
+            f'rankmend_host_cpu_seconds_total{{mode="user"}} {now_s}\n'
             "# TYPE rankmend_rank_info gauge\n"
             f'rankmend_rank_info{{job_id="J",rank="{2 * int(node[1])}"}} 1\n'
         )
@@ -628,6 +631,7 @@ def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
             asked = ["--prometheus", base, "--start", str(now_s - 60), "--end", str(now_s)]
 
             page = run_slow(trace, *asked, "--job", "J")
+            alike = CliRunner().invoke(hosts, [*asked, "--job", "J", "--json"])
             unknown = CliRunner().invoke(slow, [str(trace), *asked, "--job", "K"])
 
     assert page["hardware"][0]["causes"], page["hardware"]
@@ -636,6 +640,8 @@ def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
     assert cause["evidence"][0]["text"].startswith(
         "kept from running by the CPU quota of /job: 40% of the time, its peers 0%"
     )
+    told = json.loads(alike.stdout)
+    assert (alike.exit_code, told["verdict"], told["class"]) == (0, "unknown", "too_little_data")
     assert (unknown.exit_code, "knows no rank of job K" in unknown.stderr) == (2, True)
 
 
