@@ -3,6 +3,8 @@
 Delivery is at least once, two Prometheus replicas differ in startsAt and labels of their own, and
 Alertmanager says "resolved" by itself when a Prometheus dies. So an alert is known by the hash of its routing
 labels, a repeat changes nothing, and an end is passed on as what it is: no proof of anything.
+One that comes and goes again and again is evidence once (`detectors.persistence` says when that is so): it
+stays, whatever ends it, until it has been quiet for long.
 Bounded: what nobody repeats any more is forgotten.
 """
 
@@ -12,13 +14,16 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from detectors.finding import Evidence, Severity
+from detectors.persistence import Persistence, Track, look
 from recovery.cluster.alerts import IncomingAlert, Target, target_of
+from recovery.cluster.notices import NoticeKind
 from recovery.cluster.policy import AlertRules
 from recovery.gate import NodeEvidence
 
 ACTIVE_MAX: Final = 100_000
 _TEXT_MAX: Final = 2_000
 _RANKS_MAX: Final = 1_000  # of one node: 72 GPUs and what else may come
+_NOTICES: Final = frozenset(kind.value for kind in NoticeKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class ActiveAlert:
     seen_unix_s: float
     times: int
     job_ids: tuple[str, ...]  # that were told of it
+    is_firing: bool = True  # False: it flaps, and its newest word was "resolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Taken:
     accepted: int
     repeated: int
     ended: int
+    damped: int  # ends that were not believed, since it comes and goes
     passed_over: tuple[str, ...]  # alerts that concern no job, and why; at most 100
 
 
@@ -56,7 +63,13 @@ class AlertBook:
 
     def __init__(self, rules: AlertRules) -> None:
         self._rules = rules
+        self._flaps = _flaps(rules)
         self._active: dict[str, ActiveAlert] = {}
+        self._tracks: dict[str, Track] = {}  # of what fired within the flap window
+
+    def take_rules(self, rules: AlertRules) -> None:
+        """Read alerts by other rules from now on."""
+        self._rules, self._flaps = rules, _flaps(rules)
 
     @property
     def active(self) -> tuple[ActiveAlert, ...]:
@@ -73,7 +86,7 @@ class AlertBook:
         ``jobs_on``: node -> the jobs that have ranks there, by their newest reports.
         """
         heard: list[tuple[str, NodeEvidence]] = []
-        counts = {"accepted": 0, "repeated": 0, "ended": 0}
+        counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
         passed: list[str] = []
         for alert in alerts:
             target = target_of(alert, self._rules)
@@ -87,11 +100,15 @@ class AlertBook:
                 counts["accepted" if is_new else "repeated"] += 1
                 heard += evidence
             elif target.key in self._active:
-                counts["ended"] += 1
-                heard += self._end(target.key, jobs_on, now_unix_s)
+                is_over = self._is_over(target.key, now_unix_s)
+                counts["ended" if is_over else "damped"] += 1
+                if is_over:
+                    heard += self._end(target.key, jobs_on, now_unix_s)
         return Taken(**counts, passed_over=tuple(passed)), heard
 
     def _refuse(self, target: Target) -> str | None:
+        if target.alertname in _NOTICES:
+            return "it is rankmend's own word to people"
         if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
             return "its name is not among those that may accuse a node (alerts.accept)"
         if not target.node and not target.job_id:
@@ -110,6 +127,7 @@ class AlertBook:
             self.forget(now_unix_s)
             if len(self._active) >= ACTIVE_MAX:
                 del self._active[next(iter(self._active))]  # the oldest
+        self._look(target.key, now_unix_s, is_bad=True)
         starts = now_unix_s if alert.starts_unix_s is None else alert.starts_unix_s
         started = min(starts, now_unix_s)
         active = ActiveAlert(
@@ -127,6 +145,22 @@ class AlertBook:
         self._active[target.key] = replace(active, job_ids=told)
         evidence = [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
         return known is None, evidence
+
+    def _look(self, key: str, now_unix_s: float, *, is_bad: bool) -> Track | None:
+        track = look(self._tracks.get(key), self._flaps, is_bad=is_bad, at_s=now_unix_s)
+        if track is not None:
+            if key not in self._tracks and len(self._tracks) >= ACTIVE_MAX:
+                del self._tracks[next(iter(self._tracks))]
+            self._tracks[key] = track
+        return track
+
+    def _is_over(self, key: str, now_unix_s: float) -> bool:
+        """Return whether an end is the end; one that flaps stays, and is known to be silent."""
+        track = self._look(key, now_unix_s, is_bad=False)
+        if track is None or not (track.is_active and track.is_flapping):
+            return True
+        self._active[key] = replace(self._active[key], is_firing=False, seen_unix_s=now_unix_s)
+        return False
 
     def _end(
         self, key: str, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
@@ -178,11 +212,19 @@ class AlertBook:
         )
 
     def forget(self, now_unix_s: float) -> None:
-        """Drop what nobody has repeated for long."""
+        """Drop what nobody has repeated for long, and what has flapped and is quiet now."""
         due_s = now_unix_s - self._rules.forget_s
-        gone = [key for key, one in self._active.items() if one.seen_unix_s < due_s]
+        quiet_s = now_unix_s - self._rules.flap_window_s
+        gone = [
+            key
+            for key, one in self._active.items()
+            if one.seen_unix_s < due_s or (not one.is_firing and one.seen_unix_s < quiet_s)
+        ]
         for key in gone:
             del self._active[key]
+        for key in [key for key, track in self._tracks.items() if track.last_bad_at_s < quiet_s]:
+            if key not in self._active:
+                del self._tracks[key]
 
     def retell(
         self, node: str, jobs: tuple[JobNode, ...], now_unix_s: float
@@ -198,6 +240,12 @@ class AlertBook:
                     active = replace(active, job_ids=(*active.job_ids, job.job_id))  # noqa: PLW2901
             self._active[key] = active
         return heard
+
+
+def _flaps(rules: AlertRules) -> Persistence:
+    return Persistence(
+        clear_looks=1, flap_raises=rules.flap_raises, flap_window_s=rules.flap_window_s
+    )
 
 
 def _severity(text: str) -> Severity:

@@ -1,4 +1,4 @@
-"""Alerts as they come in: Alertmanager's webhook (payload version 4) and `POST /api/v2/alerts`.
+"""Alerts as they come in: Alertmanager's webhook (payload version 4), `POST /api/v2/alerts`, and its GET.
 
 Every sender is a stranger: types, numbers and lengths are checked, and what does not fit is an
 `AlertsError` that names the field. Fields that we don't know are passed over (Grafana's webhook has more).
@@ -18,6 +18,7 @@ from rankmend.errors import RankmendError
 from recovery.cluster.policy import AlertRules
 
 ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 series each
+ACTIVE_MAX: Final = 100_000  # in all, in one Alertmanager
 LABELS_MAX: Final = 64  # Prometheus' own targets have some 30
 TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
 _NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"
@@ -47,6 +48,14 @@ class _Alert(msgspec.Struct, rename="camel"):
     status: str = ""  # only in the webhook
 
 
+class _Known(msgspec.Struct, rename="camel"):
+    """An alert as `GET /api/v2/alerts` tells it (gettableAlert); its status is another type."""
+
+    labels: _Pairs
+    annotations: _Pairs = {}
+    starts_at: datetime | None = None
+
+
 _Alerts = Annotated[list[_Alert], msgspec.Meta(max_length=ALERTS_MAX)]
 
 
@@ -58,6 +67,7 @@ class _Webhook(msgspec.Struct, rename="camel"):
 
 _WEBHOOK: Final = msgspec.json.Decoder(_Webhook)
 _POSTED: Final = msgspec.json.Decoder(_Alerts)
+_ACTIVE: Final = msgspec.json.Decoder(Annotated[list[_Known], msgspec.Meta(max_length=ACTIVE_MAX)])
 
 
 def decode_webhook(body: bytes) -> tuple[tuple[IncomingAlert, ...], int]:
@@ -80,6 +90,18 @@ def decode_posted(body: bytes, now_unix_s: float) -> tuple[IncomingAlert, ...]:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AlertsError(f"alerts: {error}") from error
     return tuple(_read(one, not _has_ended(one.ends_at, now_unix_s)) for one in told)
+
+
+def decode_active(body: bytes) -> tuple[IncomingAlert, ...]:
+    """Return what an Alertmanager says is active (`GET /api/v2/alerts`)."""
+    try:
+        told = _ACTIVE.decode(body)
+        return tuple(
+            IncomingAlert(one.labels, one.annotations, _unix_s(one.starts_at), is_firing=True)
+            for one in told
+        )
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise AlertsError(f"active alerts: {error}") from error
 
 
 def _has_ended(at: datetime | None, now_unix_s: float) -> bool:

@@ -12,6 +12,7 @@ from functools import reduce, singledispatch
 from typing import Final
 
 from recovery.cluster.records import (
+    Acknowledged,
     Hold,
     NodeBlamed,
     NodeHeld,
@@ -25,6 +26,7 @@ from recovery.cluster.records import (
 from recovery.records import Entry
 
 _BLAMES_KEPT: Final = 100  # of one node
+_ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
@@ -50,6 +52,7 @@ class ClusterLedger:
     paused: dict[str, Paused] = field(default_factory=dict)
     windows: dict[str, WindowAdded] = field(default_factory=dict)
     spent: tuple[tuple[float, Spent], ...] = ()
+    acknowledged: dict[str, Acknowledged] = field(default_factory=dict)  # by incident
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -151,3 +154,11 @@ def _(record: WindowAdded, ledger: ClusterLedger, _unix_s: float) -> ClusterLedg
 def _(record: WindowRemoved, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
     left = {key: one for key, one in ledger.windows.items() if key != record.window_id}
     return replace(ledger, windows=left)
+
+
+@_fold.register
+def _(record: Acknowledged, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    kept = {**ledger.acknowledged, record.incident_id: record}
+    for key in list(kept)[:-_ACKNOWLEDGED_KEPT]:
+        del kept[key]
+    return replace(ledger, acknowledged=kept)

@@ -18,6 +18,7 @@ from recovery.cluster.book import ClusterLedger, fold_cluster, fold_entry
 from recovery.cluster.judge import counts_as_spent, judge, quarantine, unusable
 from recovery.cluster.policy import DAY_S, ClusterPolicy
 from recovery.cluster.records import (
+    Acknowledged,
     ClusterRecord,
     Hold,
     NodeBlamed,
@@ -69,6 +70,11 @@ class Desk:
     def now_unix_s(self) -> float:
         """Return the wall clock as of our start, plus what has passed: it never jumps."""
         return self._began_unix_s + self._clock.now_s()
+
+    def take_policy(self, policy: ClusterPolicy) -> None:
+        """Decide by another policy from now on."""
+        self.policy = policy
+        self.alerts.take_rules(policy.alerts)
 
     # Gate and pool.
 
@@ -186,6 +192,12 @@ class Desk:
         if window_id not in self.ledger.windows:
             raise ConfigError(f"there is no maintenance window {window_id!r}")
         self._write(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
+
+    def acknowledge(self, incident_id: str, who: str, reason: str) -> None:
+        """Tell nobody of the incident any more; once is enough."""
+        _check_name("incident", incident_id)
+        if incident_id not in self.ledger.acknowledged:
+            self._write(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))
 
     def _write(self, record: ClusterRecord) -> None:
         for entry in self._journal.append_many([record]):

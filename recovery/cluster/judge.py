@@ -1,7 +1,7 @@
 """Whether a plan may be carried out now, by what all jobs share. Pure.
 
-The order of the questions is the order of what a person would say: a pause first, then dry run and
-approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
+What a person asked for is never held back. The order of the other questions is the order of what a
+person would say: a pause first, then dry run and approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
 started again, and ranks that are fenced are stopped, whatever has been spent.
 """
 
@@ -11,6 +11,7 @@ from recovery.cluster.book import ClusterLedger
 from recovery.cluster.policy import DAY_S, Approval, ClusterPolicy
 from recovery.cluster.records import Hold, NodeHeld
 from recovery.gate import Answer, Judgement, PlanRequest
+from recovery.planner import PERSON
 from recovery.records import PlanStep
 
 HOUR_S: Final = 3600.0
@@ -26,13 +27,11 @@ def judge(
     """Return whether the plan may be carried out now, and why not."""
     if request.step is PlanStep.ESCALATE:
         return Answer(Judgement.ALLOWED, "a person is told")
-    paused = _pause(request, ledger)
-    if paused is not None:
-        return Answer(Judgement.WAIT, paused)
-    if request.approved_by is None:
-        asked = _needs_approval(request, job_name, policy)
-        if asked is not None:
-            return Answer(Judgement.WAIT, asked)
+    if request.finding.signature.startswith(PERSON):
+        return Answer(Judgement.ALLOWED, "a person asked for it")
+    waits = _pause(request, ledger) or _needs_approval(request, job_name, policy)
+    if waits is not None:
+        return Answer(Judgement.WAIT, waits)
     if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
         return Answer(Judgement.ALLOWED, "let through before")
     spent = _over_budget(request, ledger, policy, now_unix_s)
@@ -57,6 +56,8 @@ def _pause(request: PlanRequest, ledger: ClusterLedger) -> str | None:
 
 
 def _needs_approval(request: PlanRequest, job_name: str, policy: ClusterPolicy) -> str | None:
+    if request.approved_by is not None:
+        return None
     if policy.is_dry_for(job_name):
         return "dry run: nothing is carried out unless a person approves it"
     approval = policy.approval_for(job_name)

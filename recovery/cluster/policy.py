@@ -69,13 +69,19 @@ class AlertRules:
     accept: tuple[str, ...] = ("Rankmend*",)
     # What an accepted alert without the label or annotation `action` asks for.
     action_default: str = "watch"
-    severities: tuple[str, ...] = ("critical",)  # others are evidence only
-    # One that began earlier is checked against what the job does now. A webhook is repeated
-    # every 4 h by default.
-    fresh_s: float = 300.0
+    # One that fires so often within the window is flapping: it is evidence once, and stays until
+    # it has been quiet for a whole window. gpud and NVSentinel (#1488) count three within an hour.
+    flap_raises: int = 3
+    flap_window_s: float = 3600.0
     # Firing alerts are told again at least so often (Prometheus: resend 1 m, Alertmanager:
     # repeat 4 h); one that is not told any more is forgotten, which proves nothing.
     forget_s: float = 6 * 3600.0
+
+    def __post_init__(self) -> None:
+        if self.flap_raises < 2:
+            raise ConfigError(f"alerts: flap_raises is {self.flap_raises}, below 2 nothing flaps")
+        if not 0 < self.flap_window_s <= self.forget_s:
+            raise ConfigError("alerts: flap_window_s must be above 0, and forget_s no less")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,25 @@ class WindowRemoved:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A person has taken note of an incident that was escalated: nobody else needs to be told."""
+
+    incident_id: str
+    who: str
+    reason: str
+
+
 ClusterRecord: TypeAlias = (
-    NodeBlamed | NodeHeld | NodeReleased | Paused | Unpaused | Spent | WindowAdded | WindowRemoved
+    NodeBlamed
+    | NodeHeld
+    | NodeReleased
+    | Paused
+    | Unpaused
+    | Spent
+    | WindowAdded
+    | WindowRemoved
+    | Acknowledged
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -100,4 +117,5 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "spent": Spent,
     "window_added": WindowAdded,
     "window_removed": WindowRemoved,
+    "acknowledged": Acknowledged,
 }

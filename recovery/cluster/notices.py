@@ -1,0 +1,197 @@
+"""What a person must hear of now: a pure look at all jobs and at the cluster's ledger.
+
+Level-triggered: a notice is there as long as its reason is, whoever was told before. docs/alerts.md
+lists the names; docs/runbooks/controller.md says what to do about each.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.finding import Kind, Severity
+from recovery.cluster.book import ClusterLedger
+from recovery.cluster.judge import HOUR_S, quarantine
+from recovery.cluster.policy import DAY_S, ClusterPolicy
+from recovery.cluster.records import Hold
+from recovery.ledger import Ledger, OpenIncident
+from recovery.planner import PERSON
+from recovery.policy import Policy, exhausted
+from recovery.records import JobOutcome, OutcomeKind
+
+NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
+TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it
+_NODES_MAX: Final = 100  # of one job, that a person must look at
+
+
+class NoticeKind(Enum):
+    """Names of the alerts by which people are told; none of them ever accuses a node."""
+
+    INCIDENT_ESCALATED = "RankmendIncidentEscalated"
+    PLAN_WAITS = "RankmendPlanWaits"
+    GONE_UNPROVED = "RankmendGoneUnproved"
+    BUDGET_SPENT = "RankmendBudgetSpent"
+    NODE_QUARANTINED = "RankmendNodeQuarantined"
+    QUARANTINE_REFUSED = "RankmendQuarantineRefused"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    kind: NoticeKind
+    severity: Severity
+    summary: str
+    todo: str
+    job_id: str = ""
+    job: str = ""
+    incident_id: str = ""
+    node: str = ""
+    since_unix_s: float | None = None  # None: since it was first seen
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what makes two notices the same."""
+        return (self.kind.value, self.job_id, self.incident_id, self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    job_id: str
+    name: str
+    ledger: Ledger
+    policy: Policy
+    silent: frozenset[str]  # nodes that have not been heard for node_silent_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    job_id: str
+    name: str
+    outcome: JobOutcome
+    ended_unix_s: float
+
+    @property
+    def incident_id(self) -> str:
+        """Return the incident that ended it, or a name for an end without one."""
+        return self.outcome.incident_id or f"{self.job_id[:8]}-at-{self.ended_unix_s:.0f}"
+
+
+def find_notices(
+    running: Iterable[RunningJob],
+    ended: Iterable[EndedJob],
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    nodes_active: int,
+    now_unix_s: float,
+) -> tuple[Notice, ...]:
+    """Return all that a person must hear of, the most urgent first."""
+    found: list[Notice] = []
+    for job in running:
+        found += _of_job(job)
+    found += _escalated(ended, ledger, now_unix_s)
+    found += _of_cluster(ledger, policy, nodes_active, now_unix_s)
+    found.sort(key=lambda notice: notice.severity is not Severity.CRITICAL)
+    return tuple(found[:NOTICES_MAX])
+
+
+def _of_job(job: RunningJob) -> Iterator[Notice]:
+    ledger, incident = job.ledger, job.ledger.incident
+    if incident is not None and incident.waits is not None and incident.approved_by is None:
+        yield _waiting(job, incident)
+    incident_id = incident.state.incident_id if incident is not None else ""
+    unproved = [node for node in ledger.fence_waits if node in job.silent]
+    for node in unproved[:_NODES_MAX] if ledger.is_attempt_open else ():
+        yield Notice(
+            NoticeKind.GONE_UNPROVED,
+            Severity.CRITICAL,
+            f"nothing proves that attempt {ledger.attempt} of job {job.name} is gone from {node}, "
+            f"which is silent: no further attempt is started beside it",
+            f"switch {node} off or look at it, then: rankmend confirm-gone {node}",
+            job.job_id,
+            job.name,
+            incident_id,
+            node,
+        )
+    spent = exhausted(ledger.spent, job.policy)
+    if spent is not None:
+        yield Notice(
+            NoticeKind.BUDGET_SPENT,
+            Severity.WARNING,
+            f"job {job.name}: {spent}; the next failure is escalated",
+            "look why it fails so often; then start it with --reset-budgets, or have its budgets reset",
+            job.job_id,
+            job.name,
+        )
+
+
+def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
+    assert incident.waits is not None, "called for a plan that waits"
+    plan, reason = incident.waits
+    finding, incident_id = incident.last_failure.finding, incident.state.incident_id
+    trains = finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
+    return Notice(
+        NoticeKind.PLAN_WAITS,
+        Severity.WARNING if trains else Severity.CRITICAL,
+        f"job {job.name}: the plan {plan.step.value} waits: {reason}",
+        f"rankmend why {incident_id} shows the plan; approve or reject it, or end what holds it",
+        job.job_id,
+        job.name,
+        incident_id,
+        finding.node,
+    )
+
+
+def _escalated(
+    ended: Iterable[EndedJob], ledger: ClusterLedger, now_unix_s: float
+) -> Iterator[Notice]:
+    for job in ended:
+        is_old = job.ended_unix_s < now_unix_s - TOLD_S_MAX
+        if job.outcome.kind is not OutcomeKind.ESCALATED or is_old:
+            continue
+        if job.incident_id in ledger.acknowledged:
+            continue
+        yield Notice(
+            NoticeKind.INCIDENT_ESCALATED,
+            Severity.CRITICAL,
+            f"job {job.name} stands, and rankmend has given it up: {job.outcome.reason}",
+            f"rankmend why {job.incident_id} says how it came to that; start the job again, or "
+            f"acknowledge the incident",
+            job.job_id,
+            job.name,
+            job.incident_id,
+            since_unix_s=job.ended_unix_s,
+        )
+
+
+def _of_cluster(
+    ledger: ClusterLedger, policy: ClusterPolicy, nodes_active: int, now_unix_s: float
+) -> Iterator[Notice]:
+    stops = sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
+    if stops and stops >= policy.budgets.stops_per_hour_max:
+        yield Notice(
+            NoticeKind.BUDGET_SPENT,
+            Severity.WARNING,
+            f"{stops} jobs that trained were stopped within an hour: no further one is "
+            f"(stops_per_hour_max)",
+            "look whether a rule cries wolf; jobs that stand are restarted all the same",
+        )
+    for node, past in ledger.nodes.items():
+        held = ledger.hold_of(node, now_unix_s)
+        if held is not None and held.hold is Hold.QUARANTINE:
+            yield Notice(
+                NoticeKind.NODE_QUARANTINED,
+                Severity.WARNING,
+                f"{node} gets no ranks: {held.reason}",
+                f"have {node} looked at and repaired, then: rankmend resume {node}",
+                node=node,
+            )
+        elif held is None and len(past.blames) >= policy.quarantine.blames:
+            refused = quarantine(node, nodes_active, ledger, policy, now_unix_s)
+            if isinstance(refused, str):
+                yield Notice(
+                    NoticeKind.QUARANTINE_REFUSED,
+                    Severity.CRITICAL,
+                    refused,
+                    f"drain {node} by hand, or repair and resume nodes that are held back; so many "
+                    f"blamed nodes can also be one common cause",
+                    node=node,
+                )
