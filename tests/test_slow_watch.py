@@ -1,0 +1,163 @@
+"""From reports to records: when a slow rank is named, when it is so no more, and what is said."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from detectors.finding import Blame, Kind
+from recovery.codec import decode_report, encode_message
+from recovery.messages import VERSION, RankReport, Report, StepTiming
+from recovery.records import Record, SlowEnded, SlowFound
+from recovery.slow_watch import SlowWatch
+
+STEP_S = 0.2
+REPORT_STEPS = 5
+
+
+@dataclass
+class SimNodes:
+    """Two nodes of two ranks in step, that report over the wire every second."""
+
+    watch: SlowWatch = field(default_factory=lambda: SlowWatch("job-1"))
+    attempt: int = 1
+    step: int = 0
+    now_s: float = 0.0
+    has_pairs: bool = False
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(3)
+        self.start(1)
+
+    def start(self, attempt: int) -> None:
+        self.attempt, self.step = attempt, 0
+        self.waited_s = np.zeros(4)
+        self.io_s = np.zeros(4)
+        self.watch.begin(attempt, 4)
+
+    def run(self, reports: int, *, slow: int | None = None, factor: float = 1.6) -> list[Record]:
+        records: list[Record] = []
+        for _ in range(reports):
+            timings: list[list[StepTiming]] = [[], [], [], []]
+            for _step in range(REPORT_STEPS):
+                self.step += 1
+                own_s = STEP_S * np.exp(0.02 * self.random.standard_normal(4))
+                io_s = 0.1 * own_s
+                if slow is not None:
+                    io_s[slow] += (factor - 1) * STEP_S
+                    own_s[slow] += (factor - 1) * STEP_S
+                duration_s = float(own_s.max()) + 0.01
+                self.now_s += duration_s
+                self.waited_s += duration_s - own_s
+                self.io_s += io_s
+                for rank in range(4):
+                    timings[rank].append(self.timing(rank, duration_s))
+            for node in (0, 1):
+                self.watch.take(self.report(node, timings))
+            records += self.watch.due(self.now_s)
+        return records
+
+    def timing(self, rank: int, duration_s: float) -> StepTiming:
+        return StepTiming(
+            number=self.step,
+            step=self.step + 200,
+            age_s=0.1,
+            compute_s=0.0,
+            communication_s=float(self.waited_s[rank]),
+            io_s=float(self.io_s[rank]),
+            checkpoint_s=0.0,
+            waited_s=float(self.waited_s[rank]),
+            duration_s=duration_s,
+        )
+
+    def report(self, node: int, timings: list[list[StepTiming]]) -> Report:
+        ranks = tuple(
+            RankReport(
+                rank=rank,
+                local_rank=rank % 2,
+                pid=100 + rank,
+                process_state="S",
+                timings=tuple(timings[rank]),
+                has_pairs=self.has_pairs,
+            )
+            for rank in (2 * node, 2 * node + 1)
+        )
+        report = Report(
+            version=VERSION,
+            node=f"n{node}",
+            boot_id="boot",
+            job_id="job-1",
+            revision=1,
+            attempt=self.attempt,
+            ranks=ranks,
+            empty_through=0,
+        )
+        return decode_report(encode_message(report))
+
+
+def test_slow_rank_is_named_once_with_node_section_factor_and_onset() -> None:
+    nodes = SimNodes()
+    assert nodes.run(30) == []
+
+    records = nodes.run(60, slow=3)
+
+    assert len(records) == 1
+    found = records[0]
+    assert isinstance(found, SlowFound)
+    assert (found.rank, found.section, found.attempt) == (3, "io", 1)
+    assert found.factor == pytest.approx(1.6, rel=0.05)
+    assert abs(found.onset_step - 351) <= 2
+    finding = found.finding
+    assert (finding.kind, finding.blame, finding.ranks) == (Kind.RANK_SLOW, Blame.RANK, (3,))
+    assert finding.node == "n1"
+    assert finding.summary.startswith(
+        f"rank 3 on n1 is 1.6x slower than its peers since step {found.onset_step} (io)"
+    )
+    assert [one.ranks for one in nodes.watch.findings] == [(3,)]
+
+
+def test_rank_that_is_well_again_is_said_to_be_after_three_good_looks() -> None:
+    nodes = SimNodes()
+    nodes.run(30)
+    nodes.run(30, slow=3)
+
+    records = nodes.run(20)
+
+    assert [type(record) for record in records] == [SlowEnded]
+    assert nodes.watch.findings == ()
+
+
+def test_slowness_of_a_few_seconds_names_nobody() -> None:
+    nodes = SimNodes()
+    nodes.run(30)
+
+    assert nodes.run(4, slow=2) + nodes.run(30) == []
+
+
+def test_finding_ends_with_its_attempt_and_the_next_attempt_is_judged_afresh() -> None:
+    nodes = SimNodes()
+    nodes.run(30)
+    nodes.run(30, slow=1)
+
+    nodes.start(2)
+    ended = nodes.run(1)
+
+    assert [(record.attempt, record.rank) for record in ended if isinstance(record, SlowEnded)] == [
+        (1, 1)
+    ]
+    assert nodes.run(30) == []
+    assert [type(record) for record in nodes.run(30, slow=1)] == [SlowFound]
+
+
+def test_reports_of_another_attempt_or_of_unknown_ranks_change_nothing() -> None:
+    nodes = SimNodes()
+    nodes.watch.begin(7, 4)
+
+    assert nodes.run(60, slow=1) == []
+
+
+def test_ranks_that_pair_up_may_differ_from_the_start() -> None:
+    apart, alike = SimNodes(has_pairs=True), SimNodes()
+
+    assert apart.run(60, slow=3) == []
+    assert [type(record) for record in alike.run(60, slow=3)] == [SlowFound]
