@@ -491,7 +491,11 @@ class Guard:
 
     def _refresh(self, folder: HostFolder) -> None:
         began_s = time.monotonic()
-        if folder.newest_claim() > self._epoch:
+        found = (
+            folder.read()
+        )  # opened anew, which a network file system does not answer from memory
+        newest = max(folder.newest_claim(), found.epoch if found is not None else 0)
+        if newest > self._epoch:
             self._retire("another node has taken over")
             return
         with self._lock:

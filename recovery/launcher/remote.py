@@ -149,6 +149,10 @@ class Remote:
                 failures += 1
                 error_pause_s = self._judge(error, failures)
                 self._put_back(report, made_at_s)
+            except Exception:  # of one report; a thread that is gone would end the lease
+                log.exception("a report could not be sent")
+                failures += 1
+                error_pause_s = pause_s(failures)
             else:
                 failures, error_pause_s = 0, None
                 self._note_up()
@@ -193,6 +197,10 @@ class Remote:
             except ControllerError as error:
                 failures += 1
                 self._pause(self._judge(error, failures))
+            except Exception:  # of one order; a thread that is gone would hear no other
+                log.exception("an order could not be taken")
+                failures += 1
+                self._pause(pause_s(failures))
 
     def _ask(self, wait_s: float) -> Order | None:
         epoch, after = self._newest

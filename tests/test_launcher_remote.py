@@ -1,0 +1,269 @@
+"""Reports out and orders back: what waits, what is repeated, and what ends a launcher."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from rankmend.clock import SystemClock
+from recovery.launcher.remote import TIMINGS_MAX, Remote, with_timings
+from recovery.messages import VERSION, Order, RankReport, Report, StepTiming, Stop
+from recovery.records import JobOutcome, OutcomeKind
+from recovery.service.client import (
+    ConflictError,
+    JobEndedError,
+    RefusedError,
+    UnknownJobError,
+    UnreachableError,
+)
+from recovery.service.wire import Accepted, Problem
+
+DEADLINE_S = 30.0
+JOB = "00000000-0000-0000-0000-000000000007"
+DONE = JobOutcome(OutcomeKind.DONE, 0, "done")
+NOTHING = Problem("no")
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"never: {what}"
+        time.sleep(0.005)
+
+
+def report(number: int = 1, *ranks: RankReport, attempt: int = 1) -> Report:
+    return Report(
+        version=VERSION,
+        node="a",
+        boot_id="boot",
+        job_id=JOB,
+        revision=0,
+        attempt=attempt,
+        ranks=ranks,
+        empty_through=0,
+        number=number,
+    )
+
+
+def order(revision: int, epoch: int = 1) -> Order:
+    return Order(
+        version=VERSION,
+        job_id=JOB,
+        revision=revision,
+        attempt=1,
+        ranks=(),
+        world_size=1,
+        group_rank=0,
+        group_count=1,
+        stop=Stop.KILL,
+        grace_s=0.0,
+        restore=None,
+        restarts=0,
+        restarts_max=1,
+        epoch=epoch,
+    )
+
+
+def rank(*numbers: int, pid: int = 7) -> RankReport:
+    timings = tuple(StepTiming(number, number, 1.0, 0, 0, 0, 0) for number in numbers)
+    return RankReport(rank=0, local_rank=0, pid=pid, process_state="R", timings=timings)
+
+
+class Controller:
+    """A controller of the contract; an error put in its way is raised once."""
+
+    url = "https://fake"
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.asked: list[tuple[int, int, float]] = []
+        self.errors: list[Exception] = []
+        self.poll_errors: list[Exception] = []
+        self.revision = 0
+        self.changed = threading.Condition()
+        self.orders: list[Order] = []
+        self.may_poll = True
+        self.is_over = False
+
+    def report(self, report: Report) -> Accepted:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.reports.append(report)
+        return Accepted(self.revision)
+
+    def order(
+        self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
+    ) -> Order | None:
+        if self.poll_errors:
+            raise self.poll_errors.pop(0)
+        self.asked.append((epoch, after, wait_s))
+        with self.changed:
+            self.changed.wait_for(lambda: self.is_over or wait_s == 0 or self._new(epoch, after), 5)
+            return self._new(epoch, after) if self.may_poll or wait_s == 0 else None
+
+    def _new(self, epoch: int, after: int) -> Order | None:
+        new = [one for one in self.orders if (one.epoch, one.revision) > (epoch, after)]
+        return new[-1] if new and not self.is_over else None
+
+    def post(self, order: Order) -> None:
+        with self.changed:
+            self.orders.append(order)
+            self.revision = order.revision
+            self.changed.notify_all()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.orders: list[int] = []
+        self.taken_at_s: list[float] = []
+        self.outcome: JobOutcome | None = None
+        self.replaced_by: str | None = None
+        self.joins = 0
+
+    def order(self, order: Order) -> None:
+        self.orders.append(order.revision)
+
+    def taken(self, asked_at_s: float) -> None:
+        self.taken_at_s.append(asked_at_s)
+
+    def ended(self, outcome: JobOutcome) -> None:
+        self.outcome = outcome
+
+    def replaced(self, reason: str) -> None:
+        self.replaced_by = reason
+
+    def unknown(self) -> None:
+        self.joins += 1
+
+
+class Line:
+    def __init__(self) -> None:
+        self.controller, self.heard = Controller(), Heard()
+        self.remote = Remote(self.controller, JOB, "a", "id", self.heard, SystemClock())
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    line = Line()
+    yield line
+    line.remote.close()
+    with line.controller.changed:
+        line.controller.is_over = True
+        line.controller.changed.notify_all()
+
+
+def test_of_the_reports_that_wait_only_the_newest_is_sent_with_the_steps_of_all(line: Line) -> None:
+    line.remote.put(report(1, rank(1, 2)))
+    line.remote.put(report(2, rank(3)))
+    line.remote.put(report(3, rank(4, 5)))
+
+    line.remote.start()
+    assert line.remote.flush(DEADLINE_S)
+
+    (sent,) = line.controller.reports
+    assert sent.number == 3
+    assert [one.number for one in sent.ranks[0].timings] == [1, 2, 3, 4, 5]
+
+
+def test_a_report_that_was_not_taken_is_sent_again_and_only_then_counts_as_contact(
+    line: Line,
+) -> None:
+    line.controller.errors = [UnreachableError("away"), RefusedError("the token", 401, NOTHING)]
+    line.remote.put(report(1, rank(1)))
+
+    line.remote.start()
+    assert line.remote.flush(DEADLINE_S)
+
+    assert [one.number for one in line.controller.reports] == [1]
+    assert len(line.heard.taken_at_s) == 1
+
+
+def test_orders_are_asked_for_by_what_was_heard_last(line: Line) -> None:
+    line.remote.start()
+    line.controller.post(order(5))
+    until(lambda: line.heard.orders == [5], "the first order")
+    line.controller.post(order(2, epoch=2))
+
+    until(lambda: line.heard.orders == [5, 2], "one of a newer controller")
+
+    until(lambda: line.controller.asked[-1][:2] == (2, 2), "asked from there on")
+    assert line.controller.asked[0][:2] == (0, 0)
+
+
+def test_a_poll_that_brings_nothing_is_passed_by_when_reports_tell_of_an_order(line: Line) -> None:
+    line.controller.may_poll = False  # as a connection that died without a word
+    line.remote.start()
+    line.controller.post(order(9))
+
+    for number in range(1, 4):
+        line.remote.put(report(number))
+        assert line.remote.flush(DEADLINE_S)
+
+    until(lambda: 9 in line.heard.orders, "asked beside the poll")
+
+
+@pytest.mark.parametrize("where", ["errors", "poll_errors"])
+def test_the_end_of_the_job_ends_both_threads(line: Line, where: str) -> None:
+    setattr(line.controller, where, [JobEndedError("over", 410, NOTHING, DONE)])
+    line.remote.put(report())
+
+    line.remote.start()
+
+    until(lambda: line.heard.outcome == DONE, "heard")
+
+
+def test_a_launcher_that_was_replaced_says_so_and_asks_no_more(line: Line) -> None:
+    line.controller.errors = [ConflictError("a newer launcher", 409, NOTHING)]
+    line.remote.put(report())
+
+    line.remote.start()
+
+    until(lambda: line.heard.replaced_by == "a newer launcher", "heard")
+    line.remote.put(report(2))
+    assert line.remote.flush(0.0)  # nobody sends it
+    assert line.controller.reports == []
+
+
+def test_a_controller_that_forgot_the_job_is_joined_again(line: Line) -> None:
+    line.controller.errors = [UnknownJobError("no job", 404, NOTHING)]
+    line.remote.put(report())
+
+    line.remote.start()
+    assert line.remote.flush(DEADLINE_S)
+
+    assert line.heard.joins == 1
+    assert len(line.controller.reports) == 1
+
+
+def test_an_error_that_nobody_foresaw_ends_no_thread(line: Line) -> None:
+    line.controller.errors = [ZeroDivisionError()]
+    line.remote.put(report(1))
+    line.remote.start()
+    until(lambda: not line.controller.errors, "it was raised")
+
+    line.remote.put(report(2))
+    assert line.remote.flush(DEADLINE_S)
+
+    assert [one.number for one in line.controller.reports] == [2]
+
+
+def test_steps_of_another_attempt_or_process_are_not_carried_over() -> None:
+    older = report(1, rank(1, 2))
+
+    assert (
+        with_timings(report(2, rank(3), attempt=2), older, 0, 5).ranks[0].timings == rank(3).timings
+    )
+    assert with_timings(report(2, rank(1, pid=8)), older, 0, 5).ranks[0].timings == rank(1).timings
+
+
+def test_steps_that_are_carried_over_grow_older_and_are_bounded() -> None:
+    older, newer = report(1, rank(*range(1, 101))), report(2, rank(*range(101, 201)))
+
+    timings = with_timings(newer, older, 10.0, 12.5).ranks[0].timings
+
+    assert len(timings) == TIMINGS_MAX
+    assert [one.number for one in timings] == list(range(73, 201))
+    assert timings[0] == replace(rank(73).timings[0], age_s=3.5)
+    assert timings[-1].age_s == 1.0
