@@ -157,7 +157,7 @@ def _first_step(number):
 def _first_section(name):
     """Return a context manager for the time spent in ``name``.
 
-    Names: compute, communication, io, checkpoint. Another name measures nothing.
+    Names: compute, communication, io, checkpoint, wait. Another name measures nothing.
     """
     return _writer.section(name) if _attach(0) else _no_section(name)
 
