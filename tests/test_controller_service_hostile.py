@@ -93,7 +93,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     config.write_text(
         f'listen = "127.0.0.1:0"\nstate_dir = "{folder}/state"\n'
         f'tokens_file = "{folder}/tokens.toml"\n[limits]\nbodies_bytes = {64 * MIB}\n'
-        f"connections = 300\nlaunches = 10000.0\nalerts = 10000.0\nreads = 10000.0\n"
+        f"connections = 300\nlaunches = 10000.0\nalerts = 10000.0\nreads = 10000.0\nacts = 10000.0\n"
     )
     log = folder / "log"
     with log.open("wb") as output:

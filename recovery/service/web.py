@@ -192,7 +192,7 @@ class Api:
             call = Call(route, request, subject)
             self._demand(call)
             if route.query is not None:
-                call.query = _query(request, route.query)
+                call.query = _query(request, route.query, is_strict=route.kind is not Kind.LAUNCH)
             self._limit(call)
             if route.body is not None:
                 call.body = await self._read(request, route)
@@ -730,7 +730,16 @@ def _refuse_ended(job_id: str, known: Known) -> None:
         raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
 
 
-def _query(request: web.Request, wanted: type[msgspec.Struct]) -> msgspec.Struct:
+def _query(
+    request: web.Request, wanted: type[msgspec.Struct], *, is_strict: bool
+) -> msgspec.Struct:
+    """Return the parameters; unknown ones are a slip, but for launchers that may be newer than we."""
+    unknown = [name for name in request.query if name not in wanted.__struct_fields__]
+    if unknown and is_strict:
+        known = ", ".join(wanted.__struct_fields__)
+        raise BadError(
+            f"query: no parameter {unknown[0]!r:.80}, there are {known}", unknown[0][:80]
+        )
     values = {
         name: request.query[name] for name in wanted.__struct_fields__ if name in request.query
     }
