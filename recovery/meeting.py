@@ -343,6 +343,11 @@ class Guard:
         is_ours = site.meeting.is_host
         if is_ours is None:
             is_ours = has_address(site.meeting.host)
+        if site.folder is None:
+            say(
+                "no folder is shared: if the node that hosts the controller dies, no other one can "
+                "take over, and the job waits for it (--checkpoint-dir names such a folder)"
+            )
         if not is_ours:
             if site.folder is not None:
                 self._follow(site.folder.read())

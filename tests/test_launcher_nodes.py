@@ -348,6 +348,22 @@ def test_checkpoints_are_looked_for_where_the_order_asks_for_it(
     ]
 
 
+def test_asked_to_stop_while_no_controller_answers_it_stops_its_own_ranks(
+    make: Callable[[str], Member], job_id: uuid.UUID
+) -> None:
+    a = make("a")
+    a.send()
+    a.wait(is_running)
+
+    a.launcher._request_stop("SIGTERM")
+    a.thread.join(DEADLINE_S)
+
+    assert not a.thread.is_alive()
+    assert a.reports[-1].empty_through == 1
+    assert [rank.exit and rank.exit.signal for rank in a.reports[-1].ranks] == [15, 15]
+    assert a.launcher.stop_requested == "SIGTERM"
+
+
 def test_a_spare_that_is_asked_to_stop_only_leaves(make: Callable[[str], Member]) -> None:
     a = make("a")
     a.send(ranks=(), attempt=0)

@@ -441,9 +441,9 @@ class Launcher:
     def _reconcile(self) -> None:
         order = self._wanted
         self._end_leftovers()
+        self._stop_alone()
         if order is None or self._carried == (order.epoch, order.revision):
             self._enforce_grace()
-            self._stop_alone()
             return
         attempt = self._attempt
         is_wanted = attempt is not None and attempt.number == order.attempt and bool(order.ranks)
