@@ -417,7 +417,7 @@ class Guard:
             raise
         with self._lock:
             self._host, self._note, self._epoch = host, note, epoch
-            self._refreshed_at_s = began_s
+            self._refreshed_at_s = self._moved_at_s = began_s
         say(f"this node hosts the controller at {url} (epoch {epoch})")
         if self._client.point(url, secret):
             self._hurry()
@@ -513,10 +513,9 @@ class Guard:
 
     def _look(self, folder: HostFolder) -> None:
         note = folder.read()
-        if note is not None and note.node == self._site.name and note.epoch == self._epoch:
-            # We were the host, and stopped because the storage was away.
-            if folder.newest_claim() == self._epoch:
-                self._begin(None, is_sure=False)
+        was_ours = note is not None and note.node == self._site.name and note.epoch == self._epoch
+        if was_ours and folder.newest_claim() == self._epoch:
+            self._begin(None, is_sure=False)  # we had stopped because the storage was away
             return
         self._follow(note)
         link = self.node.link if self.node is not None else None
@@ -554,6 +553,7 @@ class Guard:
     def _retire(self, reason: str) -> None:
         with self._lock:
             host, self._host = self._host, None
+            self._moved_at_s = time.monotonic()  # whoever has claimed it has time to say so
         if host is not None and host.outcome is None:
             say(f"this node hosts the controller no more: {reason}")
         if host is not None:

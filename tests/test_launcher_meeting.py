@@ -3,6 +3,9 @@
 import socket
 import ssl
 import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from click.testing import CliRunner
 
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from recovery.launcher.state import JobKey
 from recovery.ledger import fold_all
+from recovery.meeting import Guard, MeetingClient, Site
 from recovery.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
 from recovery.meeting_secret import Identity, new_secret, read_secret
 from recovery.membership import Word, judge_gone
@@ -25,6 +30,8 @@ from recovery.run_options import (
     parse_nodes,
 )
 from recovery.service.tokens import Tokens
+
+DEADLINE_S = 60.0
 
 
 @pytest.mark.parametrize(
@@ -284,3 +291,84 @@ def test_the_attempt_of_a_host_that_is_gone_is_proved_gone_by_the_lease_that_it_
     )
 
     assert gone.is_proved is is_gone
+
+
+class Shelf(HostFolder):
+    """Shared storage that hangs while the test wants it to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.is_there = threading.Event()
+        self.is_there.set()
+
+    def read(self) -> HostNote | None:
+        assert self.is_there.wait(DEADLINE_S)
+        return super().read()
+
+    def write(self, note: HostNote) -> None:
+        assert self.is_there.wait(DEADLINE_S)
+        super().write(note)
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"never: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[tuple[Guard, Shelf]]:
+    """A launcher that hosts the controller, with a lease of 2.5 s: one refresh may be late."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    shelf = Shelf(tmp_path / "shared")
+    site = Site(
+        meeting=Meeting("127.0.0.1", port, None),
+        key=JobKey("job:x", "x", "--job"),
+        folder=shelf,
+        secret=None,
+        name="a",
+        address="127.0.0.1",
+        state=tmp_path / "state",
+        policy=replace(Policy(), lease_s=2.5),
+        budgets=None,
+        quiet=True,
+    )
+    client = MeetingClient(site)
+    guard = Guard(site, client, RunOptions("train.py"))
+    guard.open()
+    guard.start()
+    yield guard, shelf
+    shelf.is_there.set()
+    guard.close()
+    client.close()
+
+
+@pytest.mark.real
+def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
+    hosting: tuple[Guard, Shelf],
+) -> None:
+    guard, shelf = hosting
+    assert guard.is_hosting
+    first = shelf.read()
+    assert first is not None
+
+    shelf.is_there.clear()
+    until(lambda: not guard.is_hosting, "it stops without the storage")
+    shelf.is_there.set()
+
+    until(lambda: guard.is_hosting, "it goes on")
+    until(lambda: (now := shelf.read()) is not None and now.epoch == first.epoch + 1, "as another")
+
+
+@pytest.mark.real
+def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[Guard, Shelf]) -> None:
+    guard, shelf = hosting
+    assert shelf.claim(7, "b")
+
+    until(lambda: not guard.is_hosting, "it has made way")
+    shelf.write(note(node="b", epoch=7))
+
+    until(lambda: guard._client.url == "https://a:1", "it follows the other one")
+    assert not guard.is_hosting
