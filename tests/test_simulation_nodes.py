@@ -14,7 +14,6 @@ from recovery.records import (
     IncidentOpened,
     NodeLeft,
     OutcomeKind,
-    PersonActed,
     PlanStep,
     PlanWaits,
     Proof,

@@ -1,0 +1,648 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.hung import HungLimits
+from recovery.controller import Controller
+from recovery.gate import (
+    Answer,
+    Judgement,
+    NodeEvidence,
+    PersonAct,
+    PersonCommand,
+    PlanRequest,
+)
+from recovery.ledger import fold_all
+from recovery.messages import Endpoint, Found, FoundCheckpoint, Order, RankExit, RankReport, Report
+from recovery.policy import Policy
+from recovery.records import (
+    AttemptEnded,
+    AttemptHeard,
+    AttemptStarted,
+    Decided,
+    Entry,
+    EvidenceTaken,
+    FinderChosen,
+    IncidentOpened,
+    NodeLeft,
+    NodesJoined,
+    OutcomeKind,
+    PersonActed,
+    PlanStep,
+    PlanWaits,
+)
+from recovery.settings import JobSettings
+from tests.test_controller import FakeClock, FakeJournal
+
+POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
+SETTINGS = JobSettings(
+    "0c1d6a52-job", "sim", (), "0", policy=POLICY, nodes_min=2, nodes_max=3, slots=1,
+    controller_id="c-1",
+)  # fmt: skip
+
+
+class FakeNode:
+    """A launcher that carries out its orders at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.launcher_id, self.boot_id, self.started_s = f"{name}-1", "boot-1", 1.0
+        self.number, self.port, self.empty_through, self.revision = 0, 1000, 0, 0
+        self.attempt = 0
+        self.ranks: dict[int, RankReport] = {}
+        self.orders: list[Order] = []
+        self.found: Found | None = None
+        self.slots = 1
+        self.is_silent = False
+
+    def take(self, order: Order) -> None:
+        self.orders.append(order)
+        if order.launcher_id != self.launcher_id or self.is_silent:
+            return
+        self.revision = order.revision
+        if order.ranks and order.attempt > max(self.attempt, self.empty_through):
+            self.empty_through = order.attempt - 1
+            self.attempt, self.port = order.attempt, self.port + 1
+            self.ranks = {
+                rank: RankReport(rank, 0, 100 + rank, "S", attached_age_s=0.1)
+                for rank in order.ranks
+            }
+        elif not order.ranks:
+            self.attempt, self.ranks = 0, {}
+            self.empty_through = max(self.empty_through, order.attempt)
+        if order.finds_checkpoints:
+            told = FoundCheckpoint("/c/7", 7, "npz", 1, 1.0, True, "whole")
+            self.found = Found(self.empty_through, (told,), None, order.revision)
+
+    def report(self) -> Report:
+        self.number += 1
+        return Report(
+            1, self.name, self.boot_id, SETTINGS.job_id, self.revision, self.attempt,
+            tuple(self.ranks.values()), self.empty_through, launcher_id=self.launcher_id,
+            number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
+            peer_endpoint=Endpoint(self.name, 7000), found=self.found,
+            launcher_started_s=self.started_s,
+        )  # fmt: skip
+
+
+class Bench:
+    """A controller with nodes that do as they are told; gate and pool of the test's choice."""
+
+    def __init__(
+        self, settings: JobSettings = SETTINGS, opened: Sequence[Entry] = (), names: str = "abc"
+    ) -> None:
+        self.clock = FakeClock()
+        self.journal = FakeJournal(self.clock, opened)
+        self.nodes = {name: FakeNode(name) for name in names}
+        self.answer = Answer(Judgement.ALLOWED, "open")
+        self.asked: list[PlanRequest] = []
+        self.held: dict[str, str] = {}
+        self.blamed: list[tuple[str, str]] = []
+        self.control = Controller(
+            self.journal, self, None, None, None, self.clock, settings, gate=self, pool=self
+        )
+        self.control.start()
+
+    def send(self, order: Order) -> None:
+        self.nodes[order.node].take(order)
+
+    def judge(self, request: PlanRequest) -> Answer:
+        self.asked.append(request)
+        return self.answer
+
+    def unusable(self, node: str) -> str | None:
+        return self.held.get(node)
+
+    def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
+        self.blamed.append((node, incident_id))
+
+    def beat(self, seconds: float = 1.0, step: int | None = None) -> None:
+        """Let all nodes report, every quarter of a second."""
+        for _part in range(max(1, round(seconds * 4))):
+            self.clock.time_s += 0.25
+            for node in self.nodes.values():
+                if step is not None:
+                    node.ranks = {
+                        rank: replace(
+                            told, step=step, step_age_s=0.1, steps_done=step,
+                            section="communication", section_age_s=0.1, sections_entered=step,
+                        )
+                        for rank, told in node.ranks.items()
+                    }  # fmt: skip
+                if not node.is_silent:
+                    self.control.handle_report(node.report())
+            self.control.tick()
+
+    def age(self, seconds: float) -> None:
+        """Let time pass in which no rank advances."""
+        for _second in range(round(seconds)):
+            for node in self.nodes.values():
+                node.ranks = {
+                    rank: replace(
+                        told,
+                        step_age_s=None if told.step_age_s is None else told.step_age_s + 1.0,
+                        section_age_s=None
+                        if told.section_age_s is None
+                        else told.section_age_s + 1.0,
+                    )
+                    for rank, told in node.ranks.items()
+                }
+            self.beat()
+
+    def kill(self, name: str) -> None:
+        node = self.nodes[name]
+        ended = RankExit(0.1, None, 9, False, False, None, ())
+        node.ranks = {
+            rank: replace(told, process_state="", exit=ended) for rank, told in node.ranks.items()
+        }
+
+    def records(self, kind: type) -> list[object]:
+        return [one.record for one in self.journal.entries if isinstance(one.record, kind)]
+
+    @property
+    def placed(self) -> list[str]:
+        return [place.node for place in self.records(AttemptStarted)[-1].placement]
+
+
+@pytest.fixture
+def training() -> Bench:
+    """A job of two nodes and a spare, whose first attempt makes steps."""
+    bench = Bench()
+    bench.beat(1.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    assert bench.placed == ["a", "b"]
+    return bench
+
+
+def evidence(node: str, number: int = 0, **changes: object) -> NodeEvidence:
+    told = NodeEvidence(
+        f"{node}/{number}", "XidFatal", node, (), "GPU-1", Severity.CRITICAL, "reset_gpu",
+        "Xid 79", 1.0,
+    )  # fmt: skip
+    return replace(told, **changes)
+
+
+def command(act: PersonAct, node: str | None = None, key: str = "") -> PersonCommand:
+    return PersonCommand(act, "ada", "because", None, node, key)
+
+
+# Joining, placement and orders.
+
+
+def test_nodes_that_join_in_one_go_are_one_record_and_start_at_once_when_all_are_there() -> None:
+    bench = Bench()
+    bench.beat(0.25)
+
+    (joined,) = bench.records(NodesJoined)
+    assert [one.node for one in joined.nodes] == ["a", "b", "c"]
+    assert bench.placed == ["a", "b"]
+
+
+def test_with_fewer_than_all_the_first_attempt_waits_for_a_while() -> None:
+    bench = Bench(names="ab")
+    bench.beat(POLICY.join_wait_s - 1.0)
+    assert bench.records(AttemptStarted) == []
+
+    bench.beat(2.0)
+    assert bench.placed == ["a", "b"]
+
+
+def test_orders_name_ranks_peers_and_the_place_to_meet_and_spares_run_nothing(
+    training: Bench,
+) -> None:
+    first, second, spare = (training.nodes[name].orders[-1] for name in "abc")
+
+    assert (first.ranks, second.ranks, spare.ranks) == ((0,), (1,), ())
+    assert (first.group_rank, second.group_rank, first.group_count) == (0, 1, 2)
+    assert first.rendezvous == second.rendezvous == Endpoint("a", 1000)
+    assert [peer.node for peer in first.peers] == ["a", "b"]
+    assert (first.lease_s, spare.lease_s) == (POLICY.lease_s, 0.0)
+    assert (first.node, first.launcher_id, first.epoch, first.controller_id) == (
+        "a", "a-1", 1, "c-1",
+    )  # fmt: skip
+
+
+def test_a_node_with_too_few_slots_gets_no_ranks() -> None:
+    bench = Bench(replace(SETTINGS, slots=2))
+    bench.nodes["a"].slots = 1
+    for name in "bc":
+        bench.nodes[name].slots = 2
+    bench.beat(1.0)
+
+    bench.beat(POLICY.join_wait_s + 1.0)
+    assert bench.placed == ["b", "c"]
+
+
+def test_more_nodes_than_the_most_are_refused() -> None:
+    bench = Bench(names="abcd")
+    bench.beat(1.0)
+
+    assert sorted(bench.control.ledger.members) == ["a", "b", "c"]
+
+
+def test_a_launcher_that_was_replaced_is_refused_for_ever(training: Bench) -> None:
+    old = training.nodes["c"].report()
+    training.nodes["c"].launcher_id, training.nodes["c"].started_s = "c-2", 9.0
+    training.beat(1.0)
+
+    training.control.handle_report(replace(old, number=10_000))
+    training.control.tick()
+
+    assert "was replaced by c-2" in training.control.refuses("c", "c-1")
+    assert training.control.refuses("c", "c-2") is None
+    assert training.control.ledger.members["c"].launcher_id == "c-2"
+
+
+def test_a_late_first_report_of_an_older_launcher_replaces_nobody(training: Bench) -> None:
+    late = replace(training.nodes["c"].report(), launcher_id="c-0", launcher_started_s=0.5)
+
+    training.control.handle_report(late)
+    training.control.tick()
+
+    assert training.control.ledger.members["c"].launcher_id == "c-1"
+
+
+def test_a_report_that_was_overtaken_changes_nothing(training: Bench) -> None:
+    node = training.nodes["a"]
+    early = node.report()
+    training.beat(1.0, 5)
+    dead = replace(early.ranks[0], exit=RankExit(0.1, None, 9, False, False, None, ()))
+
+    training.control.handle_report(replace(early, ranks=(dead,)))
+    training.control.tick()
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_node_speaks_for_no_ranks_but_its_own(training: Bench) -> None:
+    foreign = replace(
+        training.nodes["a"].ranks[0], rank=1, exit=RankExit(0.1, None, 9, False, False, None, ())
+    )
+    report = training.nodes["a"].report()
+
+    training.control.handle_report(replace(report, ranks=(*report.ranks, foreign)))
+    training.control.tick()
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_every_attempt_meets_at_a_place_where_none_has_met(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+
+    met = [one.rendezvous for one in training.records(AttemptStarted)]
+    assert met == [Endpoint("a", 1000), Endpoint("a", 1001)]
+
+
+def test_without_a_new_place_to_meet_no_attempt_starts(training: Bench) -> None:
+    training.nodes["a"].port -= 1
+    training.kill("b")
+    training.beat(2.0)
+    assert len(training.records(AttemptStarted)) == 1
+
+    training.nodes["a"].port += 1
+    training.beat(1.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_checkpoints_are_looked_for_by_one_launcher_after_the_fence() -> None:
+    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+    bench.beat(2.0)
+
+    (chosen,) = bench.records(FinderChosen)
+    assert (chosen.node, chosen.attempt) == ("a", 0)
+    assert [order.finds_checkpoints for order in bench.nodes["b"].orders] == [False] * 2
+    assert bench.nodes["a"].orders[-1].restore.path == "/c/7"
+
+
+def test_a_finder_that_falls_silent_is_replaced() -> None:
+    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+    bench.nodes["a"].take = lambda order: setattr(bench.nodes["a"], "is_silent", True)
+    bench.beat(POLICY.join_wait_s + 3.0)
+
+    assert [one.node for one in bench.records(FinderChosen)] == ["a", "b"]
+    assert bench.placed == ["b", "c"]
+
+
+def test_each_start_of_a_controller_is_an_epoch(training: Bench) -> None:
+    again = Bench(opened=training.journal.entries)
+
+    assert again.control.ledger.epoch == 2
+    claimed = Bench(replace(SETTINGS, epoch_min=7), opened=again.journal.entries)
+    assert claimed.control.ledger.epoch == 7
+
+
+def test_a_journal_without_placement_still_folds(training: Bench) -> None:
+    old = [
+        replace(entry, record=replace(entry.record, placement=(), rendezvous=None))
+        if isinstance(entry.record, AttemptStarted)
+        else entry
+        for entry in training.journal.entries
+    ]
+
+    assert fold_all(old).placement == ()
+
+
+# Moves.
+
+
+def test_a_silent_node_whose_peers_stand_still_is_left_for_a_spare(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    training.age(POLICY.node_silent_s + 5.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert (opened.failure.finding.kind, opened.failure.finding.node) == (Kind.HOST, "b")
+    assert training.records(Decided)[0].plan.without == ("b",)
+    assert len(training.records(AttemptStarted)) == 1  # not before the lease
+
+    training.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
+    assert training.placed == ["a", "c"]
+    assert training.blamed == [("b", opened.incident_id)]
+
+
+def test_a_silent_node_whose_peers_make_steps_stops_nothing(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    for step in range(5, 60):
+        training.beat(1.0, step)
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_long_evaluation_without_steps_stops_nothing_although_a_node_is_silent() -> None:
+    bench = Bench(replace(SETTINGS, policy=Policy()))
+    bench.beat(1.0)
+    for step in (1, 2, 3):
+        bench.beat(1.0, step)
+    for node in bench.nodes.values():
+        node.ranks = {r: replace(told, section="idle") for r, told in node.ranks.items()}
+    bench.beat(1.0)
+    bench.nodes["b"].is_silent = True
+
+    bench.age(20 * 60)
+
+    assert bench.records(IncidentOpened) == []
+
+
+def test_the_second_failure_in_a_row_that_blames_a_node_moves_the_job(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+    assert training.placed == ["a", "b"]
+
+    training.kill("b")
+    training.beat(3.0)
+    assert training.placed == ["a", "c"]
+    assert "2 times in a row" in training.records(NodeLeft)[0].reason
+
+
+def test_a_node_that_the_cluster_holds_back_is_not_used_again(training: Bench) -> None:
+    training.held["a"] = "drained by ada"
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["c", "b"]
+
+
+def test_an_attempt_that_the_journal_does_not_know_is_fenced_before_the_next(
+    training: Bench,
+) -> None:
+    spare = training.nodes["c"]
+    spare.attempt, spare.ranks = 9, {0: RankReport(0, 0, 5, "S")}
+    training.beat(3.0)
+
+    (heard,) = training.records(AttemptHeard)
+    assert heard.attempt == 9
+    assert training.records(AttemptStarted)[-1].attempt == 10
+    ended = [one.attempt for one in training.records(AttemptEnded)]
+    assert ended == [9]
+
+
+# Gate and people.
+
+
+def test_a_plan_that_waits_stays_where_it_is_and_says_so_once(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "paused")
+    training.kill("b")
+    training.beat(10.0)
+
+    (waits,) = training.records(PlanWaits)
+    assert (waits.plan.step, waits.reason) == (PlanStep.RESTART_IN_PLACE, "paused")
+    assert training.nodes["a"].orders[-1].ranks == (0,)
+
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(3.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_plan_that_is_refused_escalates(training: Bench) -> None:
+    training.answer = Answer(Judgement.REFUSED, "6 stops within an hour")
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.control.outcome.kind is OutcomeKind.ESCALATED
+    assert "6 stops within an hour" in training.control.outcome.reason
+
+
+def test_a_person_approves_and_the_gate_is_overruled(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+
+    assert not training.control.take_command(command(PersonAct.APPROVE)).is_refused
+    training.beat(2.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_person_rejects_and_the_incident_is_escalated(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+    training.control.take_command(command(PersonAct.REJECT))
+    training.beat(2.0)
+
+    assert "rejected by ada" in training.control.outcome.reason
+
+
+def test_a_repeated_key_does_nothing_twice(training: Bench) -> None:
+    first = training.control.take_command(command(PersonAct.RESTART, key="k"))
+    training.beat(4.0)
+    again = training.control.take_command(command(PersonAct.RESTART, key="k"))
+    training.beat(4.0)
+
+    assert again.result == first.result
+    assert len(training.records(PersonActed)) == 1
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_cancelled_incident_leaves_the_ranks_and_decides_nothing_until_resumed(
+    training: Bench,
+) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+    training.control.take_command(command(PersonAct.CANCEL))
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(30.0)
+    assert len(training.records(AttemptStarted)) == 1
+
+    training.control.take_command(command(PersonAct.RESUME))
+    training.beat(3.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_person_has_the_job_leave_a_node_and_gives_it_back(training: Bench) -> None:
+    training.control.take_command(command(PersonAct.LEAVE_NODE, "a"))
+    training.beat(3.0)
+    assert training.placed == ["c", "b"]
+    assert training.blamed == []
+
+    refused = training.control.take_command(command(PersonAct.LEAVE_NODE, "b"))
+    assert refused.is_refused
+    assert "no node in the place of b" in refused.result
+    training.control.take_command(command(PersonAct.RESUME, "a"))
+    assert training.control.ledger.members["a"].left is None
+
+
+def test_a_persons_word_is_no_proof_while_the_launcher_speaks(training: Bench) -> None:
+    refused = training.control.take_command(command(PersonAct.CONFIRM_GONE, "b"))
+
+    assert refused.is_refused
+    assert "its own word counts" in refused.result
+
+
+def test_a_person_stops_the_job(training: Bench) -> None:
+    training.control.take_command(command(PersonAct.STOP))
+    training.beat(3.0)
+
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+
+
+# Evidence.
+
+
+def test_evidence_is_journaled_once_an_attempt_and_moves_nothing_while_steps_are_made(
+    training: Bench,
+) -> None:
+    for step in range(5, 40):
+        training.control.take_evidence(evidence("b"))
+        training.beat(1.0, step)
+
+    (taken,) = training.records(EvidenceTaken)
+    assert taken.incident_id is None
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_stand_still_with_evidence_is_acted_upon_before_the_hang_limit(training: Bench) -> None:
+    training.control.take_evidence(evidence("b"))
+    training.age(16.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.signature == "evidence:XidFatal"
+    assert training.placed == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"severity": Severity.WARNING},
+        {"action": "watch"},
+        {"action": "something new"},
+        {"node": "c"},
+        {"node": "z"},
+        {"ranks": (0,)},
+        {"is_active": False},
+    ],
+)
+def test_evidence_that_ends_no_use_of_what_the_ranks_stand_on_moves_nothing(
+    training: Bench, changes: dict[str, object]
+) -> None:
+    training.control.take_evidence(replace(evidence("b"), **changes))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["a", "b"]
+
+
+def test_evidence_that_comes_while_the_ranks_are_restarted_is_waited_for() -> None:
+    bench = Bench(replace(SETTINGS, hears_evidence=True))
+    bench.beat(1.0)
+    for step in (1, 2, 3):
+        bench.beat(1.0, step)
+    bench.kill("b")
+    bench.beat(2.0)
+    assert len(bench.records(AttemptStarted)) == 1
+
+    bench.control.take_evidence(evidence("b"))
+    bench.beat(3.0)
+    assert bench.placed == ["a", "c"]
+    assert bench.records(EvidenceTaken)[0].incident_id is not None
+
+
+def test_late_evidence_moves_ranks_that_have_made_no_steps_again(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+    assert training.placed == ["a", "b"]
+
+    training.control.take_evidence(evidence("b"))
+    training.beat(4.0)
+    assert training.placed == ["a", "c"]
+
+
+def test_that_an_alert_is_over_proves_nothing(training: Bench) -> None:
+    training.control.take_evidence(evidence("b"))
+    training.beat(0.25)
+    training.control.take_evidence(evidence("b", is_active=False))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["a", "c"]
+
+
+def test_a_thousand_alerts_are_one_incident_with_one_plan(training: Bench) -> None:
+    for number in range(1000):
+        training.control.take_evidence(evidence("b", number))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert len(training.records(EvidenceTaken)) == 1
+    assert len(training.records(IncidentOpened)) == 1
+    assert len(training.records(Decided)) == 1
+
+
+# Slow ranks.
+
+
+def slow() -> Finding:
+    return Finding(
+        Kind.RANK_SLOW, Severity.WARNING, Blame.RANK, "rank 1 is slow", SETTINGS.job_id, 1, "b",
+        (1,), (0,), 10.0, "slow:compute",
+    )  # fmt: skip
+
+
+def test_a_slow_rank_is_only_named_while_the_cost_of_a_restart_is_not_measured(
+    training: Bench,
+) -> None:
+    assert "never measured" in training.control.take_slow(slow(), 1.6)
+    assert training.records(IncidentOpened) == []
+
+
+@pytest.mark.parametrize(("factor", "moves"), [(1.6, True), (1.00001, False)])
+def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
+    training: Bench, factor: float, moves: bool
+) -> None:
+    training.kill("a")
+    training.beat(2.0)
+    for step in (5, 6, 7, 8):
+        training.beat(1.0, step)
+    assert training.control.ledger.restart_cost_s > 1.0
+
+    said = training.control.take_slow(slow(), factor)
+    training.beat(3.0)
+
+    assert said.startswith("moved" if moves else "only named")
+    assert training.placed == (["a", "c"] if moves else ["a", "b"])
+    assert training.asked[-1].is_standing is not moves

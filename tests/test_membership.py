@@ -1,0 +1,221 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from rankmend.errors import ConfigError
+from recovery.ledger import Ledger, Member
+from recovery.membership import (
+    Word,
+    choose_placement,
+    judge_gone,
+    next_finder,
+    peers_of,
+    size_for,
+    witnesses,
+)
+from recovery.messages import WITNESSES_MAX, Endpoint
+from recovery.policy import Policy
+from recovery.records import Placement, Proof
+from recovery.settings import JobSettings
+
+POLICY = Policy()
+BOUND_S = POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s
+SETTINGS = JobSettings("job", "sim", (), "0", nodes_min=2, nodes_max=4, slots=2)
+
+
+def member(node: str, **changes: object) -> Member:
+    told = Member(node, f"{node}-l", f"{node}-b", 2, Endpoint(node, 7000), 1.0, 3, 3, 0)
+    return replace(told, **changes)
+
+
+def places(*nodes: str) -> tuple[Placement, ...]:
+    return tuple(Placement(node, (2 * at, 2 * at + 1)) for at, node in enumerate(nodes))
+
+
+def ledger(*nodes: str, **changes: object) -> Ledger:
+    known = {node: member(node) for node in nodes}
+    told = Ledger(attempt=5, placement=places(*nodes), members=known, started_number=10)
+    return replace(told, **changes)
+
+
+def word(*, heard_at_s: float, empty_at_s: float | None = None) -> Word:
+    through = 4 if empty_at_s is None else 5
+    return Word(heard_at_s, through, empty_at_s or 0.0, 0.0)
+
+
+def judge(told: Ledger, words: dict[str, Word], now_s: float, **changes: object) -> object:
+    arguments = {"started_at_s": 0.0, "confirmed_at_s": {}, **changes}
+    return judge_gone(told, told.placement, words, POLICY, now_s, **arguments)
+
+
+EMPTY = {node: word(heard_at_s=100.0, empty_at_s=60.0) for node in ("a", "b", "c")}
+
+
+def test_every_launchers_word_is_proof_without_further_words() -> None:
+    gone = judge(ledger("a", "b", "c"), EMPTY, 100.0)
+
+    assert (gone.is_proved, gone.proofs) == (True, ())
+
+
+def test_a_node_that_is_heard_and_not_empty_is_busy() -> None:
+    gone = judge(ledger("a", "b", "c"), {**EMPTY, "c": word(heard_at_s=99.0)}, 100.0)
+
+    assert (gone.is_proved, gone.busy, gone.silent) == (False, ("c",), ())
+
+
+@pytest.mark.parametrize(("late_s", "is_proved"), [(0.0, True), (-0.1, False)])
+def test_the_lease_counts_from_the_last_word_of_those_that_are_heard(
+    late_s: float, is_proved: bool
+) -> None:
+    words = {**EMPTY, "c": word(heard_at_s=40.0)}
+
+    gone = judge(ledger("a", "b", "c"), words, 60.0 + BOUND_S + late_s)
+
+    assert gone.is_proved is is_proved
+    assert [proof.proof for proof in gone.proofs] == ([Proof.LEASE] if is_proved else [])
+
+
+@pytest.mark.parametrize(("late_s", "is_proved"), [(0.0, True), (-0.1, False)])
+def test_the_lease_counts_from_the_silent_nodes_own_last_report(
+    late_s: float, is_proved: bool
+) -> None:
+    words = {**EMPTY, "c": word(heard_at_s=80.0)}
+
+    assert judge(ledger("a", "b", "c"), words, 80.0 + BOUND_S + late_s).is_proved is is_proved
+
+
+@pytest.mark.parametrize(("late_s", "is_proved"), [(0.0, True), (-0.1, False)])
+def test_a_node_never_heard_counts_from_the_controllers_start(
+    late_s: float, is_proved: bool
+) -> None:
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}
+    now_s = 90.0 + BOUND_S + late_s
+
+    assert judge(ledger("a", "b", "c"), words, now_s, started_at_s=90.0).is_proved is is_proved
+
+
+@pytest.mark.parametrize(
+    ("nodes", "silent", "is_proved"),
+    [("ab", "b", True), ("abc", "bc", False), ("abcd", "cd", True), ("abcd", "bcd", False)],
+)
+def test_silent_nodes_that_could_be_a_majority_are_never_proved_gone(
+    nodes: str, silent: str, is_proved: bool
+) -> None:
+    words = {node: word(heard_at_s=50.0, empty_at_s=50.0) for node in nodes if node not in silent}
+
+    assert judge(ledger(*nodes), words, 1e6).is_proved is is_proved
+
+
+def test_for_a_job_of_one_node_the_lease_proves_nothing() -> None:
+    assert not judge(ledger("a"), {}, 1e6).is_proved
+
+
+def test_without_an_endpoint_to_ask_there_is_no_lease() -> None:
+    told = ledger("a", "b", "c")
+    told = replace(told, members={**told.members, "a": member("a", peer_endpoint=None)})
+
+    assert peers_of(told) == ()
+    assert not judge(told, {"a": EMPTY["a"], "b": EMPTY["b"]}, 1e6).is_proved
+
+
+def test_an_attempt_whose_placement_is_not_known_has_no_lease() -> None:
+    unknown = tuple(Placement(node, ()) for node in "abc")
+    told = replace(ledger("a", "b", "c"), placement=unknown)
+
+    assert not judge(told, {"a": EMPTY["a"], "b": EMPTY["b"]}, 1e6).is_proved
+
+
+def test_another_boot_is_proof_and_an_older_one_is_none() -> None:
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}
+    told = ledger("a", "b", "c")
+    new, old = (
+        replace(told, members={**told.members, "c": member("c", boot_since=number)})
+        for number in (11, 9)
+    )
+
+    assert [proof.proof for proof in judge(new, words, 100.0).proofs] == [Proof.BOOT]
+    assert not judge(old, words, 61.0).is_proved
+
+
+def test_a_persons_word_holds_for_the_attempt_it_was_given_for() -> None:
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}
+
+    now = judge(ledger("a", "b", "c", confirmed={"c": 5}), words, 61.0)
+    before = judge(ledger("a", "b", "c", confirmed={"c": 4}), words, 61.0)
+
+    assert [proof.proof for proof in now.proofs] == [Proof.PERSON]
+    assert not before.is_proved
+
+
+def test_a_rebooted_node_could_have_answered_until_its_boot() -> None:
+    told = ledger("a", "b", "c", "d")
+    told = replace(told, members={**told.members, "c": member("c", boot_since=11)})
+    booted = Word(200.0, 4, 0.0, launcher_at_s=150.0)
+    words = {"a": EMPTY["a"], "b": EMPTY["b"], "c": booted}
+
+    assert not judge(told, words, 150.0 + BOUND_S - 0.1).is_proved
+    assert judge(told, words, 150.0 + BOUND_S).is_proved
+
+
+def test_the_counted_launchers_are_all_or_spread_evenly() -> None:
+    few = places(*(f"n{number}" for number in range(WITNESSES_MAX)))
+    many = places(*(f"n{number}" for number in range(2000)))
+
+    assert len(witnesses(few)) == WITNESSES_MAX
+    counted = [int(name[1:]) for name in witnesses(many)]
+    assert len(set(counted)) == WITNESSES_MAX
+    gaps = {after - before for before, after in pairwise(counted)}
+    assert gaps <= {64, 65}
+
+
+def chosen(before: tuple[Placement, ...], usable: str, nodes: int) -> list[str]:
+    members = {node: member(node, joined=ord(node)) for node in usable}
+    made = choose_placement(SETTINGS, before, members, nodes)
+    ranks = [rank for place in made for rank in place.ranks]
+    assert ranks == list(range(2 * nodes))
+    return [place.node for place in made]
+
+
+@pytest.mark.parametrize(
+    ("before", "usable", "nodes", "after"),
+    [
+        ("", "cab", 2, "ab"),
+        ("abc", "abcd", 3, "abc"),
+        ("abc", "acd", 3, "adc"),
+        ("abc", "bcd", 3, "dbc"),
+        ("abcd", "abd", 3, "abd"),
+        ("abcd", "abcd", 2, "ab"),
+        ("ab", "abcd", 4, "abcd"),
+        ("abc", "de", 2, "de"),
+    ],
+)
+def test_nodes_keep_their_places_and_spares_take_those_of_who_left(
+    before: str, usable: str, nodes: int, after: str
+) -> None:
+    assert chosen(places(*before), usable, nodes) == list(after)
+
+
+def test_a_job_that_says_nothing_of_its_size_keeps_that_of_its_minimum() -> None:
+    assert [size_for(SETTINGS, usable) for usable in (1, 2, 3, 4)] == [None, 2, 2, 2]
+
+
+def test_the_multiple_is_of_ranks_and_not_of_nodes() -> None:
+    settings = JobSettings("j", "n", (), "0", nodes_min=2, nodes_max=9, slots=6, shrink_multiple=8)
+
+    assert settings.sizes == (8, 4)
+    assert [size_for(settings, usable) for usable in (9, 7, 4, 3)] == [8, 4, 4, None]
+
+
+def test_a_multiple_that_no_number_of_nodes_gives_is_refused() -> None:
+    with pytest.raises(ConfigError, match="from 1 to 2 with 6 ranks each gives a multiple of 8"):
+        JobSettings("j", "n", (), "0", nodes_min=1, nodes_max=2, slots=6, shrink_multiple=8)
+
+
+def test_the_finder_is_the_lowest_group_rank_that_was_not_asked() -> None:
+    before = places("b", "a")
+
+    assert next_finder(before, {"a", "b", "c"}, ()) == "b"
+    assert next_finder(before, {"a", "c"}, ()) == "a"
+    assert next_finder(before, {"a", "c"}, ("a",)) == "c"
+    assert next_finder(before, {"a"}, ("a",)) is None
