@@ -12,11 +12,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from http.client import HTTPException
 from threading import Condition, Thread
 from typing import Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 import msgspec
 
@@ -66,6 +67,7 @@ class Counts:
 
 
 Post = Callable[[str, bytes], None]  # raises AlertError
+Get = Callable[[str, int], bytes]  # of a URL at most so many bytes; raises AlertError
 
 
 def encode(alert: Alert, ends_unix_s: float) -> dict[str, object]:
@@ -90,9 +92,54 @@ def make_post(
     token: str | None = None,
 ) -> Post:
     """Return the real way to send; certificates that can't be used are refused here."""
-    headers = {"Content-Type": "application/json"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
+    headers = {"Content-Type": "application/json", **_authorization(token)}
+    opener = _opener(ca_file, cert_file, key_file)
+
+    def post(url: str, body: bytes) -> None:
+        request = Request(  # noqa: S310 - the scheme was checked by `target_url`
+            url, data=body, headers=headers, method="POST"
+        )
+        _ask(opener, request, 65_536)
+
+    return post
+
+
+def make_get(
+    ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    token: str | None = None,
+) -> Get:
+    """Return the real way to read what an Alertmanager knows."""
+    headers = {"Accept": "application/json", **_authorization(token)}
+    opener = _opener(ca_file, cert_file, key_file)
+
+    def get(url: str, bytes_max: int) -> bytes:
+        request = Request(url, headers=headers)  # noqa: S310 - checked by `target_url`
+        body = _ask(opener, request, bytes_max + 1)
+        if len(body) > bytes_max:
+            raise AlertError(f"{url}: the answer has more than {bytes_max} bytes")
+        return body
+
+    return get
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> bytes:
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            body: bytes = answer.read(bytes_max)
+            return body
+    except URLError as error:  # HTTPError, too
+        raise AlertError(f"{request.full_url}: {error.reason}") from error
+    except (OSError, ValueError, HTTPException) as error:
+        raise AlertError(f"{request.full_url}: {error}") from error
+
+
+def _opener(ca_file: str | None, cert_file: str | None, key_file: str | None) -> OpenerDirector:
     try:
         context = ssl.create_default_context(cafile=ca_file)
         if cert_file is not None:
@@ -101,21 +148,7 @@ def make_post(
         named = ", ".join(str(file) for file in (ca_file, cert_file, key_file) if file)
         raise ConfigError(f"cannot use the certificates {named}: {error}") from error
     # no proxy out of the environment: alerts go to hosts of the cluster
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
-
-    def post(url: str, body: bytes) -> None:
-        request = Request(  # noqa: S310 - the scheme was checked by `target_url`
-            url, data=body, headers=headers, method="POST"
-        )
-        try:
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
-                answer.read(65_536)
-        except URLError as error:  # HTTPError, too
-            raise AlertError(f"{url}: {error.reason}") from error
-        except (OSError, ValueError) as error:
-            raise AlertError(f"{url}: {error}") from error
-
-    return post
+    return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
 
 def target_url(text: str) -> str:

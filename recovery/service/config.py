@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
 from recovery.cluster.policy_file import PolicyFile, read_policy_file
 from recovery.service.client import check_url, is_loopback
@@ -54,6 +55,18 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     nodes: tuple[str, ...] = ()  # nodes that are there whether a job uses them or not
 
 
+class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where people are told, and where it is read at the start what was missed."""
+
+    urls: Annotated[tuple[str, ...], msgspec.Meta(max_length=16)] = ()
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    receiver: str = ""  # of this controller in their configuration: only its alerts are read
+    runbooks: str = "docs/runbooks"  # folder or URL that alerts link to
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = f"127.0.0.1:{PORT}"
     state_dir: str
@@ -64,6 +77,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     jobs: Jobs = Jobs()
     limits: Limits = Limits()
     discovery: Discovery = Discovery()
+    alertmanagers: Alertmanagers = Alertmanagers()
 
 
 def load(path: Path) -> Config:
@@ -111,6 +125,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"state_dir is no absolute path: {config.state_dir!r}")
     if config.redirect_to is not None:
         check_url(config.redirect_to, has_token=True)
+    for url in config.alertmanagers.urls:
+        target_url(url)
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

@@ -8,6 +8,7 @@ from recovery.accounting import Account, account_all
 from recovery.machine import Phase
 from recovery.records import AttemptVerified, Entry, IncidentEvent, IncidentOpened
 from recovery.service.job import Job
+from recovery.service.pager import Pager
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
@@ -70,10 +71,21 @@ class Measures:
         self.journal_s = gauge(
             "journal_append_seconds", "Age of a record when it was acted on, newest.", "job_id"
         )
+        self.notices = gauge("notices", "What people must hear of now.", "notice")
+        self.told = gauge(
+            "people_told", "Whether the Alertmanager took the newest message for people.", "target"
+        )
         self.silent_s = gauge("turn_age_seconds", "Since the deciding thread last went round.")
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+    def note_pager(self, pager: Pager) -> None:
+        """Take over what people must hear of, and who was told."""
+        for notice, count in pager.counts().items():
+            self.notices.labels(notice).set(count)
+        for target, is_told in pager.told().items():
+            self.told.labels(target).set(is_told)
 
     # What the worker tells (`recovery.service.worker.Listener`).
 

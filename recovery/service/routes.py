@@ -44,6 +44,10 @@ class IncidentsQuery(Struct):
     limit: Annotated[int, Meta(ge=1, le=INCIDENTS_MAX)] = 100
 
 
+class PolicyQuery(Struct):
+    job: wire.Uuid | None = None
+
+
 class PlanQuery(Struct):
     job: wire.Uuid
     node: wire.Name | None = None
@@ -96,11 +100,16 @@ ROUTES: Final = (
           _READ, answer=wire.Plans),
     Route("GET", "/v1/plan", "plan", Kind.READ, "Show the plan that a failure now would lead to",
           _READ, query=PlanQuery, answer=wire.PlanView, also=(404, 409, 410)),
+    Route("GET", "/v1/policy", "policy", Kind.READ, "Show the limits of a job, or of all jobs", _READ,
+          query=PolicyQuery, answer=wire.PolicyView, also=(404, 410)),
     Route("GET", "/v1/cluster", "cluster", Kind.READ, "Show pauses, held nodes and maintenance windows",
           _READ, answer=wire.Cluster),
     Route("POST", "/v1/jobs/{job}/commands", "command", Kind.ACT, "Have a job do something", _ACT,
           body=wire.JobCommand, answer=wire.Done, status=202,
           also=(404, 409, 410)),
+    Route("POST", "/v1/incidents/{incident}/acknowledge", "acknowledge", Kind.ACT,
+          "Take note of an incident that was escalated: nobody is told of it any more", _ACT,
+          body=wire.Because, answer=wire.Done),
     Route("POST", "/v1/cluster/pause", "pause_cluster", Kind.ACT, "Decide nothing until resumed", _ACT,
           body=wire.Because, answer=wire.Done),
     Route("POST", "/v1/cluster/resume", "resume_cluster", Kind.ACT, "Decide again", _ACT,

@@ -30,6 +30,8 @@ from recovery.service.config import Config, make_context, parse_address
 from recovery.service.guard import HANDSHAKE_S_MAX, IDLE_S_MAX, Room
 from recovery.service.job import CoreMaker, Parts, make_core
 from recovery.service.measures import Measures
+from recovery.service.pager import Pager
+from recovery.service.reconcile import AlertReader
 from recovery.service.stored import StateFolder
 from recovery.service.tokens import Tokens
 from recovery.service.web import Api
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 10.0  # for the journals; systemd waits 15 s
 BACKLOG: Final = 2048  # 2,000 launchers that come back at once; the kernel cuts it at somaxconn
 START_S_MAX: Final = 30.0
+RELOAD_S_MAX: Final = 15.0  # of the deciding thread; a disk that takes longer is broken
 _QUIET: Final = logging.getLogger("recovery.service.http")
 _QUIET.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
@@ -97,6 +100,9 @@ class Service:
                 version=version("rankmend"),
                 connections=self._count_connections,
             )
+            self.pager = self.api.pager = Pager(self.worker, clock, config.alertmanagers)
+            self.reader = AlertReader(self.worker, config.alertmanagers)
+            self.api.read_alerts = self.reader.wake
             undo.pop_all()
         self._runner: web.AppRunner | None = None
         self._room: Room | None = None
@@ -135,6 +141,8 @@ class Service:
         self._room = Room(self._runner.server, self.config.limits.connections)
         self.worker.start()
         await self._serve()
+        self.pager.start()
+        self.reader.start()
 
     async def _serve(self) -> None:
         """Accept connections with the certificate in force; those that are open stay as they are."""
@@ -155,10 +163,11 @@ class Service:
     async def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
         """Take over what can change while running; all of it was read and found good before."""
         context = make_context(config.tls) if config.tls else None
+        taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
+        await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
         self.config = self.api.config = config
         self.api.doorman.tokens = tokens
         self.policy = policy
-        self.worker.desk.policy = policy.cluster
         if self._room is not None:
             self._room.connections_max = config.limits.connections
         self._context = context
@@ -172,6 +181,8 @@ class Service:
     async def stop(self) -> None:
         """Answer what waits, close the journals, and leave training as it is."""
         self.api.is_stopping = True
+        self.pager.stop()
+        self.reader.stop()
         if self._server is not None:
             self._server.close()
         self.board.wake_all()
@@ -182,6 +193,7 @@ class Service:
         if self._socket is not None:
             self._socket.close()
         loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.pager.join)
         await loop.run_in_executor(None, self.worker.stop, STOP_S_MAX)
         await loop.run_in_executor(None, self.close)
 

@@ -67,6 +67,25 @@ state_dir = @state_dir@
 #domain = "cluster.example"
 # Nodes that are there whether a job uses them or not.
 #nodes = []
+
+# Alertmanagers: people are told through them, and at the start it is read there what fires, since
+# webhooks may have been missed. docs/alertmanager.md. (restart)
+[alertmanagers]
+# All of a cluster, each by its own address: "http://alertmanager-a:9093". Default: none, and people are
+# told by nobody.
+#urls = []
+# File, mode 0600, with a bearer token for them. Default: none.
+#token_file = "/etc/rankmend/controller/alertmanager.token"
+# PEM files: the authority of their certificates, and a certificate and key of ours.
+# Default: the system's authorities, and no certificate.
+#ca_file = "/etc/rankmend/controller/alertmanager-ca.crt"
+#cert_file = "/etc/rankmend/controller/alertmanager.crt"
+#key_file = "/etc/rankmend/controller/alertmanager.key"
+# Name of this controller's receiver in their configuration: only what is routed there is read.
+# Default: all that fires.
+#receiver = "rankmend-controller"
+# Where the alerts' links to the runbooks lead: a folder, or a URL where the site serves it.
+#runbooks = "docs/runbooks"
 """
 
 _TOKENS_OFF: Final = '#tokens_file = "/etc/rankmend/controller/tokens.toml"'

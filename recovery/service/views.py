@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from detectors.finding import Finding
 from rankmend.errors import RankmendError
 from recovery.accounting import Account, account_all
 from recovery.cluster.desk import Desk
@@ -13,7 +14,15 @@ from recovery.ledger import Ledger, Wish, fold_all
 from recovery.machine import Phase
 from recovery.membership import placement_of
 from recovery.narrator import details, narrate
-from recovery.records import CaughtUp, Entry, IncidentOpened, JobEnded, kind_of
+from recovery.policy import Policy
+from recovery.records import (
+    CaughtUp,
+    Entry,
+    EvidenceCollected,
+    IncidentOpened,
+    JobEnded,
+    kind_of,
+)
 from recovery.service import wire
 from recovery.service.job import Job
 from recovery.service.stored import Found
@@ -25,6 +34,7 @@ def view_job(job: Job) -> wire.JobView:
     """Return what is known of a job that is looked after."""
     ledger = Ledger() if job.controller is None else job.controller.ledger
     reason = None
+    policy = job.settings.policy
     if ledger.incident is not None:
         reason = ledger.incident.failure.finding.summary
         if ledger.incident.waits is not None:
@@ -46,6 +56,8 @@ def view_job(job: Job) -> wire.JobView:
         is_paused=ledger.paused_by is not None,
         problem=job.problem,
         attributes=job.stored.join.attributes,
+        restarts_left=max(0, policy.restarts_max - ledger.restarts),
+        no_progress_left=max(0, policy.no_progress_max - ledger.restarts_without_progress),
     )
 
 
@@ -139,6 +151,26 @@ def view_plans(job: Job) -> list[wire.PlanView]:
     ]
 
 
+def view_policy(desk: Desk, policy: Policy, job: Job | None = None) -> wire.PolicyView:
+    """Return what holds for a job; without one, for a job that no override names."""
+    name = job.stored.join.name if job is not None else ""
+    cluster = desk.policy
+
+    def raw(value: object) -> msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode(value))
+
+    return wire.PolicyView(
+        job_id=job.job_id if job is not None else None,
+        job=name if job is not None else None,
+        approval=cluster.approval_for(name).value,
+        dry_run=cluster.is_dry_for(name),
+        limits=raw(policy),
+        budgets=raw(cluster.budgets),
+        quarantine=raw(cluster.quarantine),
+        alerts=raw(cluster.alerts),
+    )
+
+
 def view_cluster(desk: Desk) -> wire.Cluster:
     ledger, now_s = desk.ledger, desk.now_unix_s()
     holds = ((node, ledger.hold_of(node, now_s)) for node in ledger.nodes)
@@ -167,11 +199,19 @@ def view_cluster(desk: Desk) -> wire.Cluster:
 def read_incidents(folder: Path, name: str) -> list[wire.IncidentView]:
     """Return the incidents in a job's journal, oldest first."""
     entries = open_readonly(folder / "journal.db").entries
-    return [_incident(account, name) for account in account_all(entries)]
+    # Dumps and stacks know more than what was seen of the job while it hung.
+    judged = {
+        entry.record.incident_id: entry.record.finding
+        for entry in entries
+        if isinstance(entry.record, EvidenceCollected)
+    }
+    return [
+        _incident(account, name, judged.get(account.incident_id) or account.opened.failure.finding)
+        for account in account_all(entries)
+    ]
 
 
-def _incident(account: Account, name: str) -> wire.IncidentView:
-    finding = account.opened.failure.finding
+def _incident(account: Account, name: str, finding: Finding) -> wire.IncidentView:
     return wire.IncidentView(
         incident_id=account.incident_id,
         job_id=finding.job_id,

@@ -43,6 +43,7 @@ from recovery.service.config import Config, Limits
 from recovery.service.guard import guard_of
 from recovery.service.job import NotTakenUpError
 from recovery.service.measures import Measures
+from recovery.service.pager import Pager
 from recovery.service.routes import ROUTES, Kind, Route
 from recovery.service.tokens import Role, Subject
 from recovery.service.worker import (
@@ -128,6 +129,8 @@ class Api:
     audit: Audit | None
     version: str
     connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    read_alerts: Callable[[], None] = lambda: None  # what the Alertmanagers know, once more
+    pager: Pager | None = None
     is_stopping: bool = False
     _rates: Rates = field(default_factory=Rates)
     _disk: ThreadPoolExecutor = field(
@@ -427,6 +430,7 @@ class Api:
         alerts, left_out = decode_webhook(call.body)
         if left_out:
             log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
+            self.read_alerts()
         return await self._take_alerts(call, alerts)
 
     async def _take_alerts(self, call: Call, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
@@ -550,6 +554,23 @@ class Api:
         _refuse_ended(job_id, known)
         return await self._ask(lambda: self.worker.dry_run(job_id, node))
 
+    async def on_policy(self, call: Call) -> wire.PolicyView:
+        job_id, worker = call.query.job, self.worker
+        if job_id is None:
+            return await self._ask(lambda: views.view_policy(worker.desk, worker.policy_for("")))
+        known = worker.known.get(job_id)
+        if known is None or not call.subject.may_use_job(known.name):
+            raise UnknownError(f"no job {job_id}")
+        _refuse_ended(job_id, known)
+
+        def act() -> wire.PolicyView:
+            job = worker.jobs.get(job_id)
+            if job is None:
+                raise UnknownError(f"no job {job_id}")
+            return views.view_policy(worker.desk, job.settings.policy, job)
+
+        return await self._ask(act)
+
     async def on_cluster(self, _call: Call) -> wire.Cluster:
         return await self._ask(lambda: views.view_cluster(self.worker.desk))
 
@@ -569,6 +590,11 @@ class Api:
         if acted.is_refused:
             raise ConflictError(acted.result, "act", asked.act.value)
         return wire.Done(acted.result)
+
+    async def on_acknowledge(self, call: Call) -> wire.Done:
+        incident, reason = call.part("incident"), self._reason(call)
+        await self._ask(lambda: self.worker.desk.acknowledge(incident, call.subject.name, reason))
+        return wire.Done(f"nobody is told of incident {incident} any more")
 
     async def on_pause_cluster(self, call: Call) -> wire.Done:
         return await self._pause(call, "cluster")
@@ -682,6 +708,8 @@ class Api:
         measures.queue.set(worker.queued)
         measures.polls.set(self.board.waiting)
         measures.silent_s.set(max(0.0, self.clock.now_s() - worker.turned_at_s))
+        if self.pager is not None:
+            measures.note_pager(self.pager)
         opened, cut = self.connections()
         measures.connections.set(opened)
         measures.cut.set(cut)

@@ -120,6 +120,9 @@ class JobView(Struct):
     is_paused: bool = False
     problem: str | None = None  # why the controller can't look after it now
     attributes: dict[str, str] = {}
+    # Of the job's own budgets; None where the job has ended.
+    restarts_left: int | None = None
+    no_progress_left: int | None = None  # restarts without a new highest step
 
 
 class Jobs(Struct):
@@ -230,6 +233,19 @@ class Window(Struct, kw_only=True):
 
 class Done(Struct):
     text: str
+
+
+class PolicyView(Struct):
+    """What holds for a job, or for all jobs."""
+
+    job_id: str | None
+    job: str | None
+    approval: str
+    dry_run: bool
+    limits: msgspec.Raw  # recovery.policy.Policy, as the journal has it
+    budgets: msgspec.Raw
+    quarantine: msgspec.Raw
+    alerts: msgspec.Raw
 
 
 class Hold(Struct):
