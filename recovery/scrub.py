@@ -13,11 +13,12 @@ from typing import Final
 LITERAL_CHARS_MIN: Final = 6  # shorter values ("1", "true", "root") stand everywhere
 LITERALS_MAX: Final = 256
 
+# Bounded and only from a name's beginning: an unbounded one takes a minute over 200 kB of "x".
 # As a part of a name: HF_TOKEN, wandb.api_key, "clientSecret", --password.
 _NAME: Final = (
-    r"[A-Za-z0-9_.\-]*(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key"
+    r"(?<![A-Za-z0-9_.\-])-{0,2}[A-Za-z0-9_.\-]{0,64}?(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key"
     r"|private[_-]?key|signing[_-]?key|credential|cookie|bearer|webhook|authorization"
-    r"|_auth\b|auth[_-]key|dsn\b|connection[_-]?string)[A-Za-z0-9_.\-]*"
+    r"|_auth\b|auth[_-]key|dsn\b|connection[_-]?string)[A-Za-z0-9_.\-]{0,64}"
 )
 SECRET_NAME: Final = re.compile(_NAME, re.IGNORECASE)
 _REMOVED: Final = "[removed]"
@@ -35,9 +36,16 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         re.compile(r"\b(Bearer|Basic|Token)\s+[A-Za-z0-9._~+/=\-]{6,}", re.IGNORECASE),
         rf"\1 {_REMOVED}",
     ),
-    # name=value, name: value, "name": "value", --name value
+    # name=value, name: value, "name": "value", --name value; quotes also behind a backslash
     (
-        re.compile(rf"({_NAME}\\?[\"']?\s*[=:]\s*\\?[\"'])(?:[^\"'\\]|\\[^\"'])+", re.IGNORECASE),
+        re.compile(
+            rf"({_NAME}[\"']?\s*[=:]\s*([\"']))(?:(?!\2)[^\\]|\\.){{1,65536}}",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        rf"\1{_REMOVED}",
+    ),
+    (
+        re.compile(rf"({_NAME}\\[\"']\s*[=:]\s*\\[\"'])[^\"'\\]{{1,65536}}", re.IGNORECASE),
         rf"\1{_REMOVED}",
     ),
     (
@@ -47,7 +55,10 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         ),
         rf"\1{_REMOVED}",
     ),
-    (re.compile(rf"(--{_NAME}\s+)(?!-)[^\s\"']+", re.IGNORECASE), rf"\1{_REMOVED}"),
+    (
+        re.compile(rf"((?=--){_NAME}\s+)(?!-)[^\s\"']{{1,65536}}", re.IGNORECASE),
+        rf"\1{_REMOVED}",
+    ),
     # AWS; GitHub; GitLab; Hugging Face; OpenAI and others; Slack; Google; JSON web token
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _REMOVED),
     (
