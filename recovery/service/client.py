@@ -47,9 +47,12 @@ class ControllerError(RankmendError):
 class UnreachableError(ControllerError):
     """No controller answered, or none can answer now: try again after a pause."""
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, problems: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.problems = tuple(problems) or (message,)  # one of each controller that was asked
 
 
 class RefusedError(ControllerError):
@@ -216,9 +219,9 @@ class ControllerClient:
     def nodes(self) -> list[wire.NodeView]:
         return self._ask("GET", "/v1/nodes", wire.Nodes).nodes
 
-    def incidents(self, job_id: str | None = None) -> list[wire.IncidentView]:
-        query = f"?{urlencode({'job': job_id})}" if job_id else ""
-        return self._ask("GET", f"/v1/incidents{query}", wire.Incidents).incidents
+    def incidents(self, job_id: str | None = None, *, limit: int = 100) -> list[wire.IncidentView]:
+        query = {"limit": limit} | ({"job": job_id} if job_id else {})
+        return self._ask("GET", f"/v1/incidents?{urlencode(query)}", wire.Incidents).incidents
 
     def story(self, incident_or_job: str) -> wire.Story:
         return self._ask("GET", f"/v1/incidents/{_part(incident_or_job)}", wire.Story)
@@ -265,6 +268,13 @@ class ControllerClient:
         path = f"/v1/nodes/{_part(node)}/resume"
         return self._ask("POST", path, wire.Done, wire.Because(reason))
 
+    def add_window(self, window: wire.Window) -> wire.WindowView:
+        return self._ask("POST", "/v1/windows", wire.WindowView, window)
+
+    def end_window(self, window_id: str, reason: str) -> wire.Done:
+        path = f"/v1/windows/{_part(window_id)}/end"
+        return self._ask("POST", path, wire.Done, wire.Because(reason))
+
     def post_alerts(self, alerts: Sequence[Mapping[str, object]]) -> wire.Taken:
         body = msgspec.json.encode(list(alerts))
         return self._decode(self._request("POST", "/api/v2/alerts", body), wire.Taken)
@@ -301,7 +311,7 @@ class ControllerClient:
             if (first in self._urls)
             else self._urls[0]
         )
-        raise UnreachableError("; ".join(problems), retry_s)
+        raise UnreachableError("; ".join(problems), retry_s, problems)
 
     def _follow(
         self, method: str, base: str, path: str, body: bytes | None, answer_s: float
