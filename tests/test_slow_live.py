@@ -230,3 +230,12 @@ def test_healthy_jobs_of_noisy_steps_name_nobody_in_many_hours(world_size: int) 
         named += sum(len(look.slow) for look in looks)
 
     assert named == 0
+
+
+@pytest.mark.parametrize("world_size", [2, 8])
+def test_steps_that_vary_by_half_name_a_rank_in_no_more_than_single_looks(world_size: int) -> None:
+    looks = [
+        look for seed in range(20) for look in SimJob(world_size, noise=0.5, seed=seed).run(300)
+    ]
+
+    assert sum(len(look.slow) for look in looks) <= len(looks) // 50, "four of five are needed"

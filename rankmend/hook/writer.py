@@ -182,7 +182,8 @@ class Writer:
                     totals[current] += at - changed_ns
                     changed_ns = at
                 following = count + 1
-                body = pack_record(following, number, at, *totals[1:])
+                _idle, compute, sending, io, saving, waiting = totals
+                body = pack_record(following, number, at, compute, sending, io, saving, waiting)
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
