@@ -246,6 +246,7 @@ class Controller:
         self._ticked_at_s = now_s
         if paused_s >= STOPPED_S:
             self._since_s = {key: at_s + paused_s for key, at_s in self._since_s.items()}
+            self._nodes.start(now_s)  # nobody is silent who could not be heard
 
     def _append(self, *records: Record) -> None:
         """Remember the records, then do what follows from them."""

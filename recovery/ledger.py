@@ -253,6 +253,12 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         paused_by=None,
         finder=None,
         finders=(),
+        # Who starts the job again has chosen its nodes; what holds a node back for all jobs is
+        # the cluster's affair.
+        members={
+            node: replace(member, left=None, is_lost=False)
+            for node, member in ledger.members.items()
+        },
     )
 
 

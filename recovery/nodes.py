@@ -187,9 +187,10 @@ class Nodes:
         return None if heard is None else heard.report
 
     def heard_at_s(self, node: str) -> float:
-        """Return when the node was last heard; when this controller started where it never was."""
+        """Return when the node was last heard; not before this controller started to hear."""
         heard = self._heard.get(node)
-        return self._started_at_s if heard is None else heard.at_s
+        at_s = self._started_at_s
+        return at_s if heard is None else max(at_s, heard.at_s)
 
     def heard_last_s(self, ledger: Ledger) -> float:
         """Return when any node of the newest attempt was last heard."""

@@ -363,6 +363,32 @@ def test_a_silent_node_whose_peers_stand_still_is_left_for_a_spare(training: Ben
     assert training.blamed == [("b", opened.incident_id)]
 
 
+def test_a_controller_that_stood_still_itself_takes_nobody_for_silent(training: Bench) -> None:
+    training.clock.time_s += 600.0
+    training.control.tick()
+    training.nodes["b"].is_silent = True  # its report comes later than that of the other
+    for rank, told in training.nodes["a"].ranks.items():
+        training.nodes["a"].ranks[rank] = replace(told, step_age_s=60.0, section_age_s=60.0)
+    training.beat(POLICY.node_silent_s - 2.0)
+    training.nodes["b"].is_silent = False
+    training.beat(3.0, 5)
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_nodes_that_were_left_are_used_again_when_a_person_starts_the_job_again(
+    training: Bench,
+) -> None:
+    training.control.take_command(command(PersonAct.LEAVE_NODE, "c"))
+    training.control.take_command(command(PersonAct.STOP))
+    training.beat(3.0)
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+
+    again = Bench(opened=training.journal.entries)
+
+    assert again.control.ledger.members["c"].left is None
+
+
 def test_a_silent_node_whose_peers_make_steps_stops_nothing(training: Bench) -> None:
     training.nodes["b"].is_silent = True
     for step in range(5, 60):
