@@ -2,6 +2,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from detectors.hung import HungLimits
@@ -16,6 +18,7 @@ from recovery.gate import (
 )
 from recovery.ledger import fold_all
 from recovery.messages import Endpoint, Found, FoundCheckpoint, Order, RankExit, RankReport, Report
+from recovery.observation import Observation
 from recovery.policy import Policy
 from recovery.records import (
     AttemptEnded,
@@ -672,3 +675,43 @@ def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
     assert said.startswith("moved" if moves else "only named")
     assert training.placed == (["a", "c"] if moves else ["a", "b"])
     assert training.asked[-1].is_standing is not moves
+
+
+# What was counted as reports came.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),  # rank
+            st.integers(0, 5),  # steps
+            st.sampled_from([None, None, None, 0, 1, -9]),  # exit
+            st.booleans(),  # by the launcher
+        ),
+        max_size=40,
+    )
+)
+def test_counts_are_what_a_look_at_every_rank_would_give(
+    told: list[tuple[int, int, int | None, bool]],
+) -> None:
+    seen = Observation(1, 4, places={"a": frozenset({0, 1}), "b": frozenset({2, 3})})
+    for at, (rank, steps, ended, by_launcher) in enumerate(told):
+        code, number = (None, 9) if ended == -9 else (ended, None)
+        end = None if ended is None else RankExit(0.1, code, number, by_launcher, False, None, ())
+        report = RankReport(
+            rank, 0, 100, "S", attached_age_s=0.1, step=steps or None, step_age_s=0.1,
+            steps_done=steps, exit=end,
+        )  # fmt: skip
+        node = "a" if rank < 2 else "b"
+        seen.take(Report(1, node, "boot", "job", 1, 1, (report,), 0), float(at))
+
+        views = list(seen.ranks.values())
+        is_whole = len(views) == 4
+        assert seen.is_started is (is_whole and all(view.is_started for view in views))
+        assert seen.has_ended is (is_whole and all(view.exit is not None for view in views))
+        assert seen.is_done is (is_whole and all(view.is_done for view in views))
+        assert {view.rank for view in seen.failed} == {v.rank for v in views if v.has_failed}
+        assert seen.telling_ranks == tuple(sorted(v.rank for v in views if v.steps_done))
+        ages = [view.advanced_at_s for view in views if view.advanced_at_s is not None]
+        assert seen.advanced_at_s == max(ages, default=None)
