@@ -230,12 +230,13 @@ class SlowLive:
                 abstention = f"{len(found)} of {len(rows)} peers are slower than the others"
                 continue
             slow += found
+        ranks = int(np.isfinite(levels).sum())
         self._remember(levels, slow, active)
         return Look(
             first_step=int(self._step_of[slots[0]]),
             last_step=int(self._step_of[slots[-1]]),
             steps=len(slots),
-            ranks=int(np.isfinite(levels).sum()),
+            ranks=ranks,
             slow=tuple(sorted(slow, key=lambda one: -one.factor)),
             abstention=abstention,
         )
