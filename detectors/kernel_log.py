@@ -82,10 +82,18 @@ _FULL: Final = re.compile(  # journalctl -o short-full
     r"\w{3} (\d{4})-(\d{2})-(\d{2}) " + _CLOCK + r" (?:[A-Z]{2,5}|[+-]\d{2,4})(?= )"
 )
 _UNIX: Final = re.compile(r"(\d{9,10}\.\d{1,9})(?= )")  # journalctl -o short-unix
-_TAG: Final = re.compile(r" ?(?:[\w.:%-]{0,254}[\w.%-] )?([\w./()@-]{1,128}?)(?:\[\d{1,10}\])?: ?")
+_TAG: Final = re.compile(r" ?([\w.:%-]{0,254}[\w.%-] )?([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?")
 _HOST_KERNEL: Final = re.compile(
     r" [\w.%-]{1,255} (kernel): "
 )  # after journalctl's short-monotonic
+# RFC 5424 behind its time: host, program, its pid, kind, structured data
+_RFC5424: Final = re.compile(
+    r" [\w.:%-]{1,255} ([\w./()@-]{1,128}) [\w-]{1,128} [\w-]{1,32} "
+    r"(?:-|(?:\[[^\]\n]{0,1024}\]){1,4}) ?"
+)
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,16}m")  # dmesg -L
+_INDENT: Final = "        "  # the width of the shortest time and more
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def parse_kmsg(raw: str) -> Record | None:
@@ -108,15 +116,19 @@ def parse_kmsg(raw: str) -> Record | None:
 def parse_line(line: str) -> Record:
     """Return one line of a log as a record; one in no known form is all text.
 
-    Knows /dev/kmsg, dmesg with -r, -x, -T, -d, -e, --time-format=iso, caller ids and without
-    times, journalctl's short forms, and syslog files.
+    Knows /dev/kmsg, dmesg with -r, -x, -T, -d, -e, -L, --time-format=iso, caller ids and without
+    times, journalctl's short forms, and syslog files (RFC 3164 and 5424).
     """
-    line = line[: 2 * TEXT_CHARS_MAX].rstrip("\r\n")
+    line = line[: 2 * TEXT_CHARS_MAX].rstrip("\r\n").removeprefix(_BYTE_ORDER_MARK)
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
     if line[:1].isdigit() and (record := parse_kmsg(line)) is not None:
         return record
     place, level, facility = 0, None, None
     if match := _PRIORITY.match(line):
         place, level, facility = match.end(), int(match[1]) & 7, int(match[1]) >> 3
+        if line.startswith("1 ", place):  # RFC 5424, version 1
+            place += 2
     elif (match := _DECODED.match(line)) and match[1] in _FACILITIES and match[2] in _LEVELS:
         place = match.end()
         level, facility = _LEVELS.index(match[2]), _FACILITIES.index(match[1])
@@ -127,11 +139,10 @@ def parse_line(line: str) -> Record:
     stamp = line[place:end].strip("[] ")
     if line[end : end + 1] in ("[", " ") and (match := _CALLER.match(line, end)):
         end = match.end()
-    if (is_syslog or facility is None) and (
-        match := (_TAG if is_syslog else _HOST_KERNEL).match(line, end)
-    ):
-        end = match.end()
-        facility = _facility_of(match[1], facility)
+    tag, tag_end = _tag_at(line, end, is_syslog)
+    if tag and (is_syslog or facility is None):
+        end = tag_end
+        facility = _facility_of(tag, facility)
         if facility == KERN and (match := _INNER.match(line, end)):
             end = match.end()  # rsyslog keeps the kernel's own time behind its own
     text = line[end:].removeprefix(" ")[:TEXT_CHARS_MAX]
@@ -139,13 +150,22 @@ def parse_line(line: str) -> Record:
 
 
 def parse_log(lines: Iterable[str]) -> Iterator[Record]:
-    """Return the records of a log, each with the dictionary lines that follow it."""
+    """Return the records of a log, each with the lines that belong to it.
+
+    In /dev/kmsg those are its dictionary; in dmesg and journalctl the further lines of a message
+    that has several, which both indent.
+    """
     pending: Record | None = None
     for line in lines:
         if pending is not None and pending.seq is not None and line[:1] == " ":
             field = _field(line.rstrip("\r\n"))
             if field is not None and len(pending.fields) < _FIELDS_MAX:
                 pending = replace(pending, fields=(*pending.fields, field))
+            continue
+        if pending is not None and pending.stamp and line.startswith(_INDENT):
+            more = line[: 2 * TEXT_CHARS_MAX].strip()
+            text = f"{pending.text}\n{more}"
+            pending = replace(pending, text=text[:TEXT_CHARS_MAX])
             continue
         if pending is not None:
             yield pending
@@ -195,6 +215,21 @@ def _stamp_at(  # noqa: PLR0911 - one return for each form
     if match := _UNIX.match(line, place):
         return match.end(), float(match[1]), True
     return None
+
+
+def _tag_at(line: str, place: int, is_syslog: bool) -> tuple[str, int]:
+    """Return the program that wrote a line and where its name ends, or "" where none is named."""
+    if not is_syslog:
+        match = _HOST_KERNEL.match(line, place)
+        return (match[1], match.end()) if match else ("", place)
+    if match := _RFC5424.match(line, place):
+        return match[1], match.end()
+    match = _TAG.match(line, place)
+    if match is None:
+        return "", place
+    is_named = match[1] or match[3] or match[2] == "kernel"
+    # "<time> NVRM: ...": a time put before dmesg's text (ts(1), a container's log) and no syslog
+    return (match[2], match.end()) if is_named else ("", place)
 
 
 def _facility_of(tag: str, known: int | None) -> int:

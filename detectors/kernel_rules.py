@@ -221,6 +221,17 @@ def _refine_apei(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None
     return replace(event, kind=kind) if kind else None
 
 
+_MCE_UNCORRECTED: Final = 1 << 61  # MCI_STATUS_UC, arch/x86/include/asm/mce.h
+
+
+def _refine_mce(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
+    """Return a machine check's event: what a poll has found corrected is printed alike."""
+    status = match["status"]
+    if status is None or int(status, 16) & _MCE_UNCORRECTED:
+        return event
+    return replace(event, kind=EventKind.MACHINE_CHECK_CORRECTED)
+
+
 _K = EventKind
 _LINK: Final = (  # driver and PCI address, the device's name, or both
     r"(?:[\w-]{2,32} (?P<pci>" + _PCI + r")(?:: | ))?"
@@ -249,9 +260,11 @@ RULES: Final = (
     ),
     _rule(
         "fallen off the bus",
-        r"NVRM: .{0,40}?GPU (?:at )?(?:PCI:)?(?P<pci>" + _PCI + r").{0,80}fallen off the bus",
+        r"NVRM: .{0,40}?GPU (?:at )?(?:PCI:)?(?P<pci>"
+        + _PCI
+        + r")[\s\S]{0,160}?fallen off the bus",
         _K.GPU_LOST,
-        "open-gpu-kernel-modules: os-pci.c, osinit.c",
+        "open-gpu-kernel-modules: os-pci.c, osinit.c; nv.c prints it as four lines of one message",
     ),
     _rule("fallen off the bus", r"NVRM: .{0,200}fallen off the bus", _K.GPU_LOST, "the same"),
     _rule(
@@ -332,11 +345,10 @@ RULES: Final = (
     ),
     _rule(
         "pciehp",
-        r"pcieport (?P<pci>"
-        + _PCI
-        + r"): pciehp: Slot\([^)]{1,32}\): (?:Link Down|Card not present)",
+        r"(?:pcieport|pciehp) (?P<pci>" + _PCI + r")(?::pcie\w{1,8})?: (?:pciehp: )?"
+        r"Slot\([^)]{1,32}\): (?:Link Down|Card not present)",
         _K.PCIE_LINK_DOWN,
-        "drivers/pci/hotplug/pciehp_ctrl.c",
+        "drivers/pci/hotplug/pciehp_ctrl.c; before 4.19 as device 0000:00:1c.0:pcie004",
     ),
     _rule(
         "available PCIe bandwidth, limited by",
@@ -361,23 +373,30 @@ RULES: Final = (
     _rule(
         "Memory failure: 0x",
         r"Memory failure: 0x[0-9a-f]{1,16}: .{0,80}?"
-        r"(?:Sending SIGBUS to (?P<process>.{1,64}?):(?P<pid>\d{1,10})|recovery action)",
+        r"(?:(?:Sending SIGBUS to|Killing) (?P<process>.{1,64}?):(?P<pid>\d{1,10})|recovery action)",
         _K.MEMORY_UNCORRECTED,
         "mm/memory-failure.c",
     ),
     _rule(
+        "due to hardware memory corruption",
+        r"MCE:? (?:0x[0-9a-f]{1,16}: )?Killing (?P<process>.{1,64}?):(?P<pid>\d{1,10}) due to hardware",
+        _K.MEMORY_UNCORRECTED,
+        "arch/x86/mm/fault.c, do_sigbus; mm/memory-failure.c before 4.9",
+    ),
+    _rule(
         "[Hardware Error]: event severity",
-        r"\{\d+\}\[Hardware Error\]: event severity: (?P<sub_code>\w{1,20})",
+        r"\[Hardware Error\]: event severity: (?P<sub_code>\w{1,20})",
         _K.MACHINE_CHECK,
-        "drivers/firmware/efi/cper.c (APEI)",
+        "drivers/firmware/efi/cper.c (APEI); without '{1}' of the boot before (apei/bert.c)",
         refine=_refine_apei,
     ),
     _rule(
         "Machine Check",
         r"\[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?: Exception)?: "
-        r"[0-9a-f]+ Bank (?P<sub_code>\d{1,3})",
+        r"[0-9a-f]{1,16} Bank (?P<sub_code>\d{1,3})(?:: (?P<status>[0-9a-f]{1,16})\b)?",
         _K.MACHINE_CHECK,
         "arch/x86/kernel/cpu/mce/core.c, print_mce",
+        refine=_refine_mce,
     ),
     _rule(
         "Machine check events logged",
@@ -400,10 +419,10 @@ RULES: Final = (
         "drivers/edac/mce_amd.c",
     ),
     _rule(
-        "temperature above threshold",
-        r"CPU\d{1,5}: (?P<sub_code>Core|Package) temperature above threshold",
+        "above threshold, cpu clock",
+        r"CPU\d{1,5}: (?P<sub_code>Core|Package) temperature (?:is )?above threshold",
         _K.THROTTLED,
-        "drivers/thermal/intel/therm_throt.c; with 'mce: ' before",
+        "drivers/thermal/intel/therm_throt.c; 'is' since 5.5, with 'mce: ' before",
     ),
     _rule(
         "critical temperature reached",
@@ -444,14 +463,96 @@ RULES: Final = (
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c; a flood of ACCESS_REG: reading a limited PF",
     ),
     _rule(
+        "mlx4_core",
+        r"mlx4_core (?P<pci>" + _PCI + r"): (?P<sub_code>Internal error detected"
+        r"|device is going to be reset)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/mellanox/mlx4/catas.c",
+    ),
+    _rule(
+        "mlx4_core",
+        r"mlx4_core (?P<pci>"
+        + _PCI
+        + r"): command (?P<sub_code>0x[0-9a-f]{1,4}) (?:timed out|failed)",
+        _K.NIC_COMMAND,
+        "drivers/net/ethernet/mellanox/mlx4/cmd.c",
+    ),
+    _rule(
+        "bnxt_en",
+        r"bnxt_en (?P<pci>" + _PCI + r")(?: (?P<netdev>[A-Za-z][\w.@-]{0,31}))?: "
+        r"(?P<sub_code>TX timeout detected|(?:Fatal|Non-fatal) firmware reset event"
+        r"|Detected firmware fatal condition|Firmware reset aborted)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/broadcom/bnxt/bnxt.c",
+    ),
+    _rule(
+        "bnxt_en",
+        r"bnxt_en (?P<pci>" + _PCI + r")(?: (?P<netdev>[A-Za-z][\w.@-]{0,31}))?: "
+        r"(?:Error|Resp cmpl intr err|hwrm) .{0,40}?(?:msg:? \{?|req_type )"
+        r"(?P<sub_code>0x[0-9a-f]{1,4})",
+        _K.NIC_COMMAND,
+        "drivers/net/ethernet/broadcom/bnxt/bnxt_hwrm.c",
+    ),
+    _rule(
+        "lost tx completions",
+        r"ena (?P<pci>" + _PCI + r")(?: (?P<netdev>[A-Za-z][\w.@-]{0,31}))?: "
+        r".{0,20}?(?P<sub_code>lost tx completions)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
+    ),
+    _rule(
+        "eep alive watchdog timeout",
+        r"ena (?P<pci>" + _PCI + r")(?: (?P<netdev>[A-Za-z][\w.@-]{0,31}))?: "
+        r"(?P<sub_code>[Kk]eep alive watchdog timeout)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
+    ),
+    _rule(
+        "logical state changed to PORT_",
+        r"hfi1 (?P<pci>"
+        + _PCI
+        + r"): (?P<netdev>hfi1_\d{1,3}): logical state changed to PORT_DOWN",
+        _K.LINK_DOWN,
+        "drivers/infiniband/hw/hfi1/chip.c",
+    ),
+    _rule(
+        "logical state changed to PORT_",
+        r"hfi1 (?P<pci>"
+        + _PCI
+        + r"): (?P<netdev>hfi1_\d{1,3}): logical state changed to PORT_ACTIVE",
+        _K.LINK_UP,
+        "the same",
+    ),
+    *(
+        _rule(
+            f"link {way}",
+            r"[\w-]{2,32} " + _PCI + r":? (?P<netdev>[A-Za-z][\w.@-]{0,31}): link " + way + r"\b",
+            kind,
+            "drivers of cxgb4, sfc, 8139too, e100: netdev_info in small letters",
+        )
+        for way, kind in (("down", _K.LINK_DOWN), ("up", _K.LINK_UP))
+    ),
+    _rule(
+        "]Link is ",
+        r"qed\w? [^\n]{0,40}\[\w{1,40}:\d{1,6}\((?P<netdev>[\w.@-]{1,32})\)\]Link is down",
+        _K.LINK_DOWN,
+        "drivers/net/ethernet/qlogic/qede/qede_main.c",
+    ),
+    _rule(
+        "]Link is ",
+        r"qed\w? [^\n]{0,40}\[\w{1,40}:\d{1,6}\((?P<netdev>[\w.@-]{1,32})\)\]Link is up",
+        _K.LINK_UP,
+        "the same",
+    ),
+    _rule(
         "ink",
-        _LINK + r"[Dd]own\b",
+        _LINK + r"(?:DOWN|[Dd]own)\b",
         _K.LINK_DOWN,
         "drivers of mlx5, bnxt, ixgbe, i40e, ice, igb, e1000e, tg3; drivers/net/phy",
     ),
     _rule(
         "ink",
-        _LINK + r"[Uu]p\b",
+        _LINK + r"(?:UP|[Uu]p)\b",
         _K.LINK_UP,
         "the same",
     ),
@@ -538,13 +639,21 @@ RULES: Final = (
     ),
     _rule(
         "EXT",
-        r"EXT\d-fs error \(device (?P<disk>[\w.-]{1,64})\): (?P<sub_code>\w{1,48}):",
+        r"EXT\d-fs error \(device (?P<disk>[\w.-]{1,64})\)(?:: | in )(?P<sub_code>\w{1,48}):",
         _K.FS_ERROR,
-        "fs/ext4/super.c, __ext4_error",
+        "fs/ext4/super.c, __ext4_error, __ext4_std_error",
+    ),
+    _rule(
+        "EXT",
+        r"EXT\d-fs warning \(device (?P<disk>[\w.-]{1,64})\): ext4_end_bio:\d{1,6}: I/O error",
+        _K.IO_ERROR,
+        "fs/ext4/page-io.c",
+        sub_code="ext4_end_bio",
     ),
     _rule(
         "XFS (",
-        r"XFS \((?P<disk>[\w.-]{1,64})\): .{0,80}?(?P<sub_code>[Cc]orruption|metadata I/O error"
+        r"XFS \((?P<disk>[\w.-]{1,64})\): .{0,80}?(?P<sub_code>[Cc]orruption|CRC error"
+        r"|metadata I/O error"
         r"|[Ss]hutting down|has been shut down|[Ii]nternal error|log I/O error)",
         _K.FS_ERROR,
         "fs/xfs/xfs_error.c, xfs_fsops.c, xfs_buf.c",
@@ -554,6 +663,13 @@ RULES: Final = (
         r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})",
         _K.FS_ERROR,
         "fs/btrfs/messages.c",
+    ),
+    _rule(
+        "has encountered an uncorrectable I/O failure",
+        r"Pool '(?P<disk>[^']{1,64})' has encountered an uncorrectable I/O failure",
+        _K.FS_ERROR,
+        "OpenZFS, module/os/linux/zfs: zfs_ereport, spa_suspend",
+        sub_code="pool suspended",
     ),
     _rule(
         "Aborting journal",
@@ -570,11 +686,42 @@ RULES: Final = (
         sub_code="not responding",
     ),
     _rule(
+        "ceph: ",
+        r"libceph: (?P<device>(?:mon|osd|mds)\d{1,6}) .{0,80}?(?P<sub_code>session lost|down)\b",
+        _K.FS_REMOTE,
+        "net/ceph/mon_client.c, osdmap.c",
+    ),
+    _rule(
+        "ceph: ",
+        r"ceph: (?:\[[^\]]{1,64}\]: )?(?P<device>mds\d{1,6}) (?P<sub_code>hung|reconnect denied)",
+        _K.FS_REMOTE,
+        "fs/ceph/mds_client.c",
+    ),
+    _rule(
+        "CIFS",
+        r"CIFS: .{0,16}?(?P<device>\\\\[\w.-]{1,64}) (?P<sub_code>has not responded)",
+        _K.FS_REMOTE,
+        "fs/smb/client/connect.c",
+    ),
+    _rule(
         "Lustre",
         r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>Connection to (?P<device>[\w.@-]{1,64}) .{0,80}was lost"
         r"|This client was evicted)",
         _K.FS_REMOTE,
         "lustre/ptlrpc/import.c",
+    ),
+    _rule(
+        "LustreError: ",
+        r"LustreError: 11-0: (?P<device>[\w.-]{1,64}?)(?:-ffff\w{0,12})?: "
+        r"(?:Communicating with .{1,80}?, )?operation (?P<sub_code>\w{1,32}) .{0,90}?failed",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/client.c, ptlrpc_check_status",
+    ),
+    _rule(
+        "LNetError: ",
+        r"LNetError: .{0,160}?(?P<sub_code>Timed out (?:tx|RDMA))",
+        _K.FS_REMOTE,
+        "lnet/klnds/o2iblnd/o2iblnd_cb.c",
     ),
     _rule(
         "nvme",
@@ -605,8 +752,9 @@ RULES: Final = (
         "block/blk-core.c, fs/buffer.c",
     ),
     _rule(
-        "I/O Error (sct",
-        r"(?P<disk>nvme\d{1,4}n\d{1,6}): .{0,120}?I/O Error \((?P<sub_code>sct \w{1,6} / sc \w{1,6})\)",
+        "(sct 0x",
+        r"(?P<disk>nvme\d{1,4}(?:c\d{1,4})?n\d{1,6}): .{1,80} @ LBA .{1,120}?"
+        r"\((?P<sub_code>sct \w{1,6} / sc \w{1,6})\)",
         _K.IO_ERROR,
         "drivers/nvme/host/core.c, nvme_log_error",
     ),
@@ -615,6 +763,13 @@ RULES: Final = (
         r"critical (?P<sub_code>medium|target|space allocation|nexus) error, dev (?P<disk>[\w.-]{1,64}),",
         _K.IO_ERROR,
         "block/blk-core.c",
+    ),
+    _rule(
+        "Sense Key : ",
+        r"\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : (?P<sub_code>Medium Error|Hardware Error)",
+        _K.IO_ERROR,
+        "drivers/scsi/constants.c, scsi_print_sense",
+        is_announcement=True,
     ),
     _rule(
         "Disk failure on",
@@ -678,6 +833,13 @@ RULES: Final = (
         "arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c",
     ),
     _rule(
+        "BUG: kernel NULL pointer dereference",
+        r"BUG: kernel NULL pointer dereference",
+        _K.OOPS,
+        "arch/x86/mm/fault.c since 5.1",
+        is_announcement=True,
+    ),
+    _rule(
         "nable to handle",
         r"(?:BUG: u|U)nable to handle (?:kernel |page |NULL )",
         _K.OOPS,
@@ -700,6 +862,11 @@ _BY_LITERAL: Final = tuple(
 _OOM_CONTEXT: Final = re.compile(
     r"oom-kill:constraint=(\w{1,40}),.{0,1500}?task_memcg=([^,]{0,512}),"
     r"task=.{0,64}?,pid=(\d{1,10}),"
+)
+# before 4.19: "Task in C killed as a result of limit of D", then "... Kill process 7 (x) score 9"
+_OOM_TASK: Final = re.compile(r"Task in (\S{1,512}) killed as a result of limit of \S")
+_OOM_OLD: Final = re.compile(
+    r"(Memory cgroup o|O)ut of memory(?: \([^)]{0,40}\))?: Kill process (\d{1,10}) "
 )
 _DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + _PCI + ")")
 
@@ -757,12 +924,12 @@ class Matcher:
         # kind and device of an announcement -> when, oldest first
         self._announced: dict[tuple[EventKind, str], float | None] = {}
         self._oom: tuple[int, str, str] | None = None  # pid, constraint, cgroup
+        self._oom_task = ""  # cgroup of the task that the next line names, before 4.19
         self._found: dict[str, tuple[Rule, KernelEvent] | None] = {}  # by text: floods repeat it
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return what the record tells of, or None. Never raises."""
-        if "oom-kill:" in record.text and (found := _OOM_CONTEXT.search(record.text)):
-            self._oom = (int(found[3]), found[1], found[2])
+        if "ill" in record.text and self._is_oom_context(record.text):
             return None
         result = self._search(record)
         if result is None:
@@ -797,6 +964,21 @@ class Matcher:
         if event.seq == record.seq and event.at_s == record.at_s:
             return result
         return rule, _at(event, record)
+
+    def _is_oom_context(self, text: str) -> bool:
+        """Keep what the lines before an OOM kill say of it."""
+        if found := _OOM_CONTEXT.search(text):
+            self._oom = (int(found[3]), found[1], found[2])
+            return True
+        if found := _OOM_TASK.search(text):
+            self._oom_task = found[1]
+            return True
+        if found := _OOM_OLD.search(text):
+            constraint = "CONSTRAINT_MEMCG" if found[1][0] == "M" else "CONSTRAINT_NONE"
+            self._oom = (int(found[2]), constraint, self._oom_task)
+            self._oom_task = ""
+            return True
+        return False
 
     def _with_cgroup(self, event: KernelEvent) -> KernelEvent:
         where = "cgroup" if "emory cgroup out of memory" in event.text else "node"

@@ -74,6 +74,14 @@ def test_kmsg_record_gives_number_level_facility_and_dictionary() -> None:
         ("Sun 2025-02-23 16:24:18 UTC node1 kernel: foo: x", "foo: x", 1740327858.0, 0),
         ("Feb 31 16:24:18 node1 kernel: foo: x", "foo: x", None, 0),
         ("foo: x", "foo: x", None, None),
+        ("<3>1 2025-02-23T16:24:18Z n kernel - - - foo: x", "foo: x", 1740327858.0, 0),
+        ('<3>1 2025-02-23T16:24:18Z n kernel - - [a b="c"] foo: x', "foo: x", 1740327858.0, 0),
+        ("<11>1 2025-02-23T16:24:18Z n root 12 - - foo: x", "foo: x", 1740327858.0, 1),
+        ("2025-02-23T16:24:18Z NVRM: x", "NVRM: x", 1740327858.0, None),
+        ("2025-02-23T16:24:18Z root[12]: foo: x", "foo: x", 1740327858.0, 1),
+        ("\ufeff[   12.5] foo: x", "foo: x", 12.5, None),
+        ("\x1b[32m[   12.5] \x1b[0m\x1b[33mfoo: \x1b[0mx", "foo: x", 12.5, None),
+        ("[   12.5] foo: x\r", "foo: x", 12.5, None),
     ],
 )
 def test_each_form_of_log_line_is_understood(
@@ -91,6 +99,33 @@ def test_dictionary_lines_belong_to_the_record_before_them() -> None:
 
     assert first.fields == (("SUBSYSTEM", "pci"), ("DEVICE", "+pci:0000:3b:00.0"))
     assert (second.text, second.fields) == ("b", ())
+
+
+GPU_GONE = (
+    "NVRM: The NVIDIA GPU 0000:e1:00.0",
+    "NVRM: (PCI ID: 10de:20b2)",
+    "NVRM: installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+
+
+def test_indented_lines_are_the_rest_of_a_message_of_several_lines() -> None:
+    head, *rest = GPU_GONE
+    lines = [f"[   12.345678] {head}\n", *(f"{' ' * 15}{line}\n" for line in rest), "[   13.0] b\n"]
+
+    first, second = parse_log(lines)
+
+    assert first.text == "\n".join(GPU_GONE)
+    assert (first.at_s, second.text) == (12.345678, "b")
+
+
+def test_a_message_of_several_lines_names_its_gpu() -> None:
+    record = parse_kmsg("3,1,1,-;" + "\\x0a".join(GPU_GONE))
+
+    assert record is not None
+    event = Matcher().match(record)
+    assert event is not None
+    assert (event.kind, event.device) == (EventKind.GPU_LOST, "0000:e1:00.0")
 
 
 @given(st.text())
@@ -392,6 +427,109 @@ FORMS = [
         "cgroup: fork rejected by pids controller in /slurm/job_7",
         (EventKind.LIMIT_REACHED, None, "pids controller", "", None, ""),
     ),
+    (
+        "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: 8c00004000010092",
+        (EventKind.MACHINE_CHECK_CORRECTED, None, "7", "", None, ""),  # bit 61 is not set
+    ),
+    (
+        "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: ac00004000010092",
+        (EventKind.MACHINE_CHECK, None, "7", "", None, ""),
+    ),
+    (
+        "[Hardware Error]: event severity: fatal",
+        (EventKind.MACHINE_CHECK, None, "fatal", "", None, ""),
+    ),
+    (
+        "mce: CPU12: Package temperature is above threshold, cpu clock is throttled (total events = 1)",
+        (EventKind.THROTTLED, None, "Package", "", None, ""),
+    ),
+    (
+        "MCE 0x1234: Killing python:123 due to hardware memory corruption",
+        (EventKind.MEMORY_UNCORRECTED, None, "", "", 123, "python"),
+    ),
+    (
+        "pciehp 0000:00:1c.0:pcie004: Slot(8): Link Down",
+        (EventKind.PCIE_LINK_DOWN, None, "", "0000:00:1c.0", None, ""),
+    ),
+    (
+        "mlx4_core 0000:04:00.0: Internal error detected:",
+        (EventKind.NIC_FAULT, None, "Internal error detected", "0000:04:00.0", None, ""),
+    ),
+    (
+        "mlx4_core 0000:04:00.0: command 0x1a timed out (go bit not cleared)",
+        (EventKind.NIC_COMMAND, None, "0x1a", "0000:04:00.0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:01:00.0 eth0: TX timeout detected, starting reset task!",
+        (EventKind.NIC_FAULT, None, "TX timeout detected", "eth0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:01:00.0 eth0: Error (timeout: 500015) msg {0x90 0x4a3} len:0",
+        (EventKind.NIC_COMMAND, None, "0x90", "eth0", None, ""),
+    ),
+    (
+        "ena 0000:00:05.0 ens5: The number of lost tx completions is above the threshold (129 > 128). "
+        "Reset the device",
+        (EventKind.NIC_FAULT, None, "lost tx completions", "ens5", None, ""),
+    ),
+    (
+        "hfi1 0000:05:00.0: hfi1_0: logical state changed to PORT_DOWN (0x1)",
+        (EventKind.LINK_DOWN, None, "", "hfi1_0", None, ""),
+    ),
+    (
+        "hfi1 0000:05:00.0: hfi1_0: logical state changed to PORT_ACTIVE (0x4)",
+        (EventKind.LINK_UP, None, "", "hfi1_0", None, ""),
+    ),
+    (
+        "cxgb4 0000:03:00.4 eth4: link down",
+        (EventKind.LINK_DOWN, None, "", "eth4", None, ""),
+    ),
+    (
+        "qede 0000:03:00.0: [qede_link_update:1234(eth0)]Link is down",
+        (EventKind.LINK_DOWN, None, "", "eth0", None, ""),
+    ),
+    (
+        "EXT4-fs error (device sda1) in ext4_reserve_inode_write:5729: Corrupt filesystem",
+        (EventKind.FS_ERROR, None, "ext4_reserve_inode_write", "sda1", None, ""),
+    ),
+    (
+        "EXT4-fs warning (device sda1): ext4_end_bio:343: I/O error 10 writing to inode 123",
+        (EventKind.IO_ERROR, None, "ext4_end_bio", "sda1", None, ""),
+    ),
+    (
+        "XFS (nvme0n1p1): Metadata CRC error detected at xfs_agf_read_verify+0x1/0x2 [xfs], block 0x1",
+        (EventKind.FS_ERROR, None, "CRC error", "nvme0n1p1", None, ""),
+    ),
+    (
+        "WARNING: Pool 'tank' has encountered an uncorrectable I/O failure and has been suspended.",
+        (EventKind.FS_ERROR, None, "pool suspended", "tank", None, ""),
+    ),
+    (
+        "nvme0c0n1: Read(0x2) @ LBA 1, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR",
+        (EventKind.IO_ERROR, None, "sct 0x2 / sc 0x81", "nvme0c0n1", None, ""),
+    ),
+    (
+        "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current]",
+        (EventKind.IO_ERROR, None, "Medium Error", "sda", None, ""),
+    ),
+    (
+        "libceph: mon0 (1)10.0.0.1:6789 session lost, hunting for new mon",
+        (EventKind.FS_REMOTE, None, "session lost", "mon0", None, ""),
+    ),
+    ("ceph: mds0 hung", (EventKind.FS_REMOTE, None, "hung", "mds0", None, "")),
+    (
+        "CIFS: VFS: \\\\nas1 has not responded in 180 seconds. Reconnecting...",
+        (EventKind.FS_REMOTE, None, "has not responded", "\\\\nas1", None, ""),
+    ),
+    (
+        "LustreError: 11-0: scratch-OST0001-osc-ffff8800: operation ost_read to node 10.0.0.1@o2ib "
+        "failed: rc = -107",
+        (EventKind.FS_REMOTE, None, "ost_read", "scratch-OST0001-osc", None, ""),
+    ),
+    (
+        "LNetError: 12:0:(o2iblnd_cb.c:3321:kiblnd_check_txs_locked()) Timed out tx: active_txs, 0 s",
+        (EventKind.FS_REMOTE, None, "Timed out tx", "", None, ""),
+    ),
     ("Oops: 0002 [#1] SMP NOPTI", (EventKind.OOPS, None, "Oops", "", None, "")),
     (
         "Kernel panic - not syncing: Fatal exception",
@@ -427,6 +565,9 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "mce: CPU3: Core temperature/speed normal",
         "oom_reaper: reaped process 812 (python3), now anon-rss:0kB",
         "nfs: server nas1 OK",
+        "libceph: osd3 (1)10.1.1.1:6801 socket closed (con state OPEN)",
+        "NET: Registered PF_SMC protocol family, smc link down",
+        "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable plugged",
         "EDAC MC0: Giving out device to module skx_edac",
         "nvme nvme0: 64/0/0 default/read/poll queues",
         "",
@@ -449,7 +590,7 @@ def test_aer_announcement_and_its_detail_are_one_event() -> None:
 
 def test_an_oops_of_several_lines_is_one_event() -> None:
     events = events_of(
-        "BUG: unable to handle page fault for address: 0000000000001234",
+        "BUG: kernel NULL pointer dereference, address: 0000000000000008",
         "#PF: supervisor read access in kernel mode",
         "Oops: 0000 [#1] PREEMPT SMP NOPTI",
         "---[ end trace 0000000000000000 ]---",
@@ -471,6 +612,30 @@ def test_oom_kill_names_the_cgroup_of_the_line_before() -> None:
         (4242, "python3", "cgroup", "/slurm/job_7/step_0"),
         (5, "other", "node", ""),
     ]
+
+
+def test_oom_kill_of_a_kernel_before_4_19_names_its_cgroup() -> None:
+    events = events_of(
+        "Task in /slurm/uid_0/job_7 killed as a result of limit of /slurm/uid_0",
+        "Memory cgroup out of memory: Kill process 4242 (python3) score 999 or sacrifice child",
+        "Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB",
+        "Out of memory: Kill process 5 (other) score 9 or sacrifice child",
+        "Killed process 5 (other), UID 0, total-vm:1kB",
+    )
+
+    assert [(e.pid, e.process, e.sub_code, e.cgroup) for e in events] == [
+        (4242, "python3", "cgroup", "/slurm/uid_0/job_7"),
+        (5, "other", "node", ""),
+    ]
+
+
+def test_a_disks_sense_data_and_its_error_are_one_event() -> None:
+    events = events_of(
+        "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current]",
+        "critical medium error, dev sda, sector 123 op 0x0:(READ) flags 0x0",
+    )
+
+    assert [(e.kind, e.device) for e in events] == [(EventKind.IO_ERROR, "sda")]
 
 
 def test_registers_of_nvlink_events_are_kept() -> None:
