@@ -19,7 +19,14 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.book import Book, BudgetStore, Journal
 from recovery.checkpoints.model import Verdict
-from recovery.diagnosis import EXIT_UNKNOWN, HOST_SILENT, Accused, Doctor, first_failure
+from recovery.diagnosis import (
+    EVIDENCE,
+    EXIT_UNKNOWN,
+    HOST_SILENT,
+    Accused,
+    Doctor,
+    first_failure,
+)
 from recovery.evidence_desk import EvidenceDesk
 from recovery.gate import Gate, Judgement, OpenGate, OpenPool, PlanRequest, Pool
 from recovery.intake import Intake, fatal
@@ -75,6 +82,7 @@ from recovery.records import (
     PlanWaits,
     RanksDone,
     Record,
+    SlowFound,
     StopRequested,
     TryFailed,
 )
@@ -598,6 +606,10 @@ class Controller:
         if not records:
             return False
         self._append(*records)
+        for record in records:
+            if isinstance(record, SlowFound) and self._settings.is_joined:
+                said = self.take_slow(record.finding, record.factor)
+                log.info("slow rank weighed", extra={"rank": record.rank, "result": said})
         return True
 
     def _verified(self, now_s: float) -> AttemptVerified:
@@ -735,12 +747,37 @@ class Controller:
             event = _event(incident, Outcome.ESCALATE, made.reason)
             self._append(_decided(incident, made), event)
             return True
-        if (judgement := self._ask(incident, made, now_s)) is not Judgement.ALLOWED:
+        judgement = self._ask(incident, made, now_s)
+        if judgement is Judgement.WAIT and (reason := self._overtaken(incident, now_s)):
+            self._append(_event(self._open(), Outcome.CANCEL, reason))
+            return True
+        if judgement is not Judgement.ALLOWED:
             return judgement is Judgement.REFUSED
         event = _event(incident, Outcome.ACCEPTED, made.reason)
         self._append(_decided(incident, made), *self._left(incident, made, scene), event)
         self._tell_pool(incident, made)
         return True
+
+    def _open(self) -> OpenIncident:
+        assert self.ledger.incident is not None, "called while an incident is open"
+        return self.ledger.incident
+
+    def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
+        """Return why a plan that waits is of no use any more, or None.
+
+        Hours may pass until somebody approves it, and the ranks do not stand still meanwhile.
+        """
+        seen, finding = self._observation, incident.failure.finding
+        began_s = now_s - self._since(now_s, "waits", incident.state.incident_id)
+        if seen.is_done:
+            return "every rank has ended with exit code 0"
+        if finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON):
+            is_failed = self._find_failure(now_s, incident.policy) is not None
+            return "the ranks have failed meanwhile" if is_failed else None
+        stood_still = finding.kind is Kind.RANK_HUNG or finding.signature == HOST_SILENT
+        stood_still |= finding.signature.startswith(EVIDENCE)
+        moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
+        return "the ranks advance again" if stood_still and moves else None
 
     def _scene(self, incident: OpenIncident, now_s: float) -> Scene:
         """Return what there is to run on, as of now."""
@@ -1052,7 +1089,7 @@ class Controller:
             is_heard=lambda node: (
                 self._nodes.is_heard(node) and now_s - self._nodes.heard_at_s(node) < silent_s
             ),
-            failure=self._persons_failure,
+            failure=self._named_failure,
         )
         reply = reply_to(command, self.ledger, floor)
         records = list(reply.records)
@@ -1066,7 +1103,7 @@ class Controller:
         self._since_s.clear()  # nobody is held to time that passed before a person spoke
         return reply.acted
 
-    def _persons_failure(self, finding: Finding) -> Failure:
+    def _named_failure(self, finding: Finding) -> Failure:
         seen = self._observation
         return Failure(
             self.ledger.attempt,
@@ -1086,15 +1123,18 @@ class Controller:
         there; else it is only named.
         """
         ledger, now_s = self.ledger, self._clock.now_s()
-        is_running = ledger.incident is None and ledger.closing is None and ledger.is_verified
+        is_running = ledger.is_verified and ledger.wish is Wish.RANKS
+        is_running &= ledger.incident is None and ledger.closing is None
+        is_running &= ledger.paused_by is None
         if not (self._settings.is_joined and self._is_taken_up and is_running):
             return "only named: the job can't move a rank now"
         is_worth, reason = is_worth_moving(factor, ledger, self._policy)
         nodes = {place.node for place in ledger.placement}
         spares = self._preparation(self._policy, now_s).usable().keys() - nodes
-        if not is_worth or not spares or finding.node not in nodes:
+        node = next((p.node for p in ledger.placement if set(p.ranks) & set(finding.ranks)), None)
+        if not is_worth or not spares or node is None:
             return f"only named: {reason if not is_worth else 'no spare'}"
-        self._open_incident(self._persons_failure(finding), now_s)
+        self._open_incident(self._named_failure(replace(finding, node=node)), now_s)
         return f"moved: {reason}"
 
 

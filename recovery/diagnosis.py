@@ -20,6 +20,7 @@ from recovery.policy import Policy
 from recovery.records import Failure, Placement
 from recovery.settings import JobSettings
 
+EVIDENCE: Final = "evidence:"  # signatures of what an alert accuses begin so
 HOST_SILENT: Final = "host:silent"  # signature of a node that is gone without a word
 EXIT_UNKNOWN: Final = 1  # where no rank's end gives another exit code
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
@@ -242,7 +243,7 @@ def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvi
         ranks=evidence.ranks,
         victims=(),
         since_age_s=evidence.since_age_s,
-        signature=f"evidence:{evidence.alertname}",
+        signature=f"{EVIDENCE}{evidence.alertname}",
         evidence=evidence.evidence or (Evidence("alert", evidence.summary),),
     )
 

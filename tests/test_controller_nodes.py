@@ -677,6 +677,53 @@ def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
     assert training.asked[-1].is_standing is not moves
 
 
+def test_a_rank_that_dies_while_a_slow_one_waits_to_be_moved_is_an_incident_of_its_own(
+    training: Bench,
+) -> None:
+    training.kill("a")
+    training.beat(2.0)
+    for step in (5, 6, 7, 8):
+        training.beat(1.0, step)
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.control.take_slow(slow(), 1.6)
+    training.beat(2.0, 9)
+
+    training.kill("b")
+    training.beat(3.0)
+
+    causes = [one.failure.finding.kind for one in training.records(IncidentOpened)]
+    assert causes[-2:] == [Kind.RANK_SLOW, Kind.RANK_FAILED]
+
+
+def test_a_plan_that_waits_is_dropped_when_the_ranks_advance_again(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.nodes["b"].is_silent = True
+    training.age(POLICY.node_silent_s + 5.0)
+    assert len(training.records(PlanWaits)) == 1
+
+    training.nodes["b"].is_silent = False
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+
+    assert training.control.ledger.incident is None
+    assert training.records(NodeLeft) == []
+
+
+def test_a_job_that_ends_while_a_plan_waits_is_done(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.control.take_command(command(PersonAct.RESTART))
+    training.beat(1.0)
+    for node in training.nodes.values():
+        done = RankExit(0.1, 0, None, False, False, None, ())
+        node.ranks = {rank: replace(told, exit=done) for rank, told in node.ranks.items()}
+    training.beat(1.0)
+    for name in "ab":
+        training.nodes[name].empty_through = 1
+    training.beat(2.0)
+
+    assert training.control.outcome.kind is OutcomeKind.DONE
+
+
 # What was counted as reports came.
 
 
