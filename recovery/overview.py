@@ -64,9 +64,10 @@ class JobView:
 
 
 def list_folders(state: Path) -> list[Path]:
-    """Return the state folders of all jobs, newest first."""
+    """Return the state folders of all jobs, newest first; those that this node hosts included."""
     try:
-        folders = [path for path in (state / "jobs").iterdir() if (path / "job.json").is_file()]
+        found = (*state.glob("jobs/*/job.json"), *state.glob("hosts/*/*/jobs/*/job.json"))
+        folders = [path.parent for path in found if path.is_file()]
         return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return []

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from recovery.launcher.process_tree import pids, read_mark
+from recovery.overview import list_folders, read_entries
+from recovery.records import AttemptStarted, JobEnded
 from tests.faults.harness import EXAMPLES, JOBS, wait_for
 from tests.hosts import Fleet, Host, Process, why_not
 
@@ -202,6 +204,10 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
     assert nodes.wait_ends("a", "b") == [0, 0], nodes.output
     assert nodes.result() == undisturbed_long
     assert "(epoch 2)" in nodes.said("a")
+    (hosted,) = list_folders(nodes.folder / "state-a")  # where `rankmend why` looks
+    records = [entry.record for entry in read_entries(hosted)]
+    assert sum(isinstance(record, AttemptStarted) for record in records) == 4
+    assert isinstance(records[-1], JobEnded)
 
 
 def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
@@ -308,7 +314,7 @@ def test_a_torch_job_meets_over_two_hosts_again_after_a_rank_was_killed(
             script=EXAMPLES / "unchanged" / "train.py",
             arguments=[
                 f"--folder={fleet.shared / 'checkpoints'}",
-                "--epochs=12",
+                "--epochs=6",
                 "--steps-per-epoch=10",
             ],
         )
