@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import uvloop
+
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
@@ -46,7 +48,7 @@ def run(path: Path) -> int:
     service = Service(config, clock, tokens, policy)
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
-        return asyncio.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
+        return uvloop.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
     finally:
         notifier.close()
 

@@ -6,7 +6,7 @@ a million requests in one breath, would be held for ever. Here a request's head 
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from aiohttp import web
 
@@ -53,12 +53,12 @@ class Guard(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream"
+        stream = cast(asyncio.Transport, transport)  # uvloop's are not derived from asyncio's
         if not self._room.admit(self):
             self._handler = None
-            transport.abort()
+            stream.abort()
             return
-        self.transport = transport
+        self.transport = stream
         self.deadline_s = self._room.now_s() + HEAD_S_MAX
         if self._handler is not None:
             self._handler.connection_made(transport)
