@@ -735,6 +735,12 @@ class Controller:
             return self._decide(incident, now_s)
         if phase is Phase.FENCING:
             return self._fence_attempt(incident, now_s)
+        ledger = self.ledger
+        is_foreign = ledger.started is None or ledger.started.attempt != ledger.attempt
+        if ledger.is_attempt_open and is_foreign:
+            reason = f"attempt {ledger.attempt} runs, which this journal knows nothing of"
+            self._fail_try(incident, reason, None)
+            return True
         if phase is Phase.RESTORING:
             return self._restore(incident, now_s)
         return self._verify(incident, now_s)

@@ -283,7 +283,7 @@ class Cluster:
         self.gate_waits_until_s = 0.0
         self.fence = 0
         self.checkpoints: list[Saved] = []
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[tuple[int, Endpoint], Run] = {}  # by attempt and place to meet
         self.launched: list[tuple[int, str]] = []
         self.met: dict[tuple[str, int], int] = {}
         self.cuts: dict[tuple[str, str], float] = {}  # one way, until when
@@ -539,10 +539,18 @@ class Cluster:
 
     def launch(self, host: "Host", order: Order) -> None:
         now_s = self.clock.now_s()
-        alive = {n: run.alive for n, run in self.runs.items() if n != order.attempt and run.alive}
+        assert order.rendezvous is not None
+        key = (order.attempt, order.rendezvous)
+        alive = {n: run.alive for n, run in self.runs.items() if n != key and run.alive}
+        if self.other is not None:
+            # Two controllers of one epoch: each launcher obeys the first that it heard, so that
+            # both may start ranks, and neither all of them.
+            alive = {n: names for n, names in alive.items() if self.runs[n].ready_at_s}
+            other = self.other.journaled
+            if other.epoch == self.control.journaled.epoch and not self._completes(order):
+                alive = {}
         assert not alive, f"attempt {order.attempt} starts beside {alive} at {now_s}"
         assert (order.attempt, host.name) not in self.launched, "an attempt was started twice"
-        assert order.rendezvous is not None
         self.launched.append((order.attempt, host.name))
         self.fence = max(self.fence, order.attempt)
         place = (order.rendezvous.address, order.rendezvous.port)
@@ -552,14 +560,20 @@ class Cluster:
             saved = {one.path: one.step for one in self.checkpoints}
             base = saved[order.restore.path]
         new = Run(order.attempt, order.world_size, base, order.rendezvous)
-        run = self.runs.setdefault(order.attempt, new)
-        assert (run.size, run.rendezvous) == (order.world_size, order.rendezvous)
+        run = self.runs.setdefault(key, new)
+        assert run.size == order.world_size
         others = {rank for ranks in run.nodes.values() for rank in ranks}
         assert others.isdisjoint(order.ranks), "a rank was started twice"
         run.nodes[host.name] = {rank: Rank(rank, 1000 + rank) for rank in order.ranks}
         if sum(len(ranks) for ranks in run.nodes.values()) == run.size:
             run.ready_at_s = now_s + self.setting.startup_s
         self.break_runs()
+
+    def _completes(self, order: Order) -> bool:
+        """Return whether the attempt has all its ranks with those of the order."""
+        run = self.runs.get((order.attempt, order.rendezvous))
+        there = 0 if run is None else sum(len(ranks) for ranks in run.nodes.values())
+        return there + len(order.ranks) == order.world_size
 
     def steps(self, run: Run) -> int:
         if run.ready_at_s is None:
@@ -744,7 +758,7 @@ class Host:
             if order.ranks and order.attempt > self._empty_through:
                 self._contact_s = self._clock.now_s()
                 self._world.launch(self, order)
-                self.run = self._world.runs[order.attempt]
+                self.run = self._world.runs[order.attempt, order.rendezvous]
                 self._port += 1
         self._carried = order.revision
         if order.finds_checkpoints:
