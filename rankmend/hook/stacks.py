@@ -7,12 +7,16 @@ both before it sends the signal. Costs nothing until then. Whoever has a handler
 keeps it, and no other signal is touched.
 """
 
+import fcntl
 import os
 import signal
 
 from rankmend.hook import layout
 from rankmend.hook.writer import read_start_ticks
 
+_DESCRIPTOR_LEAST = (
+    512  # out of the way of scripts that count on low numbers; select(2) ends at 1,023
+)
 _held = None  # (process, open file): the signal is registered there
 
 
@@ -28,16 +32,27 @@ def offer(take_over=False):
         if not path or (_held is not None and _held[0] == os.getpid()):
             return
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags)
+        descriptor = _moved_up(os.open(path, flags))
         if (_is_taken(descriptor) and not take_over) or not _register(descriptor):
             os.close(descriptor)
             return
         _held = (os.getpid(), descriptor)
         ticks = read_start_ticks(os.getpid()) or 0
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, (layout.STACKS_HEAD % (os.getpid(), descriptor, ticks)).encode("ascii"))
+        os.write(
+            descriptor, (layout.STACKS_HEAD % (os.getpid(), descriptor, ticks)).encode("ascii")
+        )
     except Exception:
         pass
+
+
+def _moved_up(descriptor):
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _DESCRIPTOR_LEAST)
+    except OSError:
+        return descriptor  # this process may not have so many
+    os.close(descriptor)
+    return moved
 
 
 def _is_taken(descriptor):
