@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,12 +30,16 @@ from recovery.records import (
     EvidenceTaken,
     FinderChosen,
     IncidentOpened,
+    LauncherStarted,
     NodeLeft,
     NodesJoined,
     OutcomeKind,
     PersonActed,
     PlanStep,
     PlanWaits,
+    decode_record,
+    encode_record,
+    kind_of,
 )
 from recovery.settings import JobSettings
 from tests.test_controller import FakeClock, FakeJournal
@@ -762,3 +767,20 @@ def test_counts_are_what_a_look_at_every_rank_would_give(
         assert seen.telling_ranks == tuple(sorted(v.rank for v in views if v.steps_done))
         ages = [view.advanced_at_s for view in views if view.advanced_at_s is not None]
         assert seen.advanced_at_s == max(ages, default=None)
+
+
+def test_records_of_an_older_rankmend_are_read_with_what_they_did_not_know(
+    training: Bench,
+) -> None:
+    new = {"placement", "rendezvous", "proofs", "epoch", "controller_id", "without", "nodes"}
+    for record in (training.records(AttemptStarted)[0], training.records(LauncherStarted)[0]):
+        fields = json.loads(encode_record(record))
+        old = json.dumps({name: value for name, value in fields.items() if name not in new})
+        if isinstance(record, LauncherStarted):
+            old = json.dumps({**json.loads(old), "nodes": ["n1"]})
+
+        read = decode_record(kind_of(record), 1, 0, old.encode())
+
+        assert type(read) is type(record)
+        assert getattr(read, "placement", ()) == ()
+        assert getattr(read, "epoch", 0) == 0
