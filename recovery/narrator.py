@@ -75,6 +75,11 @@ def _(record: records.IncidentOpened) -> list[str]:
     return lines
 
 
+@details.register
+def _(record: records.PersonActed) -> list[str]:
+    return [f"reason: {record.command.reason}"] if record.command.reason else []
+
+
 @narrate.register
 def _(record: records.AttemptStarted) -> str:
     return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
@@ -106,6 +111,8 @@ def _(record: records.TryFailed) -> str:
 
 @narrate.register
 def _(record: records.IncidentEvent) -> str | None:
+    if record.event.outcome is Outcome.CANCEL:
+        return f"{record.event.incident_id} is cancelled: {record.event.reason}"
     if record.event.outcome is not Outcome.FAILED or not record.event.reason:
         return None
     return f"{record.event.answers}: {record.event.reason}"

@@ -1,12 +1,15 @@
 """`rankmend incidents` and `rankmend why`: what went wrong, what it cost, and why we acted so."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli.controller_options import Access, asking, console, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.errors import RankmendError
 
@@ -18,52 +21,92 @@ if TYPE_CHECKING:
 _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 
 
-@click.command()
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One entry of a journal in a person's words."""
+
+    number: int
+    monotonic_s: float
+    boot_id: str
+    text: str | None
+    details: Sequence[str]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend incidents
+  rankmend incidents llama --controller https://control:9477
+"""
+)
 @click.argument("job", required=False)
 @state_option
+@controller_options
 @json_option
-def incidents(job: str | None, state_dir: Path | None, as_json: bool) -> None:
-    """List incidents with their MTTR by phase, newest job first.
+def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: bool) -> None:
+    """List incidents with their MTTR by phase.
 
-    JOB is the beginning of a job's name or UUID.
+    JOB is the beginning of a job's name or UUID. Asks the controller where one is named, else reads
+    this machine's state folder.
     """
     try:
-        rows = [row for row, _account in _rows(find_state(state_dir), job)]
+        if is_local(access):
+            rows = [row for row, _account in _rows(find_state(state_dir), job)]
+        else:
+            from rankmend.cli.incidents_controller import read_rows
+
+            with asking(access) as client:
+                rows = read_rows(client, job)
     except RankmendError as error:
         fail(str(error))
     if as_json:
         print_json({"incidents": rows})
         return
-    from rich.console import Console
-
-    console = Console()
+    shown = console()
     if not rows:
-        console.print("no incidents")
+        shown.print("no incidents")
         return
     for row in rows:
-        console.print(_line(row))
-    console.print(_table(rows))
+        shown.print(_line(row))
+    shown.print(_table(rows))
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend why 4f1c2d3e-7
+  rankmend why llama                   the whole story of a job
+"""
+)
 @click.argument("incident")
 @state_option
+@controller_options
 @json_option
-def why(incident: str, state_dir: Path | None, as_json: bool) -> None:
+def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) -> None:
     """Say why rankmend acted as it did, from the journal alone.
 
-    INCIDENT is an incident's id, or the beginning of a job's name for its whole story.
+    INCIDENT is an incident's id, or the beginning of a job's name or UUID for its whole story. Asks the
+    controller where one is named, else reads this machine's state folder.
     """
-    try:
-        name, entries = _story(find_state(state_dir), incident)
-    except RankmendError as error:
-        fail(str(error))
-    if not entries:
-        fail(f"no incident or job {incident!r} (rankmend incidents lists them)")
+    if not is_local(access):
+        from rankmend.cli.incidents_controller import read_story
+
+        with asking(access) as client:
+            story = read_story(client, incident)
+        told, lines = story.entries(), story.lines()
+        name = story.name
+    else:
+        try:
+            name, entries = _story(find_state(state_dir), incident)
+        except RankmendError as error:
+            fail(str(error))
+        if not entries:
+            fail(f"no incident or job {incident!r} (rankmend incidents lists them)")
+        told, lines = [_entry_json(entry) for entry in entries], _lines(entries)
     if as_json:
-        print_json({"job": name, "entries": [_entry_json(entry) for entry in entries]})
+        print_json({"job": name, "entries": told})
         return
-    _print_story(name, entries)
+    _print_story(name, lines)
 
 
 def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
@@ -192,21 +235,26 @@ def _entry_json(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def _print_story(name: str, entries: "tuple[Entry, ...]") -> None:
+def _lines(entries: "tuple[Entry, ...]") -> list[Line]:
+    from recovery.narrator import details, narrate
+
+    return [
+        Line(one.number, one.monotonic_s, one.boot_id, narrate(one.record), details(one.record))
+        for one in entries
+    ]
+
+
+def _print_story(name: str, lines: list[Line]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from recovery.narrator import details, narrate
-
-    console = Console(file=sys.stdout, soft_wrap=True)
-    console.print(Text(name, style="bold"))
-    first_s = entries[0].monotonic_s
-    boot_id = entries[0].boot_id
-    for entry in entries:
-        line = narrate(entry.record)
-        if line is None:
+    out = Console(file=sys.stdout, soft_wrap=True)
+    out.print(Text(name, style="bold"))
+    first_s, boot_id = lines[0].monotonic_s, lines[0].boot_id
+    for line in lines:
+        if line.text is None:
             continue
-        since = f"+{entry.monotonic_s - first_s:8.3f} s" if entry.boot_id == boot_id else " " * 11
-        console.print(Text.assemble((f"{since}  #{entry.number:<5}", "dim"), line))
-        for detail in details(entry.record):
-            console.print(Text(f"{'':19}{detail}", style="dim"))
+        since = f"+{line.monotonic_s - first_s:8.3f} s" if line.boot_id == boot_id else " " * 11
+        out.print(Text.assemble((f"{since}  #{line.number:<5}", "dim"), line.text))
+        for detail in line.details:
+            out.print(Text(f"{'':19}{detail}", style="dim"))

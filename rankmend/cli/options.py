@@ -28,10 +28,11 @@ def find_state(named: Path | None) -> Path:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=_plain))
+    click.echo(json.dumps(value, indent=2, default=to_plain))
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Return what JSON can hold of a value that it does not know."""
     if hasattr(value, "__dataclass_fields__"):
         return asdict(value)
     return getattr(value, "value", str(value))

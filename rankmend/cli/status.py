@@ -1,16 +1,19 @@
 """`rankmend status`: jobs, attempts and ranks, once or live."""
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.controller_options import Access, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, seconds, state_option
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from recovery.overview import JobView
 
@@ -25,31 +28,55 @@ _COLOURS = {
 }
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend status
+  rankmend status --watch
+  rankmend status llama --controller https://control:9477
+"""
+)
 @click.argument("job", required=False)
 @state_option
+@controller_options
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Also jobs that have ended.")
-@click.option("--watch", "-w", is_flag=True, help="Keep showing, once a second.")
+@click.option("--nodes", "show_nodes", is_flag=True, help="Of a controller: every node.")
+@click.option("--watch", "-w", is_flag=True, help="Keep showing; Ctrl-C ends it.")
 def status(
-    job: str | None, state_dir: Path | None, as_json: bool, show_all: bool, watch: bool
+    job: str | None,
+    state_dir: Path | None,
+    access: Access,
+    as_json: bool,
+    show_all: bool,
+    show_nodes: bool,
+    watch: bool,
 ) -> None:
-    """Show jobs, their attempts, and where each rank stands.
+    """Show jobs, their attempts, and where each rank or node stands.
 
-    JOB is the beginning of a job's name or UUID.
+    JOB is the beginning of a job's name or UUID. Asks the controller where one is named, else reads this
+    machine's state folder.
     """
-    state = find_state(state_dir)
     try:
-        if as_json:
+        if not is_local(access):
+            from rankmend.cli.status_controller import Wanted, show
+
+            show(access, Wanted(job, show_all, show_nodes), as_json=as_json, watch=watch)
+            return
+        state = find_state(state_dir)
+        if watch:
+            _watch(state, job, show_all=show_all, as_json=as_json)
+        elif as_json:
             print_json({"jobs": _views(state, job, show_all=show_all)})
-        elif watch:
-            _watch(state, job, show_all=show_all)
         else:
             from rich.console import Console
 
             Console().print(_render(state, _views(state, job, show_all=show_all)))
     except RankmendError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        if not watch:
+            raise
 
 
 def _views(state: Path, job: str | None, *, show_all: bool) -> "list[JobView]":
@@ -61,13 +88,31 @@ def _views(state: Path, job: str | None, *, show_all: bool) -> "list[JobView]":
     return [view for view in views if show_all or job or view.state not in ended]
 
 
-def _watch(state: Path, job: str | None, *, show_all: bool) -> None:
-    from rich.live import Live
+def _watch(state: Path, job: str | None, *, show_all: bool, as_json: bool) -> None:
+    """Show the jobs again and again: live on a terminal, else a line for each that has changed."""
+    from rankmend.cli.status_watch import Changes, print_json_line, repeat
 
-    with Live(screen=False, auto_refresh=False) as live:
-        while True:
-            live.update(_render(state, _views(state, job, show_all=show_all)), refresh=True)
-            time.sleep(_WATCH_S)
+    changes = Changes()
+
+    def show() -> None:
+        views = _views(state, job, show_all=show_all)
+        if as_json:
+            print_json_line({"jobs": views})
+        else:
+            changes.print([(view.job_id, _head(view).plain) for view in views])
+
+    if sys.stdout.isatty() and not as_json:
+        from rich.live import Live
+
+        with Live(screen=False, auto_refresh=False) as live:
+            repeat(
+                _WATCH_S,
+                lambda: live.update(
+                    _render(state, _views(state, job, show_all=show_all)), refresh=True
+                ),
+            )
+    else:
+        repeat(_WATCH_S, show)
 
 
 def _render(state: Path, views: "list[JobView]") -> "RenderableType":
@@ -79,10 +124,7 @@ def _render(state: Path, views: "list[JobView]") -> "RenderableType":
     return Group(*(_render_job(view) for view in views))
 
 
-def _render_job(view: "JobView") -> "RenderableType":
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
+def _head(view: "JobView") -> "Text":
     from rich.text import Text
 
     colour = _COLOURS.get(view.state, "white")
@@ -95,7 +137,16 @@ def _render_job(view: "JobView") -> "RenderableType":
     )
     if view.highest_step is not None:
         head.append(f", highest step {view.highest_step}")
-    lines = [head, Text(f"  {view.job_id}  {view.state_dir}", style="dim")]
+    return head
+
+
+def _render_job(view: "JobView") -> "RenderableType":
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = [_head(view), Text(f"  {view.job_id}  {view.state_dir}", style="dim")]
     if view.problem or view.reason:
         lines.append(Text(f"  {view.problem or view.reason}", style="red" if view.problem else ""))
     lines += [Text(f"  {line}", style="yellow") for line in view.slow]

@@ -1,0 +1,172 @@
+"""`rankmend approve`, `reject`, `cancel` and `plan`: what a person decides, and what would be decided."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rankmend.cli.controller_options import (
+    Access,
+    asking,
+    confirm,
+    controller_options,
+    find_job,
+    new_key,
+    reason_option,
+    tell,
+    yes_option,
+)
+from rankmend.cli.options import fail, json_option, print_json
+
+if TYPE_CHECKING:
+    from recovery.service import wire
+    from recovery.service.client import ControllerClient
+
+_PLAN_FIELDS = ("step", "without", "try_number")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend status                      shows which plans wait
+  rankmend approve 4f1c2d3e-7
+  rankmend approve 4f1c2d3e-7 --yes --reason "spare checked"
+"""
+)
+@click.argument("incident")
+@reason_option(required=False)
+@yes_option
+@controller_options
+@json_option
+def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
+    """Have the plan of INCIDENT carried out that waits for it.
+
+    Shows the plan and asks. Also a plan that waits for the end of a pause is then carried out.
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        plan = _waiting(client, incident)
+        click.echo(describe(plan), err=True)
+        confirm("Carry it out?", yes=yes)
+        _check_same(plan, _waiting(client, incident))
+        done = client.command(
+            plan.job_id, PersonAct.APPROVE, reason=reason, incident_id=incident, key=new_key()
+        )
+    tell(f"{incident} is approved: {done.text}", as_json=as_json, plan=_json(plan))
+
+
+@click.command(epilog="Example: rankmend reject 4f1c2d3e-7 --reason 'the node is sound'")
+@click.argument("incident")
+@reason_option(required=False)
+@yes_option
+@controller_options
+@json_option
+def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
+    """Refuse the plan of INCIDENT: it is escalated, and its job ends.
+
+    To keep a job as it is, cancel the incident instead (rankmend cancel).
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        plan = _waiting(client, incident)
+        click.echo(describe(plan), err=True)
+        confirm(f"Refuse it? The ranks of job {plan.job} that still run are stopped.", yes=yes)
+        done = client.command(
+            plan.job_id, PersonAct.REJECT, reason=reason, incident_id=incident, key=new_key()
+        )
+    tell(f"{incident} is rejected: {done.text}", as_json=as_json, plan=_json(plan))
+
+
+@click.command(epilog="Example: rankmend cancel 4f1c2d3e-7 --reason 'somebody debugs it'")
+@click.argument("incident")
+@reason_option(required=False)
+@controller_options
+@json_option
+def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
+    """Stand back from what is under way in INCIDENT.
+
+    The ranks stay as they are, and nothing is decided in the job until it is resumed
+    (rankmend resume --job JOB).
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        jobs = client.jobs()
+        job = next((one for one in jobs if one.incident_id == incident), None)
+        if job is None:
+            known = sorted(one.incident_id for one in jobs if one.incident_id is not None)
+            fail(f"incident {incident!r} is not open" + _listed("open", known))
+        done = client.command(
+            job.job_id, PersonAct.CANCEL, reason=reason, incident_id=incident, key=new_key()
+        )
+    tell(f"{incident} of job {job.name}: {done.text}", as_json=as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend plan llama                  if a rank fails now
+  rankmend plan llama --node gpu-17    if that node is lost
+"""
+)
+@click.argument("job")
+@click.option("--node", metavar="NAME", help="Of the loss of this node. [default: of a rank]")
+@controller_options
+@json_option
+def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
+    """Show the plan that a failure of JOB would lead to now; nothing is done.
+
+    JOB is a name or UUID, or the beginning of one. Where a plan of the job waits already, that one
+    is shown.
+    """
+    with asking(access) as client:
+        found = find_job(client, job)
+        shown = client.dry_run(found.job_id, node)
+        is_waiting = any(one.incident_id == shown.incident_id for one in client.plans())
+    if as_json:
+        print_json({"plan": _json(shown), "is_waiting": is_waiting})
+        return
+    if is_waiting:
+        click.echo("a plan waits already:")
+    else:
+        click.echo(f"if node {node} is lost now:" if node else "if a rank fails now:")
+    click.echo(describe(shown))
+
+
+def describe(plan: "wire.PlanView") -> str:
+    """Return a plan in words, a line each for what, why, and whether it may be."""
+    lines = [f"incident {plan.incident_id} of job {plan.job}, try {plan.try_number}: {plan.step}"]
+    if plan.without:
+        lines.append(f"  leaves {', '.join(plan.without)}")
+    lines.append(f"  because: {plan.reason}")
+    lines.append(f"  {_JUDGEMENTS.get(plan.judgement, plan.judgement)}: {plan.judgement_reason}")
+    return "\n".join(lines)
+
+
+_JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
+
+
+def _waiting(client: "ControllerClient", incident: str) -> "wire.PlanView":
+    plans = client.plans()
+    found = next((plan for plan in plans if plan.incident_id == incident), None)
+    if found is None:
+        known = [f"{plan.incident_id} ({plan.job})" for plan in plans]
+        fail(f"no plan of incident {incident!r} waits" + _listed("waiting", known))
+    return found
+
+
+def _listed(what: str, names: list[str]) -> str:
+    return f"; {what}: {', '.join(names[:20])}" if names else f"; none is {what}"
+
+
+def _check_same(shown: "wire.PlanView", now: "wire.PlanView") -> None:
+    """End the command where another plan has taken the place of the one that the person saw."""
+    if any(getattr(shown, name) != getattr(now, name) for name in _PLAN_FIELDS):
+        fail(f"the plan is another one now, and nothing was approved:\n{describe(now)}")
+
+
+def _json(plan: "wire.PlanView") -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(plan)

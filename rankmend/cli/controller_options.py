@@ -1,0 +1,236 @@
+"""Options of the commands that speak to a controller, and what a person is told where it can't be done."""
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from rankmend.cli.options import fail, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recovery.service import wire
+    from recovery.service.client import ControllerClient, ControllerError
+
+USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
+_WIDTH_PIPED: Final = 160  # columns of a table that no terminal shows
+_NAMES_SHOWN: Final = 20  # in an error
+
+_NONE_NAMED: Final = (
+    "this needs a controller: name it with --controller URL or RANKMEND_CONTROLLER. "
+    "A job of `rankmend run` on one node has none: SIGTERM to its launcher stops it, with a save"
+)
+_OPTIONS: Final = (
+    click.option(
+        "--controller",
+        metavar="URL[,URL]",
+        envvar="RANKMEND_CONTROLLER",
+        help="The controller that runs as a service, or several.  [env: RANKMEND_CONTROLLER]",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="RANKMEND_TOKEN_FILE",
+        help="File, mode 0600, with your token.  [env: RANKMEND_TOKEN_FILE]",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="RANKMEND_CA_FILE",
+        help="Authority of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
+    ),
+)
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+
+
+def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for why it is done: kept in the journal, for those who ask later."""
+    text = "Why, for those who ask later."
+    return click.option("--reason", default=None if required else "", required=required, help=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which controllers to ask, and as whom."""
+
+    urls: tuple[str, ...]  # none: no controller is named
+    token_file: Path | None
+    ca_file: Path | None
+
+
+def controller_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a controller, as one argument ``access``."""
+
+    @wraps(command)
+    def call(
+        *, controller: str | None, token_file: Path | None, ca_file: Path | None, **options: Any
+    ) -> None:
+        urls = tuple(url.strip() for url in (controller or "").split(",") if url.strip())
+        command(access=Access(urls, token_file, ca_file), **options)
+
+    for option in reversed(_OPTIONS):
+        call = option(call)
+    return call
+
+
+def is_local(access: Access) -> bool:
+    """Return whether a command that can read this machine's state folder is to do so.
+
+    What stands on the command line counts more than the environment; both together are a slip.
+    """
+    if not access.urls:
+        return True
+    context = click.get_current_context()
+    named = [
+        name
+        for name in ("state_dir", "controller")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if len(named) == 2:
+        raise click.UsageError(
+            "--state-dir reads this machine, --controller asks a service: one of them"
+        )
+    return named == ["state_dir"]
+
+
+@contextmanager
+def asking(access: Access) -> "Iterator[ControllerClient]":
+    """Speak to the controller; what goes wrong ends the command with a message that says what to do."""
+    from rankmend.errors import ConfigError
+    from recovery.service.client import ControllerClient, ControllerError
+
+    if not access.urls:
+        fail(_NONE_NAMED, USAGE)
+    try:
+        client = ControllerClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
+    except (ConfigError, OSError, ValueError) as error:
+        fail(_explain_setting(error, access), USAGE)
+    try:
+        yield client
+    except ControllerError as error:
+        fail(explain(error, access))
+    finally:
+        client.close()
+
+
+def _explain_setting(error: Exception, access: Access) -> str:
+    if isinstance(error, OSError):  # OpenSSL says neither which file nor why
+        return f"cannot use the authority in {access.ca_file}: {error}"
+    return str(error)
+
+
+def explain(error: "ControllerError", access: Access) -> str:
+    """Return what was refused or who did not answer, and what a person can do about it."""
+    from recovery.service.client import RefusedError, UnreachableError
+
+    if isinstance(error, UnreachableError):
+        reasons = "".join(f"\n  {problem}" for problem in error.problems)
+        hint = _hint(str(error), access)
+        if hint is None and error.retry_after_s is not None:
+            hint = f"try again in {error.retry_after_s:g} s"
+        return f"no controller answered:{reasons}" + (f"\n{hint}" if hint else "")
+    if not isinstance(error, RefusedError):
+        return str(error)
+    said = error.problem.error
+    if error.status == 401 and access.token_file is None:
+        return (
+            f"the controller wants to know who asks ({said}): --token-file or RANKMEND_TOKEN_FILE "
+            "names the file with your token (made by rankmend controller token add)"
+        )
+    if error.status == 401:
+        return f"the controller refuses the token in {access.token_file}: {said}"
+    if error.status == 403:
+        return (
+            f"the token in {access.token_file} does not allow this: {said} "
+            "(rankmend controller token add --role ... makes one that does)"
+        )
+    return f"refused: {said}"
+
+
+def _hint(text: str, access: Access) -> str | None:
+    if "Hostname mismatch" in text or "IP address mismatch" in text:
+        return "name the controller by a name that is in its certificate"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        if access.ca_file is None:
+            return (
+                "its certificate is of no authority that this system knows: --ca-file or "
+                "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
+            )
+        return f"its certificate is not of the authority in {access.ca_file}"
+    if "WRONG_VERSION_NUMBER" in text:
+        return "what answers there does not speak TLS"
+    return None
+
+
+def find_job(
+    client: "ControllerClient", wanted: str, *, with_ended: bool = False
+) -> "wire.JobView":
+    """Return the one job of this name or UUID, else the one whose name or UUID begins so.
+
+    A job that has ended is looked for where none that runs is meant.
+    """
+    jobs = client.jobs()
+    found = _named(jobs, wanted)
+    if not found and with_ended:
+        jobs = client.jobs(with_ended=True)
+        found = _named(jobs, wanted)
+    if not found:
+        fail(f"no job {wanted!r}; there is {_names(jobs) if jobs else 'none'}")
+    if len(found) > 1:
+        fail(f"{wanted!r} is {len(found)} jobs, give the UUID: {_names(found)}")
+    return found[0]
+
+
+def _named(jobs: "Sequence[wire.JobView]", wanted: str) -> "list[wire.JobView]":
+    exact = [job for job in jobs if wanted in (job.job_id, job.name)]
+    return exact or [
+        job for job in jobs if job.job_id.startswith(wanted) or job.name.startswith(wanted)
+    ]
+
+
+def _names(jobs: "Sequence[wire.JobView]") -> str:
+    shown = ", ".join(f"{job.name} {job.job_id}" for job in jobs[:_NAMES_SHOWN])
+    more = len(jobs) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask whether to go on, and end the command where the answer is no or nobody is there."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{question} Nobody is there to be asked: add --yes", USAGE)
+    if not click.confirm(question, err=True):
+        fail("nothing was done")
+
+
+def new_key() -> str:
+    """Return the key of a command: asked again over a lost answer, it is done once."""
+    return str(uuid.uuid4())
+
+
+def tell(text: str, *, as_json: bool, **more: Any) -> None:
+    """Say what was done."""
+    if as_json:
+        print_json({"done": text, **more})
+    else:
+        click.echo(text)
+
+
+def console() -> "Console":
+    """Return the console for tables: as wide as the terminal, or wide enough for names where there is none."""
+    import os
+
+    from rich.console import Console
+
+    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=_WIDTH_PIPED) if is_piped else Console()

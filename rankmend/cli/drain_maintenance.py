@@ -1,0 +1,132 @@
+"""`rankmend maintenance`: the times in which somebody works on nodes."""
+
+import time
+from datetime import datetime, timezone
+
+import click
+
+from rankmend.cli.controller_options import (
+    USAGE,
+    Access,
+    asking,
+    console,
+    controller_options,
+    reason_option,
+    tell,
+)
+from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.run import DURATION
+
+_TIME = click.DateTime(["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%H:%M"])
+
+
+@click.group()
+def maintenance() -> None:
+    """Say when somebody works on nodes: they get no ranks then, and their alerts accuse nobody."""
+
+
+@maintenance.command(
+    epilog="""\b
+Examples:
+  rankmend maintenance add gpu-17 --for 2h --reason "DIMM replaced"
+  rankmend maintenance add 'rack7-*' --from 2026-12-01T08:00 --until 2026-12-01T12:00 --reason "PDU"
+"""
+)
+@click.argument("nodes", nargs=-1, required=True)
+@click.option(
+    "--from",
+    "begin",
+    type=_TIME,
+    metavar="TIME",
+    help="Local time: 2026-12-01T08:00, or 08:00 for today. [default: now]",
+)
+@click.option("--until", "end", type=_TIME, metavar="TIME", help="The same.")
+@click.option("--for", "lasts_s", type=DURATION, help="Instead of --until: 30m, 2h, 1d.")
+@reason_option(required=True)
+@controller_options
+@json_option
+def add(
+    nodes: tuple[str, ...],
+    begin: datetime | None,
+    end: datetime | None,
+    lasts_s: float | None,
+    reason: str,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Add a window for NODES, names or shell patterns.
+
+    Ranks that run there run on: `rankmend drain NODE --now` moves them first.
+    """
+    import msgspec
+
+    from recovery.service import wire
+
+    now_unix_s = time.time()
+    if (end is None) == (lasts_s is None):
+        raise click.UsageError("one of --until and --for is needed")
+    from_unix_s = now_unix_s if begin is None else _unix_s(begin)
+    until_unix_s = from_unix_s + lasts_s if lasts_s is not None else _unix_s(end)
+    if until_unix_s <= max(from_unix_s, now_unix_s):
+        fail(
+            f"the window would end at {_local(until_unix_s)}, before it begins or before now", USAGE
+        )
+    window = wire.Window(
+        nodes=list(nodes), from_unix_s=from_unix_s, until_unix_s=until_unix_s, reason=reason
+    )
+    with asking(access) as client:
+        made = client.add_window(window)
+    text = f"maintenance window {made.window_id}: {_local(from_unix_s)} to {_local(until_unix_s)}"
+    tell(text, as_json=as_json, window=msgspec.to_builtins(made))
+
+
+@maintenance.command("list")
+@controller_options
+@json_option
+def list_windows(access: Access, as_json: bool) -> None:
+    """List the windows that are not over."""
+    import msgspec
+
+    now_unix_s = time.time()
+    with asking(access) as client:
+        windows = [one for one in client.cluster().windows if one.until_unix_s > now_unix_s]
+    if as_json:
+        print_json({"windows": msgspec.to_builtins(windows)})
+        return
+    if not windows:
+        click.echo("no maintenance window")
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table("id", "nodes", "from", "until", "by", "reason", box=box.SIMPLE)
+    for one in sorted(windows, key=lambda window: window.from_unix_s):
+        span = (_local(one.from_unix_s), _local(one.until_unix_s))
+        table.add_row(one.window_id, ", ".join(one.nodes), *span, one.who, one.reason)
+    console().print(table)
+
+
+@maintenance.command()
+@click.argument("window_id", metavar="ID")
+@reason_option(required=False)
+@controller_options
+@json_option
+def remove(window_id: str, reason: str, access: Access, as_json: bool) -> None:
+    """End the window with this ID, as `rankmend maintenance list` shows it."""
+    with asking(access) as client:
+        done = client.end_window(window_id, reason)
+    tell(done.text, as_json=as_json)
+
+
+def _unix_s(local: datetime | None) -> float:
+    """Return the unix seconds of a local time; one that names no day is today's."""
+    assert local is not None, "one of --until and --for is there"
+    if local.year == 1900:  # strptime's own, where the form has no day
+        today = datetime.now(tz=timezone.utc).astimezone()
+        local = local.replace(year=today.year, month=today.month, day=today.day)
+    return local.astimezone().timestamp()
+
+
+def _local(unix_s: float) -> str:
+    at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone()
+    return at.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,66 @@
+"""Incidents and their stories as a controller tells them, in the form that the local ones have."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rankmend.cli.controller_options import find_job
+from rankmend.cli.incidents import Line
+
+if TYPE_CHECKING:
+    from recovery.service import wire
+    from recovery.service.client import ControllerClient
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    told: "wire.Story"
+
+    @property
+    def name(self) -> str:
+        return self.told.job
+
+    def lines(self) -> list[Line]:
+        return [
+            Line(one.number, one.monotonic_s, one.boot_id, one.text, one.details)
+            for one in self.told.lines
+        ]
+
+    def entries(self) -> list[dict[str, Any]]:
+        import msgspec
+
+        return [
+            {
+                "number": one.number,
+                "unix_s": one.unix_s,
+                "kind": one.kind,
+                "text": one.text,
+                "record": msgspec.json.decode(one.record),
+            }
+            for one in self.told.lines
+        ]
+
+
+def read_rows(client: "ControllerClient", job: str | None) -> list[dict[str, Any]]:
+    """Return incidents, newest first, as `rankmend incidents` shows those of a state folder."""
+    import msgspec
+
+    from recovery.service.routes import INCIDENTS_MAX
+
+    job_id = None if job is None else find_job(client, job, with_ended=True).job_id
+    rows = []
+    for view in client.incidents(job_id, limit=INCIDENTS_MAX):
+        row = msgspec.to_builtins(view)
+        rows.append({"id": row.pop("incident_id"), **row})
+    return rows
+
+
+def read_story(client: "ControllerClient", wanted: str) -> Story:
+    """Return the story of an incident, or of the job whose name or UUID is or begins like ``wanted``."""
+    from recovery.service.client import RefusedError
+
+    try:
+        return Story(client.story(wanted))
+    except RefusedError as error:
+        if error.status not in (400, 404):  # 400: what is no name in a path may begin a job's
+            raise
+    return Story(client.story(find_job(client, wanted, with_ended=True).job_id))

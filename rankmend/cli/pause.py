@@ -1,0 +1,147 @@
+"""`rankmend pause` and `resume`: for the cluster, a job or a node."""
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import click
+
+from rankmend.cli.controller_options import (
+    Access,
+    asking,
+    controller_options,
+    find_job,
+    new_key,
+    reason_option,
+    tell,
+)
+from rankmend.cli.options import fail, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.service.client import ControllerClient
+
+
+def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    for option in (
+        click.option("--node", metavar="NAME", help="This node, in every job."),
+        click.option(
+            "--job", metavar="JOB", help="Name or UUID of a job, or the beginning of one."
+        ),
+        click.option("--cluster", is_flag=True, help="All jobs of the controller."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend pause --cluster --reason "core switch is replaced"
+  rankmend pause --job llama --reason "I look into it"
+  rankmend pause --node gpu-17 --reason "its BMC is updated"
+"""
+)
+@_scope_options
+@reason_option(required=True)
+@controller_options
+@json_option
+def pause(
+    cluster: bool, job: str | None, node: str | None, reason: str, access: Access, as_json: bool
+) -> None:
+    """Decide nothing in the cluster, in a job, or about a node, until it is resumed.
+
+    Ranks run on, and failures are seen and journaled; their plans wait.
+    """
+    from recovery.gate import PersonAct
+
+    _check_one(cluster, job, node)
+    with asking(access) as client:
+        if job is not None:
+            found = find_job(client, job)
+            client.command(found.job_id, PersonAct.PAUSE, reason=reason, key=new_key())
+            text = f"job {found.name} is paused: its ranks run on, nothing is decided"
+        else:
+            scope = "cluster" if node is None else f"node:{node}"
+            text = client.pause(reason, scope).text
+    tell(text, as_json=as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend resume --cluster
+  rankmend resume --job llama
+  rankmend resume --node gpu-17 --reason "fan replaced"
+"""
+)
+@_scope_options
+@reason_option(required=False)
+@controller_options
+@json_option
+def resume(
+    cluster: bool, job: str | None, node: str | None, reason: str, access: Access, as_json: bool
+) -> None:
+    """Decide again; with --node also take a node back.
+
+    A node is taken back from a drain, from quarantine, and by jobs that had left it.
+    """
+    _check_one(cluster, job, node)
+    with asking(access) as client:
+        if job is not None:
+            told = _resume_job(client, job, reason)
+        elif node is not None:
+            told = _resume_node(client, node, reason)
+        else:
+            told = [client.resume(reason).text]
+    tell("\n".join(told), as_json=as_json)
+
+
+def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
+    if [cluster, job is not None, node is not None].count(True) != 1:
+        raise click.UsageError("one of --cluster, --job and --node is needed")
+
+
+def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[str]:
+    from recovery.gate import PersonAct
+
+    job = find_job(client, wanted)
+    scope = f"job:{job.job_id}"
+    is_paused = job.is_paused
+    if any(one.scope == scope for one in client.cluster().paused):
+        client.resume(reason, scope)
+        is_paused = True
+    if not is_paused:
+        fail(f"job {job.name} is not paused")
+    if job.is_paused:
+        client.command(job.job_id, PersonAct.RESUME, reason=reason, key=new_key())
+    return [f"job {job.name} is resumed"]
+
+
+def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str]:
+    from recovery.gate import PersonAct
+
+    told = []
+    scope = f"node:{node}"
+    before = client.cluster()
+    if any(one.scope == scope for one in before.paused):
+        told.append(client.resume(reason, scope).text)
+    if any(one.node == node for one in before.held):
+        told.append(client.release(node, reason).text)
+    windows = [one for one in before.windows if _covers(one.nodes, node)]
+    for view in client.nodes():
+        if view.node == node and view.held is not None and not windows:
+            client.command(view.job_id, PersonAct.RESUME, reason=reason, node=node, key=new_key())
+            told.append(f"job {view.job_id} may use {node} again")
+    if not told:
+        kept = "".join(f"; maintenance window {one.window_id} names it" for one in windows)
+        fail(f"node {node} is neither paused nor held back{kept}")
+    told += [
+        f"maintenance window {one.window_id} names {node} (rankmend maintenance remove {one.window_id})"
+        for one in windows
+    ]
+    return told
+
+
+def _covers(patterns: list[str], node: str) -> bool:
+    return any(fnmatchcase(node, pattern) for pattern in patterns)

@@ -1,0 +1,61 @@
+"""`rankmend stop` and `restart`: a person's word to one job of a controller."""
+
+import click
+
+from rankmend.cli.controller_options import (
+    Access,
+    asking,
+    confirm,
+    controller_options,
+    find_job,
+    new_key,
+    reason_option,
+    tell,
+    yes_option,
+)
+from rankmend.cli.options import json_option
+
+
+@click.command(epilog="Example: rankmend stop llama --reason 'loss has diverged'")
+@click.argument("job")
+@reason_option(required=False)
+@yes_option
+@controller_options
+@json_option
+def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
+    """Stop JOB as planned: SIGTERM, time to save, then the end on every node.
+
+    JOB is a name or UUID, or the beginning of one. How long it may save is `rankmend run --grace`.
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        found = find_job(client, job)
+        confirm(f"Stop job {found.name} ({found.world_size} ranks)?", yes=yes)
+        client.command(found.job_id, PersonAct.STOP, reason=reason, key=new_key())
+    tell(f"job {found.name} is told to save and end", as_json=as_json, job_id=found.job_id)
+
+
+@click.command(epilog="Example: rankmend restart llama --reason 'new data mount'")
+@click.argument("job")
+@reason_option(required=False)
+@yes_option
+@controller_options
+@json_option
+def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
+    """Restart the ranks of JOB from its newest valid checkpoint.
+
+    Steps since that checkpoint are made again. A pause of the job ends with it.
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        found = find_job(client, job)
+        step = "" if found.highest_step is None else f", at step {found.highest_step}"
+        confirm(
+            f"Kill the {found.world_size} ranks of job {found.name}{step}, and start them from "
+            "its newest checkpoint?",
+            yes=yes,
+        )
+        done = client.command(found.job_id, PersonAct.RESTART, reason=reason, key=new_key())
+    tell(f"job {found.name}: {done.text}", as_json=as_json, job_id=found.job_id)

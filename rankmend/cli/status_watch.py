@@ -1,0 +1,45 @@
+"""What `rankmend status --watch` does where no terminal shows it: lines, for a file or a pipe."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from rankmend.cli.options import to_plain
+
+
+class Changes:
+    """Prints what has changed since it was told last, each line with the time."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+
+    def add(self, key: str, text: str) -> None:
+        """Print one line beside those that stand, if it is new."""
+        self.print([*self._shown.items(), (key, text)])
+
+    def print(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Print the lines whose text under their key is another one now, and which keys are gone."""
+        now = dict(lines)
+        at = datetime.now(tz=timezone.utc).astimezone().strftime("%H:%M:%S")
+        for key, text in now.items():
+            if self._shown.get(key) != text:
+                click.echo(f"{at}  {text}")
+        for key in self._shown.keys() - now.keys():
+            click.echo(f"{at}  {key} is not listed any more")
+        self._shown = now
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(json.dumps(value, default=to_plain))
+
+
+def repeat(pause_s: float, act: Callable[[], None]) -> None:
+    """Do ``act`` again and again, for as long as the person wants to look."""
+    while True:
+        act()
+        time.sleep(pause_s)
