@@ -6,6 +6,7 @@ loop, and only while the deciding thread goes round. SIGTERM closes the journals
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -47,6 +48,11 @@ def run(path: Path) -> int:
     clock = SystemClock()
     service = Service(config, clock, tokens, policy)
     notifier = Notifier.from_environment(os.environ, os.getpid())
+    # Modules live as long as the service, and reports die by their count: 16,000 ranks' newest ones are
+    # 100,000 objects, which to look through at every 700th new one would take a tenth of the CPU.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     try:
         return uvloop.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
     finally:
