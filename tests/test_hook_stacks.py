@@ -122,7 +122,10 @@ def test_a_signal_that_somebody_handles_already_is_left_to_him(rank: Rank, start
 
 @each_python
 def test_a_closed_descriptor_is_never_written_to(rank: Rank, start: Start, python: str) -> None:
-    code = "import os; os.closerange(3, 100); kept = [open(f'shard{n}', 'w') for n in range(9)]"
+    code = (
+        "import fcntl, os; os.closerange(3, 1024); kept = [open(f'shard{n}', 'w') for n in range(9)]\n"
+        "again = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD, 512) for one in kept]"
+    )
     process = start(python, code)
 
     reason = ask_for_stacks(stacks_path(rank))
