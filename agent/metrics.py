@@ -994,6 +994,12 @@ _ALL: Final = (
     ),
     _counter("rank_collectives_entered", "", _RANK, "Collectives entered in this attempt."),
     _counter("rank_collectives_completed", "", _RANK, "Collectives completed in this attempt."),
+    _counter(
+        "rank_run_queue_seconds",
+        "seconds",
+        _RANK,
+        "Time that the rank's main thread was ready to run and had no CPU.",
+    ),
     # agent/collectors/gpu.py: about the collector itself
     _gauge("gpu_answering", "", (), "GPUs that the driver lists and that answer."),
     _gauge("gpu_expected", "", (), "GPUs that this node is configured to have."),

@@ -14,6 +14,9 @@ from typing import Final
 from detectors.kernel_policy import Action
 
 LOST_MIN: Final = 0.05
+# Of a rank's main thread. Time without a CPU because the quota is used up counts here, too: the
+# thread stays on the run queue (kernel/sched/stats.h, sched_info_enqueue).
+RUN_QUEUE: Final = "rankmend_rank_run_queue_seconds_total"
 _LOST: Final = "half of what a slowdown of 1.1 costs"
 
 
@@ -32,6 +35,7 @@ class Scope(Enum):
     GPU = "gpu"
     NIC = "nic"
     CGROUP = "cgroup"
+    RANK = "rank"
     NODE = "node"
 
 
@@ -79,6 +83,7 @@ class Cause:
     summary: str
     action: Action
     supports: tuple[Sign, ...] = ()
+    implied_by: str = ""  # a cause that shows in the same signs: where it is found, this one is not
 
 
 def _held(reasons: str, what: str) -> Sign:
@@ -514,6 +519,24 @@ CAUSES: Final = (
         ),
         "the CPU quota of the rank's control group is used up",
         Action.WATCH,
+    ),
+    Cause(
+        "cpu_taken",
+        _ANY,
+        Scope.RANK,
+        Directness.WAITING,
+        (
+            _rate(
+                RUN_QUEUE,
+                LOST_MIN,
+                "ready to run and without a CPU",
+                _LOST,
+                "s/s",
+            ),
+        ),
+        "others take the rank's CPU",
+        Action.WATCH,
+        implied_by="cpu_throttled",
     ),
     Cause(
         "cpu_crowded",

@@ -22,6 +22,7 @@ from typing import Final
 
 from detectors.cause_table import (
     CAUSES,
+    RUN_QUEUE,
     Cause,
     Directness,
     Scope,
@@ -40,6 +41,7 @@ _WAS_BEFORE: Final = 0.5
 _PAST_UNKNOWN: Final = 0.8
 _ONE_PEER: Final = 0.9
 _NO_PEER: Final = 0.7
+_IMPLIED_BY: Final = {cause.name: cause.implied_by for cause in CAUSES}
 _ANY_DEVICE: Final = 0.8  # which device of the node the rank stands on isn't known
 
 
@@ -109,6 +111,10 @@ def reading_of(
 ) -> HardwareReading:
     """Return a reading of a series; its device is what the labels name first."""
     named = next((name for name in ("uuid", "device", "cgroup") if labels.get(name)), None)
+    if metric == RUN_QUEUE:  # the part is the rank; what it is of stays among the labels
+        named = "device"
+        part = f"rank {labels.get('rank', '')} of {labels.get('job_id', '')[:8]}"
+        labels = {**labels, named: part}
     return HardwareReading(
         node=node,
         metric=metric,
@@ -250,6 +256,8 @@ class _Case:
                 beside.append(f"{cause.summary}: {_words(deviations[0])}")
                 continue
             found.append(self._likely(accused, cause, deviations))
+        names = {one.cause for one in found}
+        found = [one for one in found if _IMPLIED_BY[one.cause] not in names]
         found.sort(key=lambda one: (-one.confidence, -one.strength))
         return Explanation(
             accused=accused,
@@ -431,6 +439,7 @@ class _Case:
             Scope.GPU: "rankmend_rank_gpu_info",
             Scope.NIC: "rankmend_rank_nic_info",
             Scope.CGROUP: "rankmend_rank_cgroup_info",
+            Scope.RANK: RUN_QUEUE,
         }[scope]
         own = {
             part

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ LABELS = {
     Scope.GPU: ({"uuid": "GPU-0", "gpu": "0"}, {"uuid": "GPU-1", "gpu": "1"}),
     Scope.NIC: ({"device": "mlx5_0", "port": "1"}, {"device": "mlx5_1", "port": "1"}),
     Scope.CGROUP: ({"cgroup": "/job/rank0"}, {"cgroup": "/job/rank1"}),
+    Scope.RANK: ({"job_id": "J"}, {"job_id": "J"}),
     Scope.NODE: ({},),
 }
 USUAL = {
@@ -92,8 +93,10 @@ class Cluster:
                 if (sign.metric, sign.where) in done or sign.metric in self.left_out:
                     continue
                 done.add((sign.metric, sign.where))
-                for node in NODES:
+                for number, node in enumerate(NODES):
                     for device, labels in enumerate(LABELS[cause.scope]):
+                        if cause.scope is Scope.RANK:
+                            labels = labels | {"rank": str(2 * number + device)}  # noqa: PLW2901
                         out += self._series(chance, node, device, sign, labels)
         for number, node in enumerate(NODES):
             for device in range(2):
@@ -193,6 +196,16 @@ def test_the_trouble_of_another_device_of_the_node_is_no_cause() -> None:
     cluster.change("n2", sign_of("gpu_clock_low"), 0, 1.2e9)
 
     assert explain(cluster).causes == ()
+
+
+def test_a_quota_that_is_used_up_explains_why_its_rank_waits_for_a_cpu() -> None:
+    crowded = Cluster()
+    crowded.change("n1", sign_of("cpu_taken"), 0, 0.5)
+    throttled = replace(crowded, changed=dict(crowded.changed))
+    throttled.change("n1", sign_of("cpu_throttled"), 0, 0.5)
+
+    assert [one.cause for one in explain(crowded).causes] == ["cpu_taken"]
+    assert [one.cause for one in explain(throttled).causes] == ["cpu_throttled"]
 
 
 def test_what_was_there_before_the_onset_is_trusted_half() -> None:

@@ -46,6 +46,7 @@ def test_group_of_a_rank_and_those_above_it_are_read() -> None:
     values = values_of(list(CgroupCollector(PROC, SYS, lambda: [rank(0, 4242)]).collect()))
 
     assert values[f"rank_cgroup_info{{{JOB_ID},0,{STEP}}}"] == 1
+    assert values[f"rank_run_queue_seconds_total{{{JOB_ID},0}}"] == 2.5
     assert values[f"cgroup_memory_used_bytes{{{STEP}}}"] == 100 << 20
     assert f"cgroup_memory_limit_bytes{{{STEP}}}" not in values  # max: there is none
     assert values[f"cgroup_memory_limit_bytes{{{JOB}}}"] == 500 << 30

@@ -1,10 +1,12 @@
-"""Memory, OOM kills, CPU throttling and pids of the control groups in which ranks run.
+"""What ranks are kept from: memory, OOM kills, CPU throttling and pids of their control groups,
+and how long each was ready to run and had no CPU.
 
 Source: Linux Documentation/admin-guide/cgroup-v2.rst (memory.{current,max,events}, cpu.stat,
         pids.{current,max}) and cgroup-v1/memory.rst, scheduler/sched-bwc.rst (memory.
         {usage_in_bytes,limit_in_bytes,oom_control,failcnt}, cpu.stat in nanoseconds);
         <procfs>/<pid>/cgroup says where a rank is, <sysfs>/fs/cgroup is where they are mounted.
-Cost:   some 8 small reads a group.
+        scheduler/sched-stats.rst: the second number of <procfs>/<pid>/schedstat, nanoseconds.
+Cost:   some 8 small reads a group, one a rank.
 
 A limit can sit on any group above the rank (a job's, a container's), so each group on the way up
 is read, without the root. A group stays watched after its ranks are gone, until its folder is:
@@ -106,14 +108,16 @@ class CgroupCollector:
         if not self._root.is_dir():
             raise NoSourceError(f"no control groups at {self._root}")
         for sample in self._ranks():
-            if (membership := self._membership_of(sample)) is None:
-                continue
             labels = (
                 ("job_id", str(sample.identity.job_id)),
                 ("rank", str(sample.identity.rank)),
-                ("cgroup", membership.name),
             )
-            yield Metric("rankmend_rank_cgroup_info", 1, labels)
+            if (waited_s := self._run_queue_s(sample)) is not None:
+                yield Metric("rankmend_rank_run_queue_seconds_total", waited_s, labels)
+            if (membership := self._membership_of(sample)) is None:
+                continue
+            named = (*labels, ("cgroup", membership.name))
+            yield Metric("rankmend_rank_cgroup_info", 1, named)
             self._watch(membership)
         for group in list(self._groups.values()):
             if not any(folder.is_dir() for _controller, folder in group.folders):
@@ -121,9 +125,17 @@ class CgroupCollector:
                 continue
             yield from _read_group(group)
 
+    def _run_queue_s(self, sample: RankSample) -> float | None:
+        if not (pid := _pid_of(sample)):
+            return None
+        try:
+            fields = _read(self._procfs_root / str(pid) / "schedstat").split()
+        except (NoSourceError, SourceError):  # it has ended, or a kernel without CONFIG_SCHED_INFO
+            return None
+        return parse_number(fields[1]) / 1e9 if len(fields) > 1 else None
+
     def _membership_of(self, sample: RankSample) -> Membership | None:
-        pid = sample.pid or (sample.progress.pid if sample.progress else 0)
-        if not pid:
+        if not (pid := _pid_of(sample)):
             return None
         try:
             return parse_membership(_read(self._procfs_root / str(pid) / "cgroup"))
@@ -157,6 +169,10 @@ class CgroupCollector:
             parts = PurePosixPath(path).parts[1:]
             if len(parts) > up:  # never the root group: it has no limits
                 yield controller, mounted.joinpath(*parts[: len(parts) - up])
+
+
+def _pid_of(sample: RankSample) -> int:
+    return sample.pid or (sample.progress.pid if sample.progress else 0)
 
 
 def _read_group(group: _Group) -> Iterator[Metric]:
