@@ -595,6 +595,25 @@ _ALL: Final = (
         "Where a GPU or NIC sits; always 1.",
     ),
     _gauge(
+        "nic_pcie_width_lanes",
+        "lanes",
+        ("device",),
+        "PCIe lanes of a network card now; none of a virtual function.",
+    ),
+    _gauge("nic_pcie_width_max_lanes", "lanes", ("device",), "Most PCIe lanes of card and slot."),
+    _gauge(
+        "nic_pcie_transfers_per_second",
+        "transfers per second",
+        ("device",),
+        "Rate of each PCIe lane of a network card now.",
+    ),
+    _gauge(
+        "nic_pcie_transfers_max_per_second",
+        "transfers per second",
+        ("device",),
+        "Highest rate of each PCIe lane of card and slot.",
+    ),
+    _gauge(
         "topology_affinity_info",
         "",
         ("pci_bus_id", "device", "closeness"),

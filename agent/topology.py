@@ -30,6 +30,8 @@ _BMC_DRIVERS: Final = frozenset({"cdc_ether", "cdc_ncm", "rndis_host"})  # Ether
 
 
 _CPUS_CHARS_MAX: Final = 200
+_LANES_MAX: Final = 32  # PCI Express base specification: x1 to x32
+_LINK_SPEED: Final = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?")
 
 
 class Plane(Enum):
@@ -65,6 +67,17 @@ class PciDevice:
     ancestry: tuple[str, ...]  # from the host bridge down to the device itself
     numa_node: int | None
     cpus: str  # such as 0-31,64-95; empty where not known
+    link: "PcieLink | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """The link between a device and the port above it, now and at best: what both ends can do."""
+
+    lanes: int
+    lanes_max: int
+    transfers_per_s: float
+    transfers_max_per_s: float
 
 
 _NOWHERE: Final = PciDevice("", (), None, "")
@@ -219,7 +232,38 @@ def read_pci(folder: Path) -> PciDevice:
         ancestry=tuple(ancestry),
         numa_node=int(node) if node and node.isdecimal() and len(node) < 5 else None,  # -1: none
         cpus=(read_text(resolved / "local_cpulist") or "")[:_CPUS_CHARS_MAX],
+        link=_read_link(resolved),
     )
+
+
+def _read_link(device: Path) -> PcieLink | None:
+    """Return the state of a device's link, or None where the kernel tells of none.
+
+    A virtual function has none of its own: "0" lanes and "Unknown". A card of 16 lanes in a slot
+    of 8 is how the machine was built, so the port above counts, too.
+    """
+    lanes, transfers_per_s = _lanes(device, "current"), _transfers(device, "current")
+    lanes_max, transfers_max_per_s = _lanes(device, "max"), _transfers(device, "max")
+    if not (lanes and lanes_max and transfers_per_s and transfers_max_per_s):
+        return None
+    port = device.parent
+    return PcieLink(
+        lanes,
+        min(lanes_max, _lanes(port, "max") or lanes_max),
+        transfers_per_s,
+        min(transfers_max_per_s, _transfers(port, "max") or transfers_max_per_s),
+    )
+
+
+def _lanes(folder: Path, when: str) -> int | None:
+    text = read_text(folder / f"{when}_link_width") or ""
+    lanes = int(text) if text.isdecimal() and len(text) < 4 else 0
+    return lanes if 0 < lanes <= _LANES_MAX else None  # 0 or 255: not known
+
+
+def _transfers(folder: Path, when: str) -> float | None:
+    match = _LINK_SPEED.fullmatch(read_text(folder / f"{when}_link_speed") or "")
+    return float(match[1]) * 1e9 if match else None
 
 
 def read_driver(device: Path) -> str:

@@ -86,6 +86,16 @@ def test_thermal_names_the_device_and_isolates_the_broken_sensor() -> None:
     assert values["thermal_zone_temperature_celsius{thermal_zone0,x86_pkg_temp}"] == 62.0
 
 
+def test_thermal_zone_below_absolute_zero_has_no_reading(sys: Path) -> None:
+    path = sys / "class" / "thermal" / "thermal_zone0" / "temp"
+    path.write_text("-274000\n")  # THERMAL_TEMP_INVALID of the kernel
+
+    values = values_of(list(ThermalCollector(sys).collect()))
+
+    assert values["thermal_sensor_success{thermal_zone0,temp}"] == 0
+    assert not any(name.startswith("thermal_zone_temperature") for name in values)
+
+
 def test_thermal_zone_that_refuses_is_reported_and_takes_no_other_with_it(sys: Path) -> None:
     (sys / "class" / "thermal" / "thermal_zone0" / "temp").unlink()
 

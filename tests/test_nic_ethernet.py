@@ -71,6 +71,25 @@ def test_card_that_is_switched_off_has_no_carrier_rather_than_a_lost_one(sys: Pa
     assert values["ethernet_unreadable_files{eth0}"] == 0
 
 
+def test_unknown_speed_of_an_old_kernel_is_absent_too(sys: Path) -> None:
+    write(sys / "class" / "net" / "eth0" / "speed", "4294967295")  # -1 of 32 bits, unsigned
+
+    values = collect(EthernetCollector(sys))
+
+    assert "ethernet_speed_bytes_per_second{eth0}" not in values
+    assert values["ethernet_unreadable_files{eth0}"] == 0
+
+
+def test_carrier_and_speed_of_a_tree_without_flags_are_read(sys: Path) -> None:
+    (sys / "class" / "net" / "eth0" / "flags").unlink()
+
+    values = collect(EthernetCollector(sys))
+
+    assert values["ethernet_carrier{eth0}"] == 1
+    assert values["ethernet_speed_bytes_per_second{eth0}"] == 25e9 / 8
+    assert "ethernet_enabled{eth0}" not in values
+
+
 def test_lost_carrier_is_shown_without_a_speed(sys: Path) -> None:
     (sys / "class" / "net" / "eth0" / "carrier").write_text("0\n")
 

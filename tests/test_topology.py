@@ -254,6 +254,42 @@ def test_network_device_of_a_card_with_rdma_is_shown_once(sys: Path) -> None:
     assert [card.network_devices for card in cards] == [("ens2np0", "ens2np1")]
 
 
+def set_link(folder: Path, lanes: str, lanes_max: str, speed: str, speed_max: str) -> None:
+    write(folder / "current_link_width", lanes)
+    write(folder / "max_link_width", lanes_max)
+    write(folder / "current_link_speed", speed)
+    write(folder / "max_link_speed", speed_max)
+
+
+def test_pcie_link_of_a_card_is_measured_against_what_card_and_slot_can_do(tmp_path: Path) -> None:
+    sys = make_node(tmp_path)
+    card = (sys / "class" / "infiniband" / "mlx5_0" / "device").resolve()
+    set_link(card, "8", "16", "16.0 GT/s PCIe", "32.0 GT/s PCIe")
+    set_link(card.parent, "16", "16", "16.0 GT/s PCIe", "16.0 GT/s PCIe")
+
+    values = values_of(list(_checked(TopologyCollector(sys, tmp_path / "proc").collect())))
+
+    assert values["nic_pcie_width_lanes{mlx5_0}"] == 8
+    assert values["nic_pcie_width_max_lanes{mlx5_0}"] == 16
+    assert values["nic_pcie_transfers_per_second{mlx5_0}"] == 16e9
+    assert values["nic_pcie_transfers_max_per_second{mlx5_0}"] == 16e9  # the slot's
+
+
+@pytest.mark.parametrize(
+    ("lanes", "speed"), [("0", "Unknown"), ("255", "Unknown speed"), ("16", ""), ("x16", "8 GT/s")]
+)
+def test_card_without_a_pcie_link_of_its_own_has_no_values(
+    tmp_path: Path, lanes: str, speed: str
+) -> None:
+    sys = make_node(tmp_path)
+    card = (sys / "class" / "infiniband" / "mlx5_0" / "device").resolve()
+    set_link(card, lanes, "16", speed, "16.0 GT/s PCIe")
+
+    values = values_of(list(_checked(TopologyCollector(sys, tmp_path / "proc").collect())))
+
+    assert not any(name.startswith("nic_pcie") for name in values)
+
+
 _PART = st.sampled_from(["R", "Q", "rp", "up", "d1", "d2", "x"])
 _CHAIN = st.lists(_PART, min_size=0, max_size=8).map(tuple)
 

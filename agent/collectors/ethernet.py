@@ -23,6 +23,7 @@ Labels = tuple[tuple[str, str], ...]
 
 RESCAN_RUNS: Final = 60  # how often known names are looked at anew: devices can be renamed
 _BYTES_OF_MBIT: Final = 1e6 / 8
+_SPEED_UNKNOWN: Final = 0xFFFF_FFFF  # include/uapi/linux/ethtool.h: -1, unsigned in old kernels
 _IS_ENABLED: Final = 1  # IFF_UP
 _FLAGS: Final = re.compile(r"0x[0-9a-f]{1,8}")
 # Each is a kind of the error counter. rx_errors, tx_errors and the drops are the sums that the
@@ -113,7 +114,8 @@ class EthernetCollector:
         is_enabled = flags is not None and bool(flags & _IS_ENABLED)
         if flags is not None:
             yield Metric("rankmend_ethernet_enabled", int(is_enabled), labels)
-        if is_enabled:  # both answer EINVAL on a device that is switched off
+        # both answer EINVAL on a device that is switched off
+        if is_enabled or flags is None:
             carrier = self._number(f"{folder}/carrier", failed)
             if carrier is not None:
                 yield Metric("rankmend_ethernet_carrier", carrier, labels)
@@ -143,7 +145,7 @@ class EthernetCollector:
             if not isinstance(error.__cause__, OSError):
                 failed.append(f"{folder}/speed")
             return
-        if speed_mbit > 0:
+        if 0 < speed_mbit < _SPEED_UNKNOWN:
             speed = speed_mbit * _BYTES_OF_MBIT
             yield Metric("rankmend_ethernet_speed_bytes_per_second", speed, labels)
 

@@ -25,6 +25,7 @@ _TRIP_METRICS: Final = {
     "hot": "rankmend_thermal_zone_hot_celsius",
     "critical": "rankmend_thermal_zone_critical_celsius",
 }
+_ABSOLUTE_ZERO_CELSIUS: Final = -273.15  # below: THERMAL_TEMP_INVALID, no reading
 _TRIP_MILLI_MAX: Final = 1_000_000  # unset points hold INT_MAX or THERMAL_TEMP_INVALID (-274000)
 
 
@@ -77,6 +78,8 @@ class ThermalCollector:
         sensor = (("device", zone.name), ("sensor", "temp"))
         try:
             value = parse_milli(self._files.read(zone.temperature_path))
+            if value < _ABSOLUTE_ZERO_CELSIUS:
+                raise SourceError(f"a temperature of {value} C")
         except (NoSourceError, SourceError):  # a disabled zone answers EAGAIN or ENODATA
             yield Metric("rankmend_thermal_sensor_success", 0, sensor)
             return

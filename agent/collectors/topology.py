@@ -9,6 +9,7 @@ from pathlib import Path
 from agent.metrics import Metric
 from agent.topology import (
     PciDevice,
+    PcieLink,
     Plane,
     assign_planes,
     closeness,
@@ -44,6 +45,8 @@ class TopologyCollector:
             yield _place("gpu", "", gpu)
         for nic in topology.nics:
             yield _place("nic", nic.name, nic.pci)
+            if nic.pci.link is not None:
+                yield from _link_metrics(nic.name, nic.pci.link)
             for gpu in topology.gpus:
                 labels = (
                     ("pci_bus_id", gpu.bus_id),
@@ -66,6 +69,14 @@ class TopologyCollector:
                     ("origin", "configured" if member.is_configured else "guessed"),
                 ),
             )
+
+
+def _link_metrics(device: str, link: PcieLink) -> Iterator[Metric]:
+    labels = (("device", device),)
+    yield Metric("rankmend_nic_pcie_width_lanes", link.lanes, labels)
+    yield Metric("rankmend_nic_pcie_width_max_lanes", link.lanes_max, labels)
+    yield Metric("rankmend_nic_pcie_transfers_per_second", link.transfers_per_s, labels)
+    yield Metric("rankmend_nic_pcie_transfers_max_per_second", link.transfers_max_per_s, labels)
 
 
 def _place(kind: str, device: str, pci: PciDevice) -> Metric:
