@@ -94,6 +94,7 @@ class Agent:
             kept=ReleaseFile(Path(config.state_dir) / "gpu-release.json")
             if config.state_dir
             else None,
+            on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
         )
         expected_gpus = config.gpu.expected_count
         ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)

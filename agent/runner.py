@@ -37,7 +37,8 @@ QUICK_S_MAX: Final = 0.05  # of a run that may hold up others; nearly all take u
 QUICK_INTERVAL_S_MAX: Final = 5.0  # what runs less often asks slow things: BMCs, servers, D-Bus
 STUCK_S: Final = 0.5  # of a quick run, until the others get another thread
 HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 more a second
-_HURRIED: Final = "!"  # at the end of the name of a job that runs a collector out of turn
+_HURRIED: Final = "!"  # at the end of the name of a job that runs collectors out of turn
+_THEN: Final = ","  # between their names
 SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
@@ -337,7 +338,8 @@ class Runner:
         )
 
     def _is_quick(self, job: str) -> bool:
-        return self._slots[job.removesuffix(_HURRIED)].is_quick()
+        names = job.removesuffix(_HURRIED).split(_THEN)
+        return all(self._slots[name].is_quick() for name in names)
 
     def start(self) -> None:
         at = _wall_clock()  # one for all: the scheduler wakes once a second and not for each
@@ -354,20 +356,26 @@ class Runner:
         now_s = self._clock.now_s()
         return [slot.view(now_s) for name, slot in self._slots.items() if name in self._enabled]
 
-    def hurry(self, name: str) -> None:
-        """Run a collector now, beside its interval: something has happened that it ought to see.
+    def hurry(self, *names: str) -> None:
+        """Run collectors now, in this order, beside their intervals: something has happened.
 
-        At least `HURRY_S_MIN` after its last run began, so that a storm of events costs little.
-        May be called from any thread.
+        At least `HURRY_S_MIN` after the last run of the last of them began, so that a storm of
+        events costs little. May be called from any thread.
         """
-        if name not in self._enabled or not self._scheduler.running:
+        slots = [self._slots[name] for name in names if name in self._enabled]
+        if not slots or names[-1] not in self._enabled or not self._scheduler.running:
             return
-        idle_s = self._slots[name].view(self._clock.now_s()).idle_s
+
+        def run() -> None:
+            for slot in slots:
+                slot.run()
+
+        idle_s = slots[-1].view(self._clock.now_s()).idle_s
         at = _wall_clock() + timedelta(seconds=max(0.0, HURRY_S_MIN - idle_s))
         self._scheduler.add_job(
-            self._slots[name].run,
+            run,
             DateTrigger(at, timezone=timezone.utc),
-            id=name + _HURRIED,
+            id=_THEN.join(slot.collector.name for slot in slots) + _HURRIED,
             replace_existing=True,
         )
 

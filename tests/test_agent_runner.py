@@ -35,6 +35,18 @@ class FakeCollector:
             yield answer
 
 
+class OrderedCollector(FakeCollector):
+    """Notes when it ran among others."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        super().__init__(name)
+        self.order = order
+
+    def collect(self) -> Iterator[Metric]:
+        self.order.append(self.name)
+        return super().collect()
+
+
 class StuckCollector(FakeCollector):
     """Answers once and then hangs until the test lets it go."""
 
@@ -265,6 +277,24 @@ def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_even
         runner.stop()
 
     assert runs_after_storm == 2
+
+
+@pytest.mark.real
+def test_collectors_that_are_hurried_together_run_in_order() -> None:
+    clock = FakeClock()
+    order: list[str] = []
+    first, second = OrderedCollector("host", order), OrderedCollector("pressure", order)
+    runner = Runner([second, first], clock, {"host": 3600.0, "pressure": 3600.0})
+    runner.start()
+    try:
+        wait_for(lambda: first.runs == second.runs == 1, "the first runs")
+        order.clear()
+        runner.hurry("host", "disk", "pressure")  # there is no collector "disk": it is left out
+        wait_for(lambda: len(order) == 2, "the runs out of turn")
+    finally:
+        runner.stop()
+
+    assert order == ["host", "pressure"]
 
 
 def test_disabled_collector_is_not_hurried() -> None:

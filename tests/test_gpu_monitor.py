@@ -82,12 +82,14 @@ class World:
     def __init__(self, kept: ReleaseFile | None = None) -> None:
         self.clock = FakeClock()
         self.children: list[FakeChild] = []
+        self.event_calls: list[MonitorState] = []
         self.monitor = GpuMonitor(
             self.clock,
             1.0,
             CALL_S_MAX,
             self._spawn,  # type: ignore[arg-type]
             kept,
+            on_events=lambda: self.event_calls.append(self.monitor.view().state),
         )
 
     def _spawn(self, _interval_s: float, skipped: Sequence[int], now_s: float) -> FakeChild:
@@ -245,6 +247,17 @@ def test_child_that_sends_nonsense_is_replaced(world: World, message: dict[str, 
 
     wait_for(lambda: not child.is_connected, "the child to be abandoned")
     assert world.monitor.view().state is MonitorState.BROKEN
+
+
+def test_an_event_is_told_at_once_and_who_is_told_may_ask(world: World) -> None:
+    child = world.wait_children(1)
+    child.say(kind="event", gpu=1, event="xid", code=79)
+
+    wait_for(lambda: bool(world.event_calls), "the event to be told")
+    (gpu,) = world.monitor.view().gpus
+
+    assert gpu.xids == {79: 1}
+    assert len(world.event_calls) == 1
 
 
 def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World) -> None:

@@ -138,6 +138,8 @@ class Child:
             if event := self._sampler.wait_event(min(left_s, WAIT_S_MAX)):
                 index, kind, code = event
                 self.send({"kind": "event", "gpu": index, "event": kind, "code": code})
+                # the driver's verdict may be another now: asked with the next sweep
+                self._due_at_s["medium"] = 0.0
             self._check_agent()
         self._check_agent()
 

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Condition, Thread
@@ -204,8 +205,12 @@ class GpuMonitor:
         call_s_max: float = CALL_S_MAX,
         spawn: Spawn = ChildProcess,
         kept: ReleaseFile | None = None,
+        on_events: Callable[[], None] | None = None,
     ) -> None:
-        """``kept``: where a release is remembered over a restart of the agent."""
+        """``kept``: where a release is remembered over a restart of the agent.
+
+        ``on_events`` is called in the monitor's thread after new events of GPUs (XIDs and others).
+        """
         self._clock = clock
         self._interval_s = interval_s
         self._call_s_max = call_s_max
@@ -230,6 +235,8 @@ class GpuMonitor:
         self._released_at_s: float | None = None
         self._released_until_s = 0.0
         self._is_stopping = False
+        self._on_events = on_events
+        self._has_new_events = False
         self._kept = kept
         if kept is not None and (release := kept.load(clock.now_s())) is not None:
             self._released_at_s, self._released_until_s = release.since_s, release.until_s
@@ -314,9 +321,12 @@ class GpuMonitor:
                     return
                 self._tick(self._clock.now_s())
                 self._changed.notify_all()
+                has_new_events, self._has_new_events = self._has_new_events, False
                 descriptors = [self._wakened]
                 if self._child and self._child.is_connected:
                     descriptors.append(self._child.channel)
+            if has_new_events and self._on_events is not None:
+                self._on_events()  # without the lock: it may end in a question to us
             poll = select.poll()  # select() can't do descriptors above 1,023
             for connection in descriptors:
                 poll.register(connection, select.POLLIN)
@@ -432,6 +442,7 @@ class GpuMonitor:
     def _take_event(self, message: EventMessage) -> None:
         gpu = self._gpu(message.gpu)
         gpu.events[message.event] = gpu.events.get(message.event, 0) + 1
+        self._has_new_events = True
         fields: dict[str, object] = {"gpu": message.gpu, "uuid": gpu.uuid, "event": message.event}
         if message.event == "xid" and (message.code in gpu.xids or len(gpu.xids) < XID_CODES_MAX):
             gpu.xids[message.code] = gpu.xids.get(message.code, 0) + 1
@@ -517,10 +528,10 @@ class GpuMonitor:
             self._abandon(self._child, None)
         deadline_s = self._clock.now_s() + 1.0
         for child in self._abandoned:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline_s - self._clock.now_s()))
-            except subprocess.TimeoutExpired:
-                continue
+            child.close()
+        self._abandoned.clear()
 
     def _fail(self, problem: str) -> None:
         self._set_state(MonitorState.BROKEN, problem)
