@@ -99,6 +99,43 @@ def test_helper_runs_the_fixed_programs_on_devices_that_it_finds_itself(
 
 
 @pytest.mark.real
+def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "helper.sock"
+    listener = service.listen(path, UID)
+    kept = listener.dup()  # as systemd keeps it
+    helper = HelperService(listener, UID, SystemClock(), paths, idle_s=0.5)
+    thread = Thread(target=helper.serve)
+    thread.start()
+    answer = HelperClient(path, SystemClock(), answer_s_max=20.0).ask(Query.IPMI_SENSORS)
+    thread.join(30)
+    is_ended = not thread.is_alive()
+    helper.stop()
+
+    with kept, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(str(path))  # waits there for the next helper
+
+    assert is_ended
+    assert len(answer.results) == 2
+
+
+@pytest.mark.real
+def test_helper_that_has_left_a_program_behind_stays(paths: Paths, tmp_path: Path) -> None:
+    helper = HelperService(
+        service.listen(tmp_path / "run" / "helper.sock", UID), UID, SystemClock(), paths, idle_s=0.0
+    )
+    stuck = subprocess.Popen(["sleep", "60"])
+    helper._runner._stuck[("sleep", "60")] = stuck
+    try:
+        assert not helper._is_idle_since(float("-inf"))
+    finally:
+        stuck.kill()
+        stuck.wait()
+    assert helper._is_idle_since(float("-inf"))
+    helper.stop()
+    helper.serve()  # closes its socket
+
+
+@pytest.mark.real
 def test_node_without_the_program_or_the_device_is_absent(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "dev/ipmi0").unlink()
     without = replace(paths, nvme=(str(tmp_path / "no-nvme"),))

@@ -86,6 +86,11 @@ class ProgramRunner:
             self._running.add(process)
         return process
 
+    def has_stuck(self) -> bool:
+        """Tell whether a program was left behind that still has not ended."""
+        with self._lock:
+            return any(process.poll() is None for process in self._stuck.values())
+
     def stop(self) -> None:
         """Kill what runs, and start nothing more."""
         with self._lock:

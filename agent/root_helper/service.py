@@ -34,6 +34,7 @@ from agent.root_helper.queries import Paths, programs_of
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, SourceError
 
+IDLE_S: Final = 5.0  # the agent asks at once what it asks each minute; an answer is reused so long
 REUSE_S: Final = 5.0  # half of the shortest interval of the agent's collectors that ask
 CONNECTIONS_MAX: Final = 8  # one for each query of one agent, and three to spare
 QUESTION_S_MAX: Final = 2.0
@@ -63,13 +64,18 @@ class HelperService:
         clock: Clock,
         paths: Paths,
         excluded: Sequence[str] = (),
+        idle_s: float | None = None,
     ) -> None:
+        """``idle_s``: end after so long without a question, where systemd starts it again."""
+        self._idle_s = idle_s
         self._listener = listener
         self._allowed_uids = frozenset({0, allowed_uid})
         self._clock = clock
         self._paths = paths
         self._excluded = tuple(excluded)
         self._slots = {query: _Slot() for query in Query}
+        self._peers = 0  # who is being answered
+        self._peers_lock = Lock()
         self._places = BoundedSemaphore(CONNECTIONS_MAX)
         self._runner = ProgramRunner(clock)
         self._logged_at_s: deque[float] = deque(maxlen=_LOG_LINES_PER_MINUTE_MAX)
@@ -78,11 +84,15 @@ class HelperService:
 
     def serve(self) -> None:
         self._listener.setblocking(False)  # a peer may be gone before it is accepted
+        idle_since_s = self._clock.now_s()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._stopped, selectors.EVENT_READ)
             while not self._stopping.is_set():
-                selector.select(timeout=1.0)
+                if selector.select(timeout=1.0):
+                    idle_since_s = self._clock.now_s()
+                elif self._is_idle_since(idle_since_s):
+                    break  # a question from now on waits in systemd's socket
                 self._accept()
         self._listener.close()
         self._stopped.close()
@@ -95,6 +105,12 @@ class HelperService:
         self._stopping.set()
         self._stopper.close()
         self._runner.stop()
+
+    def _is_idle_since(self, since_s: float) -> bool:
+        if self._idle_s is None or self._clock.now_s() - since_s < self._idle_s:
+            return False
+        # who was left behind is remembered here only, and is not to be started again
+        return self._peers == 0 and not self._runner.has_stuck()
 
     def _accept(self) -> None:
         try:
@@ -109,6 +125,8 @@ class HelperService:
             connection.close()
             self._log_refusal("peer refused", error="too many at once")
             return
+        with self._peers_lock:
+            self._peers += 1
         Thread(target=self._handle, args=(connection,), name="peer", daemon=True).start()
 
     def _handle(self, connection: socket.socket) -> None:
@@ -131,6 +149,8 @@ class HelperService:
             log.exception("question failed")
         finally:
             connection.close()
+            with self._peers_lock:
+                self._peers -= 1
             self._places.release()
 
     def _answer(self, query: Query) -> Answer:

@@ -51,12 +51,13 @@ def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> Non
             os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")
         )
         own_path = None
+        idle_s: float | None = service.IDLE_S
         if listener is None or path is not None:
-            own_path = path or SOCKET_PATH
+            own_path, idle_s = path or SOCKET_PATH, None  # nobody would start it again
             listener = service.listen(own_path, uid)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
-    helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded)
+    helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded, idle_s)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: helper.stop())
     service.log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
