@@ -255,7 +255,7 @@ def test_wrong_configuration_fails_the_start_and_is_named(bed: Bed) -> None:
         write(bed, "/etc/rankmend/agent.toml", CONFIG)
 
 
-def test_helper_starts_at_the_first_question_and_answers_the_agent_only(bed: Bed) -> None:
+def test_helper_starts_at_a_question_answers_the_agent_only_and_ends_when_idle(bed: Bed) -> None:
     question = (
         "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(20); "
         "s.connect('/run/rankmend-helper/helper.sock'); s.sendall(b'nonsense\\n'); "
@@ -275,6 +275,12 @@ def test_helper_starts_at_the_first_question_and_answers_the_agent_only(bed: Bed
     assert "PermissionError" in stranger.stderr
     assert asked.stdout == "served\n"
     assert bed.show("rankmend-agent-helper.service", "ActiveState") == "active"
+    bed.wait_for(
+        lambda: bed.show("rankmend-agent-helper.service", "ActiveState") == "inactive",
+        "the helper to end, since nobody asks",
+    )
+    again = bed.run("setpriv", "--reuid=rankmend-agent", "--clear-groups", *python)
+    assert again.stdout == "served\n"
     bed.run("systemctl", "stop", *units)
 
 

@@ -1,6 +1,5 @@
 """The `rankmend` command. Sub-commands live in modules of their own and are imported when used."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
@@ -47,11 +46,17 @@ _COMMANDS = {
 }
 
 
-def _version() -> str:
+def _print_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or ctx.resilient_parsing:
+        return
+    from importlib import metadata  # 4 MB that the daemons need not carry
+
     try:
-        return version("rankmend")
-    except PackageNotFoundError:
-        return "unknown"
+        version = metadata.version("rankmend")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    click.echo(f"rankmend, version {version}")
+    ctx.exit()
 
 
 class _LazyGroup(click.Group):
@@ -80,7 +85,14 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(_version(), prog_name="rankmend")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Find the failed, hung or slow rank, restart the job, account the time lost."""
 
