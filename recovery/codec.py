@@ -73,19 +73,28 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:
     if len(body) > MESSAGE_BYTES_MAX:
         raise MessageError(f"{what}: {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are read")
     try:
-        version = msgspec.json.decode(_VERSION_DECODER.decode(body)["version"])
+        message = decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        _refuse_version(_version_of(body, what), what)  # says more than a field that is new there
+        raise MessageError(f"{what}: {error}{_value_at(body, str(error))}") from error
+    _refuse_version(message.version, what)
+    return message
+
+
+def _version_of(body: bytes, what: str) -> object:
+    try:
+        return msgspec.json.decode(_VERSION_DECODER.decode(body)["version"])
     except KeyError:
         raise MessageError(f"{what}: no version: {body[:80]!r}") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MessageError(f"{what}: no JSON object: {error}: {body[:80]!r}") from error
+
+
+def _refuse_version(version: object, what: str) -> None:
     if isinstance(version, bool) or not isinstance(version, int) or abs(version - VERSION) > 1:
         raise MessageError(
             f"{what}: version is {version!r}, this understands {VERSION - 1} to {VERSION + 1}"
         )
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise MessageError(f"{what}: {error}{_value_at(body, str(error))}") from error
 
 
 def _value_at(body: bytes, complaint: str) -> str:
