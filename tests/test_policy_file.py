@@ -1,13 +1,18 @@
 """The controller's policy as TOML: typed, over defaults, and nothing unknown."""
 
+import re
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from detectors.finding import Kind
+from detectors.hung import HungLimits
 from rankmend.errors import ConfigError
-from recovery.cluster.policy import Approval, ClusterPolicy
+from recovery.cluster.policy import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
 from recovery.cluster.policy_file import PolicyFile, parse_policy, read_policy_file, tomllib
-from recovery.policy import Policy
+from recovery.policy import PlanStep, Policy
 
 
 def parse(text: str) -> PolicyFile:
@@ -102,3 +107,44 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(tmp_path: Path) -> No
     path.write_bytes(b"\xff = 1")
     with pytest.raises(ConfigError, match=r"policy\.toml is no TOML"):
         read_policy_file(path)
+
+
+# The shipped policy.
+
+SHIPPED = Path(__file__).resolve().parent.parent / "deploy" / "policy.toml"
+
+
+def switched_on() -> dict[str, Any]:
+    """Return the tables of the shipped policy with every setting in force."""
+    return tomllib.loads(re.sub(r"(?m)^#(?! )", "", SHIPPED.read_text()))
+
+
+def test_shipped_policy_is_the_defaults() -> None:
+    assert read_policy_file(SHIPPED) == PolicyFile()
+
+
+def test_shipped_policy_shows_every_key_with_its_default() -> None:
+    shown = switched_on()
+    jobs = shown.pop("jobs")
+
+    read = parse_policy(shown)
+
+    everything = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
+    assert read.cluster == ClusterPolicy()
+    assert read.policy == replace(Policy(), allow=dict.fromkeys(Kind, everything))
+    for table, kind in (("budgets", Budgets), ("quarantine", Quarantine), ("alerts", AlertRules)):
+        assert list(shown[table]) == [one.name for one in fields(kind)], table
+    names = [one.name for one in fields(Policy) if one.name != "hung"]
+    assert list(shown["policy"]) == names
+    assert list(shown["hang"]) == [one.name for one in fields(HungLimits)]
+    assert list(shown["cluster"]) == ["approval", "dry_run"]
+    assert list(jobs[0]) == ["match", "approval", "dry_run", "policy", "hang"]
+
+
+def test_example_of_jobs_in_the_shipped_policy_says_what_it_seems_to() -> None:
+    read = parse_policy(switched_on())
+
+    policy = read.policy_for("production-7")
+    assert (policy.restarts_max, policy.hung.floor_s) == (20, 600.0)
+    assert policy.allow[Kind.RANK_SLOW] == ()
+    assert read.cluster.approval_for("production-7") is Approval.MOVES
