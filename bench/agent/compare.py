@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 import socket
@@ -35,6 +36,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from node import make_sysfs  # noqa: E402 - beside this file
 
+from agent.root_helper.client import HelperClient  # noqa: E402
+from agent.root_helper.protocol import Query  # noqa: E402
+from agent.root_helper.service import IDLE_S  # noqa: E402
 from rankmend import progress  # noqa: E402
 from rankmend.agent_socket import AgentLink, OfferedRank  # noqa: E402
 from rankmend.clock import SystemClock  # noqa: E402
@@ -279,6 +283,39 @@ def measure(exporters: list[Exporter], seconds: int) -> list[Figures]:
     return figures
 
 
+@dataclass(frozen=True)
+class HelperFigures:
+    """The root helper, which systemd starts each minute and which ends when idle."""
+
+    pss_mib: float
+    cpu_s: float  # of one start with its questions and its end
+    alive_s: float  # of each minute, when questions are answered at once
+
+
+def measure_helper(folder: Path) -> HelperFigures:
+    """Ask a helper all that the agent asks in a minute, on this node as it is."""
+    path = folder / "helper" / "helper.sock"
+    command = [sys.executable, "-m", "rankmend.cli", "agent-helper", "--socket", str(path)]
+    command += ["--user", str(os.getuid())]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began_s = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    with running(process):
+        while not path.exists():
+            if process.poll() is not None or time.perf_counter() - began_s > 10:
+                raise SystemExit("the root helper does not start")
+            time.sleep(0.005)
+        client = HelperClient(path, SystemClock())
+        for query in Query:
+            client.ask(query)
+        took_s = time.perf_counter() - began_s
+        _count, mib = pss_mib(process.pid)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # the loop looks once a second whether it has been idle for long enough
+    return HelperFigures(round(mib, 1), round(used_s, 3), round(took_s + IDLE_S + 1.0, 1))
+
+
 def table_of(title: str, figures: list[Figures]) -> Table:
     table = Table(title=title)
     for column in ("", "series", "PSS", "CPU", "scrape p50", "p99", "ready", "page", "on the wire"):
@@ -344,12 +381,20 @@ def main() -> None:
             ranks(folder, RANKS),
         ):
             figures = measure([ours, theirs], options.seconds)
+            helper = measure_helper(folder)
         growth = grow(folder, options.growth, has_stub=has_stub) if options.growth else []
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     console.print(table_of("1 Hz sampling, one scrape a second", figures))
     if growth:
         console.print(table_of("the agent on larger nodes", growth))
+    share = helper.alive_s / 60
+    console.print(
+        f"root helper, not in the table: {helper.pss_mib:.1f} MiB PSS for {helper.alive_s:.0f} s of each minute "
+        f"({figures[0].pss_mib + helper.pss_mib:.1f} MiB together then, "
+        f"{figures[0].pss_mib + share * helper.pss_mib:.1f} MiB on average), "
+        f"{1e3 * helper.cpu_s:.0f} ms of CPU a start ({100 * helper.cpu_s / 60:.2f} %)"
+    )
     kept = verdicts(*figures)
     for what, holds in kept:
         console.print(f"{'kept  ' if holds else 'MISSED'}  {what}")
@@ -363,6 +408,7 @@ def main() -> None:
             "machine": machine,
             "has_gpus": has_stub,
             "compared": [asdict(one) for one in figures],
+            "helper": asdict(helper),
             "growth": [asdict(one) for one in growth],
             "budget": dict(kept),
         }
