@@ -1,0 +1,185 @@
+"""What a person must hear of: each word as long as its reason, and no longer."""
+
+from dataclasses import replace
+
+from detectors.finding import Blame, Finding, Kind, Severity
+from recovery.cluster.book import Blame as NodeBlame
+from recovery.cluster.book import ClusterLedger, NodePast
+from recovery.cluster.notices import (
+    NOTICES_MAX,
+    TOLD_S_MAX,
+    EndedJob,
+    Notice,
+    NoticeKind,
+    RunningJob,
+    find_notices,
+)
+from recovery.cluster.policy import ClusterPolicy
+from recovery.cluster.records import Acknowledged, Hold, NodeHeld, Spent
+from recovery.ledger import Ledger, OpenIncident
+from recovery.machine import State
+from recovery.policy import PlanStep, Policy
+from recovery.records import Failure, JobOutcome, OutcomeKind, Plan
+from recovery.service.pager import alert_of
+
+NOW = 1_800_000_000.0
+JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
+FINDING = Finding(
+    kind=Kind.DEVICE,
+    severity=Severity.CRITICAL,
+    blame=Blame.RANK,
+    summary="GPU lost",
+    job_id=JOB,
+    attempt=1,
+    node="n1",
+    ranks=(0,),
+    victims=(),
+    since_age_s=1.0,
+    signature="evidence:RankmendGpuLost",
+)
+PLAN = Plan(PlanStep.MOVE, "leave n1", (), without=("n1",))
+
+
+def incident(finding: Finding = FINDING) -> OpenIncident:
+    failure = Failure(1, finding, 1, None, None, None, False, ())
+    return OpenIncident(
+        State("6f1c1b52-1", 3), failure, None, failure, Policy(), waits=(PLAN, "dry run")
+    )
+
+
+def running(ledger: Ledger, *silent: str) -> list[RunningJob]:
+    return [RunningJob(JOB, "train", ledger, Policy(), frozenset(silent))]
+
+
+def told(
+    jobs: list[RunningJob] | None = None,
+    ended: list[EndedJob] | None = None,
+    cluster: ClusterLedger | None = None,
+    nodes_active: int = 100,
+) -> tuple[Notice, ...]:
+    return find_notices(
+        jobs or [], ended or [], cluster or ClusterLedger(), ClusterPolicy(), nodes_active, NOW
+    )
+
+
+def test_a_healthy_cluster_has_nothing_to_say() -> None:
+    assert told(running(Ledger())) == ()
+
+
+def test_a_plan_that_waits_says_why_until_it_is_approved() -> None:
+    waiting = Ledger(incident=incident())
+
+    (notice,) = told(running(waiting))
+
+    assert notice.kind is NoticeKind.PLAN_WAITS
+    assert notice.severity is Severity.CRITICAL, "the job stands"
+    assert "move waits: dry run" in notice.summary
+    assert (notice.incident_id, notice.node) == ("6f1c1b52-1", "n1")
+    approved = replace(waiting, incident=replace(incident(), approved_by="ann"))
+    assert told(running(approved)) == ()
+
+
+def test_a_plan_for_a_slow_rank_that_waits_is_no_emergency() -> None:
+    slow = incident(replace(FINDING, kind=Kind.RANK_SLOW))
+
+    (notice,) = told(running(Ledger(incident=slow)))
+
+    assert notice.severity is Severity.WARNING
+
+
+def test_a_node_of_which_nothing_is_proved_is_named_until_it_is_heard() -> None:
+    ledger = Ledger(is_attempt_open=True, attempt=2, fence_waits=("n1", "n2"))
+
+    (notice,) = told(running(ledger, "n2"))
+
+    assert (notice.kind, notice.node) == (NoticeKind.GONE_UNPROVED, "n2")
+    assert "rankmend confirm-gone n2" in notice.todo
+    assert told(running(replace(ledger, is_attempt_open=False), "n2")) == ()
+
+
+def test_a_job_with_no_restart_left_is_said_before_it_is_given_up() -> None:
+    limit = Policy().restarts_max
+
+    assert told(running(Ledger(restarts=limit - 1))) == ()
+    (notice,) = told(running(Ledger(restarts=limit)))
+    assert notice.kind is NoticeKind.BUDGET_SPENT
+
+
+def ended(kind: OutcomeKind = OutcomeKind.ESCALATED, age_s: float = 60.0) -> list[EndedJob]:
+    outcome = JobOutcome(kind, 1, "3 tries came to nothing", "6f1c1b52-1")
+    return [EndedJob(JOB, "train", outcome, NOW - age_s)]
+
+
+def test_an_escalation_is_told_until_it_is_acknowledged_or_a_week_old() -> None:
+    (notice,) = told(ended=ended())
+
+    assert notice.kind is NoticeKind.INCIDENT_ESCALATED
+    assert "3 tries came to nothing" in notice.summary
+    seen = ClusterLedger(acknowledged={"6f1c1b52-1": Acknowledged("6f1c1b52-1", "ann", "")})
+    assert told(ended=ended(), cluster=seen) == ()
+    assert told(ended=ended(age_s=TOLD_S_MAX + 1)) == ()
+    assert told(ended=ended(OutcomeKind.DONE)) == ()
+
+
+def test_an_end_without_an_incident_can_be_acknowledged_too() -> None:
+    (job,) = ended()
+    job = replace(job, outcome=replace(job.outcome, incident_id=None))
+
+    assert job.incident_id == "6f1c1b52-at-1799999940"
+
+
+def test_the_clusters_budget_of_stops_is_told_when_it_is_spent() -> None:
+    limit = ClusterPolicy().budgets.stops_per_hour_max
+    spent = [(NOW - 60, Spent(JOB, f"i-{n}", 1, "move", ("n1",), True)) for n in range(limit)]
+
+    assert told(cluster=ClusterLedger(spent=tuple(spent[:-1]))) == ()
+    (notice,) = told(cluster=ClusterLedger(spent=tuple(spent)))
+    assert (notice.kind, notice.job_id) == (NoticeKind.BUDGET_SPENT, "")
+    old = tuple((NOW - 3601, one) for _unix_s, one in spent)
+    assert told(cluster=ClusterLedger(spent=old)) == ()
+
+
+def blamed(held: NodeHeld | None = None) -> ClusterLedger:
+    blames = tuple(NodeBlame(NOW - 60, JOB, f"i-{number}", "GPU lost") for number in range(3))
+    return ClusterLedger(nodes={"n1": NodePast(blames, held)})
+
+
+def test_a_quarantine_is_told_and_so_is_one_that_a_breaker_refuses() -> None:
+    held = NodeHeld("n1", Hold.QUARANTINE, "policy", "blamed in 3 incidents", NOW + 60)
+
+    assert [one.kind for one in told(cluster=blamed(held))] == [NoticeKind.NODE_QUARANTINED]
+    (refused,) = told(cluster=blamed(), nodes_active=9)
+    assert refused.kind is NoticeKind.QUARANTINE_REFUSED
+    assert "of 9 that ran ranks within a day at most 0 may be" in refused.summary
+    drained = NodeHeld("n1", Hold.DRAIN, "ann", "", None)
+    assert told(cluster=blamed(drained), nodes_active=9) == ()
+
+
+def test_what_people_are_told_at_once_is_bounded_and_the_urgent_comes_first() -> None:
+    nodes = {f"n{number}": blamed().nodes["n1"] for number in range(NOTICES_MAX)}
+
+    found = told(running(Ledger(restarts=100)), ended(), ClusterLedger(nodes=nodes), nodes_active=5)
+
+    assert len(found) == NOTICES_MAX
+    assert found[0].severity is Severity.CRITICAL
+    assert found[-1].severity is Severity.CRITICAL
+
+
+def test_a_notice_travels_with_what_a_person_needs_and_nothing_that_a_machine_obeys() -> None:
+    (notice,) = told(ended=ended())
+
+    alert = alert_of(notice, NOW, "https://wiki/runbooks")
+
+    assert alert.labels == {
+        "alertname": "RankmendIncidentEscalated",
+        "severity": "critical",
+        "to": "people",
+        "job_id": JOB,
+        "job_name": "train",
+        "incident": "6f1c1b52-1",
+    }
+    assert set(alert.annotations) == {"summary", "todo", "runbook_url"}
+    assert alert.annotations["runbook_url"] == (
+        "https://wiki/runbooks/controller.md#rankmendincidentescalated"
+    )
+    assert alert.started_unix_s == NOW - 60
