@@ -86,6 +86,12 @@ def _(record: records.AttemptStarted) -> str:
 
 
 @narrate.register
+def _(record: records.AttemptEnded) -> str | None:
+    # Where each launcher has said it there is nothing to tell.
+    return f"attempt {record.attempt} is gone from every node" if record.proofs else None
+
+
+@narrate.register
 def _(record: records.AttemptVerified) -> str:
     if record.telling_ranks:
         return f"attempt {record.attempt} makes steps on {len(record.telling_ranks)} ranks"
@@ -136,6 +142,13 @@ def _(record: records.CaughtUp) -> str:
 @narrate.register
 def _(record: records.SlowFound) -> str:
     return record.finding.summary
+
+
+@narrate.register
+def _(record: records.SlowExplained) -> str:
+    if not record.cause:
+        return record.reason
+    return f"{record.reason}: {record.evidence[0].text} (confidence {record.confidence:.2f})"
 
 
 @narrate.register

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli.controller_names import complete_job, complete_node, complete_open, complete_plan
 from rankmend.cli.controller_options import (
     Access,
     asking,
@@ -32,7 +33,7 @@ Examples:
   rankmend approve 4f1c2d3e-7 --yes --reason "spare checked"
 """
 )
-@click.argument("incident")
+@click.argument("incident", shell_complete=complete_plan)
 @reason_option(required=False)
 @yes_option
 @controller_options
@@ -56,7 +57,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 
 
 @click.command(epilog="Example: rankmend reject 4f1c2d3e-7 --reason 'the node is sound'")
-@click.argument("incident")
+@click.argument("incident", shell_complete=complete_plan)
 @reason_option(required=False)
 @yes_option
 @controller_options
@@ -79,7 +80,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 
 
 @click.command(epilog="Example: rankmend cancel 4f1c2d3e-7 --reason 'somebody debugs it'")
-@click.argument("incident")
+@click.argument("incident", shell_complete=complete_open)
 @reason_option(required=False)
 @controller_options
 @json_option
@@ -110,8 +111,13 @@ Examples:
   rankmend plan llama --node gpu-17    if that node is lost
 """
 )
-@click.argument("job")
-@click.option("--node", metavar="NAME", help="Of the loss of this node. [default: of a rank]")
+@click.argument("job", shell_complete=complete_job)
+@click.option(
+    "--node",
+    metavar="NAME",
+    shell_complete=complete_node,
+    help="Of the loss of this node. [default: of a rank]",
+)
 @controller_options
 @json_option
 def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -49,13 +49,17 @@ _OPTIONS: Final = (
     ),
 )
 
+_NAMES: Final = ("controller", "token_file", "ca_file")
+
 yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 
 
 def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option for why it is done: kept in the journal, for those who ask later."""
     text = "Why, for those who ask later."
-    return click.option("--reason", default=None if required else "", required=required, help=text)
+    if required:
+        return click.option("--reason", required=True, help=text)
+    return click.option("--reason", default="", help=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +75,21 @@ def controller_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a controller, as one argument ``access``."""
 
     @wraps(command)
-    def call(
-        *, controller: str | None, token_file: Path | None, ca_file: Path | None, **options: Any
-    ) -> None:
-        urls = tuple(url.strip() for url in (controller or "").split(",") if url.strip())
-        command(access=Access(urls, token_file, ca_file), **options)
+    def call(**options: Any) -> None:
+        access = access_of(options)
+        rest = {name: value for name, value in options.items() if name not in _NAMES}
+        command(access=access, **rest)
 
     for option in reversed(_OPTIONS):
         call = option(call)
     return call
+
+
+def access_of(options: Mapping[str, Any]) -> Access:
+    """Return what the parsed options of a command say."""
+    urls = str(options.get("controller") or "").split(",")
+    named = tuple(url.strip() for url in urls if url.strip())
+    return Access(named, options.get("token_file"), options.get("ca_file"))
 
 
 def is_local(access: Access) -> bool:
@@ -166,6 +176,8 @@ def _hint(text: str, access: Access) -> str | None:
                 "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
             )
         return f"its certificate is not of the authority in {access.ca_file}"
+    if "[X509" in text:
+        return f"there is no certificate in {access.ca_file}"
     if "WRONG_VERSION_NUMBER" in text:
         return "what answers there does not speak TLS"
     return None

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.controller_names import complete_job, complete_node
 from rankmend.cli.controller_options import (
     Access,
     asking,
@@ -30,7 +31,7 @@ Examples:
   rankmend resume --node gpu-17        takes it back
 """
 )
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @reason_option(required=True)
 @click.option("--now", is_flag=True, help="Also restart the jobs that have ranks there, elsewhere.")
 @yes_option
@@ -80,8 +81,14 @@ def _say_ranks(views: "list[wire.NodeView]") -> str:
     "confirm-gone",
     epilog="Example: rankmend confirm-gone gpu-17 --job llama --reason 'its power cable is out'",
 )
-@click.argument("node")
-@click.option("--job", required=True, metavar="JOB", help="Name or UUID of the job that waits.")
+@click.argument("node", shell_complete=complete_node)
+@click.option(
+    "--job",
+    required=True,
+    metavar="JOB",
+    shell_complete=complete_job,
+    help="Name or UUID of the job that waits.",
+)
 @reason_option(required=False)
 @yes_option
 @controller_options

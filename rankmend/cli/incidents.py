@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli.controller_names import complete_job, complete_story
 from rankmend.cli.controller_options import Access, asking, console, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.errors import RankmendError
@@ -39,7 +40,7 @@ Examples:
   rankmend incidents llama --controller https://control:9477
 """
 )
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=complete_job)
 @state_option
 @controller_options
 @json_option
@@ -78,7 +79,7 @@ Examples:
   rankmend why llama                   the whole story of a job
 """
 )
-@click.argument("incident")
+@click.argument("incident", shell_complete=complete_story)
 @state_option
 @controller_options
 @json_option

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.controller_names import complete_job, complete_node
 from rankmend.cli.controller_options import (
     Access,
     asking,
@@ -24,9 +25,14 @@ if TYPE_CHECKING:
 
 def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
     for option in (
-        click.option("--node", metavar="NAME", help="This node, in every job."),
         click.option(
-            "--job", metavar="JOB", help="Name or UUID of a job, or the beginning of one."
+            "--node", metavar="NAME", shell_complete=complete_node, help="This node, in every job."
+        ),
+        click.option(
+            "--job",
+            metavar="JOB",
+            shell_complete=complete_job,
+            help="Name or UUID of a job, or the beginning of one.",
         ),
         click.option("--cluster", is_flag=True, help="All jobs of the controller."),
     ):

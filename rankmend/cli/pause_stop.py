@@ -2,6 +2,7 @@
 
 import click
 
+from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import (
     Access,
     asking,
@@ -17,7 +18,7 @@ from rankmend.cli.options import json_option
 
 
 @click.command(epilog="Example: rankmend stop llama --reason 'loss has diverged'")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
 @yes_option
 @controller_options
@@ -37,7 +38,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 
 
 @click.command(epilog="Example: rankmend restart llama --reason 'new data mount'")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
 @yes_option
 @controller_options

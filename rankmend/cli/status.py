@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import Access, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, seconds, state_option
 from rankmend.errors import RankmendError
@@ -36,7 +37,7 @@ Examples:
   rankmend status llama --controller https://control:9477
 """
 )
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=complete_job)
 @state_option
 @controller_options
 @json_option

@@ -1,0 +1,73 @@
+"""Names for the shell's completion, as the controller tells them. Never an error, and never a long wait."""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rankmend.cli.controller_options import access_of
+
+if TYPE_CHECKING:
+    from recovery.service.client import ControllerClient
+
+_WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes some 10 ms
+
+
+def complete_job(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    return _ask(ctx, begun, lambda client: [job.name for job in client.jobs()])
+
+
+def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    def names(client: "ControllerClient") -> list[str]:
+        held = [one.node for one in client.cluster().held]
+        return [*(node.node for node in client.nodes()), *held]
+
+    return _ask(ctx, begun, names)
+
+
+def complete_plan(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Return incidents with a plan that waits."""
+    return _ask(ctx, begun, lambda client: [plan.incident_id for plan in client.plans()])
+
+
+def complete_open(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Return incidents that are open."""
+    return _ask(ctx, begun, lambda client: [job.incident_id or "" for job in client.jobs()])
+
+
+def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Return incidents and jobs."""
+
+    def names(client: "ControllerClient") -> list[str]:
+        jobs = [job.name for job in client.jobs()]
+        return [*jobs, *(one.incident_id for one in client.incidents())]
+
+    return _ask(ctx, begun, names)
+
+
+def _ask(
+    ctx: click.Context, begun: str, names: "Callable[[ControllerClient], list[str]]"
+) -> list[str]:
+    """Return the names that begin so, or nothing where the controller does not tell them in time."""
+    from rankmend.errors import RankmendError
+    from recovery.service.client import ControllerClient
+
+    access = access_of(ctx.params)
+    if not access.urls:
+        return []
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            client = ControllerClient(
+                access.urls, token_file=access.token_file, ca_file=access.ca_file
+            )
+            found.extend(names(client))
+        except RankmendError:
+            return  # the command itself will say it
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_WAIT_S)
+    return sorted({name for name in found if name and name.startswith(begun)})
