@@ -450,10 +450,11 @@ RULES: Final = (
     _rule(
         "mlx5_core",
         r"mlx5_core (?P<pci>" + _PCI + r"): .{0,80}?(?P<sub_code>Fatal error \d{1,3} detected"
-        r"|device's health compromised|firmware fatal error|health recovery flow aborted"
+        r"|device's health compromised|firmware fatal error|health recovery (?:flow aborted|failed)"
+        r"|Health issue observed, [\w ,-]{1,48}(?=, severity\([0-3]\))"
         r"|synd 0x[1-9a-f]\w{0,2}: [\w ]{1,40})",
         _K.NIC_FAULT,
-        "drivers/net/ethernet/mellanox/mlx5/core/health.c",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c; severity 4 and above is no error",
     ),
     _rule(
         "mlx5_core",
@@ -663,6 +664,19 @@ RULES: Final = (
         r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})",
         _K.FS_ERROR,
         "fs/btrfs/messages.c",
+    ),
+    _rule(
+        "EXT",
+        r"EXT\d-fs \((?P<disk>[\w.-]{1,64})\): (?P<sub_code>I/O error while writing superblock)",
+        _K.FS_ERROR,
+        "fs/ext4/super.c, ext4_commit_super",
+    ),
+    _rule(
+        "updating journal superblock",
+        r"JBD2: (?P<sub_code>I/O error when updating journal superblock) for "
+        r"(?P<disk>[\w.-]{1,64}?)(?:-\d+)?\.",
+        _K.FS_ERROR,
+        "fs/jbd2/journal.c",
     ),
     _rule(
         "has encountered an uncorrectable I/O failure",

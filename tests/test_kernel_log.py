@@ -501,6 +501,33 @@ FORMS = [
         (EventKind.FS_ERROR, None, "CRC error", "nvme0n1p1", None, ""),
     ),
     (
+        "EXT4-fs (nvme1n1): I/O error while writing superblock",
+        (EventKind.FS_ERROR, None, "I/O error while writing superblock", "nvme1n1", None, ""),
+    ),
+    (
+        "JBD2: I/O error when updating journal superblock for nvme1n1-8.",
+        (
+            EventKind.FS_ERROR,
+            None,
+            "I/O error when updating journal superblock",
+            "nvme1n1",
+            None,
+            "",
+        ),
+    ),
+    (
+        "mlx5_core 0000:98:00.0: print_health_info:424:(pid 0): Health issue observed, firmware "
+        "internal error, severity(3) ERROR:",
+        (
+            EventKind.NIC_FAULT,
+            None,
+            "Health issue observed, firmware internal error",
+            "0000:98:00.0",
+            None,
+            "",
+        ),
+    ),
+    (
         "WARNING: Pool 'tank' has encountered an uncorrectable I/O failure and has been suspended.",
         (EventKind.FS_ERROR, None, "pool suspended", "tank", None, ""),
     ),
@@ -565,6 +592,8 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "mce: CPU3: Core temperature/speed normal",
         "oom_reaper: reaped process 812 (python3), now anon-rss:0kB",
         "nfs: server nas1 OK",
+        "mlx5_core 0000:98:00.0: print_health_info:424:(pid 0): Health issue observed, clock "
+        "failure, severity(4) WARNING:",
         "libceph: osd3 (1)10.1.1.1:6801 socket closed (con state OPEN)",
         "NET: Registered PF_SMC protocol family, smc link down",
         "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable plugged",
