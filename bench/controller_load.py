@@ -1,43 +1,60 @@
 """Load on the controller's service: simulated launchers over real TLS and HTTP, each with its long poll.
 
-Starts `rankmend controller` with what `init` makes, joins NODES launchers to one job, has them report at
-a steady pace (open loop: a late answer delays no other report), then has a person restart the job and measures how
-long the new orders take to reach all of them.
+    python bench/controller_load.py                                    # 2,000 nodes of 8 ranks, each second
+    python bench/controller_load.py --nodes 9900 --every 5             # two descriptors a node on either side
+    python bench/controller_load.py --controller-core 0 --generator-core 1 --output load.json
 
-    .venv/bin/python bench/controller_load.py --nodes 2000 --ranks 8 --every 1 --seconds 30
+Starts `rankmend controller` with what `init` makes, joins NODES launchers and SPARES more to one job, and measures one after the other:
 
-The generator is a process of its own, so its cost is not the controller's; both are shown. Raise the limit of
-descriptors first (ulimit -n 20000).
+steady    reports at an even pace (open loop: a late answer delays no other report), while every launcher holds its poll
+orders    a person restarts the job: when the new orders have reached half and all of the launchers
+storm     kill -9 of the controller and a new start: when all launchers have reported again, first with the pauses
+          that launchers make, then with none
+alerts    a switch dies: all ranks stand still and ALERTS alerts come in one message; the incidents and plans that follow
+
+The generator is a process of its own, so its cost is not the controller's; both are shown.
 """
 
 import argparse
 import asyncio
 import json
+import os
+import platform
 import random
 import re
+import resource
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 import psutil
+import uvloop
 
 from recovery.codec import encode_message
 from recovery.gate import PersonAct
+from recovery.launcher.remote import RETURNS_PER_S
 from recovery.messages import Endpoint, RankReport, Report, StepTiming
 from recovery.service import wire
-from recovery.service.client import ControllerClient
+from recovery.service.client import ControllerClient, pause_s
 from recovery.service.setup import init
 
-_LENGTH = re.compile(rb"(?i)content-length: (\d+)")
+START_S_MAX = 60.0
+SETTLE_S = 5.0  # what joining left to do is done
+STEP_S = 1.0
+SWITCH_NODES = 32  # that hang on one leaf switch
+LOST = (OSError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 class Connection:
     """One HTTP/1.1 connection that is kept, without what a real client does beside."""
+
+    _LENGTH = re.compile(rb"(?i)content-length: (\d+)")
 
     def __init__(self, port: int, context: ssl.SSLContext, head: str) -> None:
         self._port, self._context, self._head = port, context, head
@@ -45,226 +62,510 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        if self._writer is None or self._reader is None:
-            self._reader, self._writer = await asyncio.open_connection(
-                "127.0.0.1", self._port, ssl=self._context, server_hostname="localhost"
-            )
-        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
-        answer = await self._reader.readuntil(b"\r\n\r\n")
-        length = _LENGTH.search(answer)
-        rest = await self._reader.readexactly(int(length[1])) if length else b""
+        try:
+            if self._writer is None or self._reader is None:
+                self._reader, self._writer = await asyncio.open_connection(
+                    "127.0.0.1", self._port, ssl=self._context, server_hostname="localhost"
+                )
+            head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+            self._writer.write(head.encode() + body)
+            answer = await self._reader.readuntil(b"\r\n\r\n")
+            length = self._LENGTH.search(answer)
+            rest = await self._reader.readexactly(int(length[1])) if length else b""
+        except LOST:
+            self.close()
+            raise
         return int(answer[9:12]), rest
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.transport.abort()
+        self._reader = self._writer = None
+
+
+@dataclass
+class Seen:
+    """What all launchers together have seen since it was last emptied."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    def count(self, what: object) -> None:
+        self.statuses[str(what)] = self.statuses.get(str(what), 0) + 1
 
 
 class Launcher:
-    def __init__(self, number: int, ranks: int, reports: Connection, polls: Connection) -> None:
+    def __init__(self, number: int, fleet: "Fleet") -> None:
         self.node, self.launcher_id = f"n{number}", f"launcher-{number}"
-        self.number, self.ranks_count = number, ranks
-        self.reports, self.polls = reports, polls
-        self.job_id = ""
+        self.number, self.fleet = number, fleet
+        self.reports, self.polls = fleet.connect(), fleet.connect()
         self.order: dict[str, object] = {}
-        self.ordered_at_s = 0.0
-        self.report: Report | None = None
+        self.stopped_unix_s = self.started_unix_s = 0.0  # when it was last told to
+        self.accepted_s = self.polled_s = 0.0  # perf_counter
         self.step = 0
+        self.report: Report | None = None
 
-    async def join(self, nodes: int) -> None:
+    async def join(self) -> str:
+        slots, nodes = self.fleet.ranks, self.fleet.nodes
         join = wire.Join(
-            key="load", name="load", node=self.node, launcher_id=self.launcher_id,
-            nodes_min=nodes, nodes_max=nodes, slots=self.ranks_count,
+            key="load", name="load", node=self.node, launcher_id=self.launcher_id, nodes_min=nodes,
+            nodes_max=nodes + self.fleet.spares, slots=slots, policy={"join_wait_s": 300.0},
         )  # fmt: skip
         while True:
             status, body = await self.reports.ask("POST", "/v1/jobs", msgspec.json.encode(join))
             if status == 200:
                 break
             await asyncio.sleep(random.uniform(0.2, 1.0))
-        self.job_id = json.loads(body)["job_id"]
+        job_id = str(json.loads(body)["job_id"])
         self.report = Report(
-            version=1, node=self.node, boot_id=f"boot-{self.number}", job_id=self.job_id, revision=0,
-            attempt=0, ranks=(), empty_through=0, launcher_id=self.launcher_id, slots=self.ranks_count,
-            rendezvous=Endpoint("127.0.0.1", 20000), peer_endpoint=Endpoint("127.0.0.1", 21000),
+            version=1, node=self.node, boot_id=f"boot-{self.number}", job_id=job_id, revision=0,
+            attempt=0, ranks=(), empty_through=0, launcher_id=self.launcher_id, slots=slots,
+            rendezvous=self._place(), peer_endpoint=Endpoint("127.0.0.1", 21000),
         )  # fmt: skip
+        return job_id
 
-    async def tell(self, latencies: list[float], statuses: dict[int, int]) -> None:
-        assert self.report is not None
+    def _place(self) -> Endpoint:
+        return Endpoint(f"{self.node}.example", 20000 + random.randrange(40000))
+
+    def make_report(self) -> Report:
+        """Return what a launcher of healthy ranks says that carries out its order at once."""
+        assert self.report is not None, "joined"
         before, order = self.report, self.order
-        self.step += 1
-        ranks: tuple[RankReport, ...] = ()
         changes: dict[str, object] = {"number": before.number + 1}
-        if order:
-            named = order["ranks"]
-            assert isinstance(named, list)
+        if not self.fleet.stands_still:
+            self.step += 1
+        named = order.get("ranks")
+        if isinstance(named, list):
+            still_s = time.perf_counter() - self.fleet.still_since_s
+            age_s = still_s if self.fleet.stands_still else 0.1
             timing = StepTiming(
-                self.step, self.step, 0.1, 0.7 * self.step, 0.2 * self.step, 0.0, 0.0
+                self.step, self.step, age_s, 0.7 * self.step, 0.2 * self.step, 0.0, 0.0, 0.0, STEP_S
             )
-            ranks = tuple(
+            changes["ranks"] = tuple(
                 RankReport(
-                    rank, place, 1000 + place, "R", 60.0, None, 50.0, self.step, 0.1, self.step,
-                    section="compute", section_age_s=0.05, sections_entered=3 * self.step,
-                    collectives_entered=9 * self.step, collectives_completed=9 * self.step, timings=(timing,),
+                    rank, place, 1000 + place, "S", 60.0, None, 50.0, self.step, age_s, self.step,
+                    section="communication", section_age_s=age_s, sections_entered=3 * self.step,
+                    collectives_entered=9 * self.step, collectives_completed=9 * self.step,
+                    timings=() if self.fleet.stands_still else (timing,),
                 )
                 for place, rank in enumerate(named)
             )  # fmt: skip
-            changes |= {"revision": order["revision"], "ranks": ranks}
-            changes |= (
-                {"attempt": order["attempt"]} if named else {"empty_through": order["attempt"]}
-            )
-            if not named:
-                port = 20000 + random.randrange(40000)
-                changes |= {"rendezvous": Endpoint("127.0.0.1", port), "attempt": before.attempt}
+            changes["revision"] = order["revision"]
+            if named:
+                changes["attempt"] = order["attempt"]
+            else:
+                changes |= {"empty_through": order["attempt"], "rendezvous": self._place()}
         self.report = replace(before, **changes)  # type: ignore[arg-type]
+        return self.report
+
+    async def tell(self) -> bool:
+        """Report once; return whether it was taken."""
+        seen, body = self.fleet.seen, encode_message(self.make_report())
+        seen.bytes += len(body)
         began_s = time.perf_counter()
-        status, _body = await self.reports.ask(
-            "POST", f"/v1/jobs/{self.job_id}/reports", encode_message(self.report)
-        )
-        latencies.append(time.perf_counter() - began_s)
-        statuses[status] = statuses.get(status, 0) + 1
+        try:
+            status, _ = await self.reports.ask(
+                "POST", f"/v1/jobs/{self.fleet.job_id}/reports", body
+            )
+        except LOST as error:
+            seen.count(type(error).__name__)
+            return False
+        now_s = time.perf_counter()
+        seen.latencies_s.append(now_s - began_s)
+        seen.count(status)
+        if status == 202:
+            self.accepted_s = now_s
+        return status == 202
 
-    async def listen(self) -> None:
-        while True:
-            after, epoch = self.order.get("revision", 0), self.order.get("epoch", 0)
-            path = f"/v1/jobs/{self.job_id}/orders/{self.node}?launcher={self.launcher_id}&after={after}&epoch={epoch}&wait=25"
-            status, body = await self.polls.ask("GET", path)
-            if status == 200:
-                self.order, self.ordered_at_s = json.loads(body), time.perf_counter()
-            elif status != 204:
-                await asyncio.sleep(1.0)
-
-
-async def measure(
-    options: argparse.Namespace, port: int, folder: Path, server: psutil.Process
-) -> dict[str, object]:
-    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    token = (folder / "launch.token").read_text().strip()
-    head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
-
-    def connect() -> Connection:
-        return Connection(port, context, head)
-
-    launchers = [Launcher(n, options.ranks, connect(), connect()) for n in range(options.nodes)]
-    told: dict[str, object] = {
-        "nodes": options.nodes,
-        "ranks": options.ranks,
-        "every_s": options.every,
-    }
-    began_s = time.perf_counter()
-    room = asyncio.Semaphore(64)
-
-    async def join(one: Launcher) -> None:
-        async with room:
-            await one.join(options.nodes)
-
-    await asyncio.gather(*(join(one) for one in launchers))
-    told["join_s"] = round(time.perf_counter() - began_s, 2)
-    polls = [asyncio.create_task(one.listen()) for one in launchers]
-    latencies: list[float] = []
-    statuses: dict[int, int] = {}
-
-    async def pace(one: Launcher) -> None:
-        due_s = time.perf_counter() + random.uniform(0, options.every)
+    async def keep_telling(self) -> None:
+        every_s, failures = self.fleet.every_s, 0
+        due_s = time.perf_counter() + random.uniform(0, every_s)
         while True:
             await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
-            await one.tell(latencies, statuses)
-            due_s += options.every
+            failures = 0 if await self.tell() else failures + 1
+            due_s += every_s
+            if failures:
+                due_s = time.perf_counter() + self.fleet.pause_s(failures)
 
-    paces = [asyncio.create_task(pace(one)) for one in launchers]
+    async def listen(self) -> None:
+        failures = 0
+        while True:
+            after, epoch = self.order.get("revision", 0), self.order.get("epoch", 0)
+            path = (
+                f"/v1/jobs/{self.fleet.job_id}/orders/{self.node}"
+                f"?launcher={self.launcher_id}&after={after}&epoch={epoch}&wait=25"
+            )
+            try:
+                status, body = await self.polls.ask("GET", path)
+            except LOST as error:
+                self.fleet.seen.count(f"poll {type(error).__name__}")
+                status, body = 0, b""
+            if status in {200, 204}:
+                failures, self.polled_s = 0, time.perf_counter()
+            else:
+                failures += 1
+                await asyncio.sleep(self.fleet.pause_s(failures))
+            if status == 200:
+                order = json.loads(body)
+                if order["ranks"]:
+                    self.started_unix_s = time.time()
+                else:
+                    self.stopped_unix_s = time.time()
+                self.order = order
 
-    async def all_at(attempt: int) -> None:
-        while not all(
-            one.order.get("attempt") == attempt and one.order["ranks"] for one in launchers
-        ):
-            await asyncio.sleep(0.02)
 
-    await asyncio.wait_for(all_at(1), 120)
-    told["first_order_s"] = round(time.perf_counter() - began_s, 2)
-    await asyncio.sleep(5)
-    latencies.clear()
-    statuses.clear()
+class Fleet:
+    """All launchers of the job."""
+
+    def __init__(self, options: argparse.Namespace, port: int, folder: Path) -> None:
+        self.nodes, self.ranks, self.spares = options.nodes, options.ranks, options.spares
+        self.every_s = options.every
+        self._port = port
+        self._context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        token = (folder / "launch.token").read_text().strip()
+        self._head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        self.seen = Seen()
+        self.job_id = ""
+        self.stands_still, self.still_since_s = False, 0.0
+        self.is_patient = True  # after a failure, as `recovery.launcher.remote` is
+        self.launchers = [Launcher(n, self) for n in range(self.nodes + self.spares)]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def connect(self) -> Connection:
+        return Connection(self._port, self._context, self._head)
+
+    def pause_s(self, failures: int) -> float:
+        if not self.is_patient:
+            return 0.1
+        return pause_s(failures) + random.random() * len(self.launchers) / RETURNS_PER_S
+
+    async def start(self) -> None:
+        room = asyncio.Semaphore(64)
+
+        async def join(one: Launcher) -> None:
+            async with room:
+                self.job_id = await one.join()
+
+        await asyncio.gather(*(join(one) for one in self.launchers))
+        for one in self.launchers:
+            self._tasks.append(asyncio.create_task(one.keep_telling()))
+            self._tasks.append(asyncio.create_task(one.listen()))
+
+    async def run_through(self, attempt: int) -> None:
+        """Return once the attempt was ordered from as many launchers as the job has nodes."""
+
+        def ordered() -> int:
+            return sum(
+                one.order.get("attempt") == attempt and bool(one.order["ranks"])
+                for one in self.launchers
+            )
+
+        await until(lambda: ordered() == self.nodes, f"attempt {attempt} on all nodes", 300)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for one in self.launchers:
+            one.reports.close()
+            one.polls.close()
+
+
+class Server:
+    """The controller: a process that can be killed and started again."""
+
+    def __init__(self, base: Path, core: int | None) -> None:
+        self.folder, self._core, self._log = base / "controller", core, base / "log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        made = init(self.folder, ["localhost", "127.0.0.1"], base / "state", None)
+        text = made.config.read_text().replace(
+            'listen = ":9477"', f'listen = "127.0.0.1:{self.port}"'
+        )
+        made.config.write_text(text)
+        self._command = [sys.executable, "-m", "rankmend.cli", "controller", "run"]
+        self._command += ["--config", str(made.config)]
+        self.start()
+        self.admin = ControllerClient(
+            [f"https://localhost:{self.port}"],
+            token_file=made.admin_token,
+            ca_file=made.authority,
+        )
+
+    def start(self) -> None:
+        """Return once the controller listens."""
+        self._log.write_bytes(b"")
+        with self._log.open("ab") as output:
+            self._running = subprocess.Popen(self._command, stderr=output)
+        self.process = psutil.Process(self._running.pid)
+        if self._core is not None:
+            self.process.cpu_affinity([self._core])
+        until_s = time.monotonic() + START_S_MAX
+        while "controller started" not in self._log.read_text():
+            if self._running.poll() is not None or time.monotonic() > until_s:
+                sys.exit(self._log.read_text())
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self._running.kill()
+        self._running.wait()
+
+    def close(self) -> None:
+        self.admin.close()
+        self._running.terminate()
+        self._running.wait(30)
+
+    @property
+    def cpu_s(self) -> float:
+        times = self.process.cpu_times()
+        return times.user + times.system
+
+    @property
+    def rss_mib(self) -> float:
+        return self.process.memory_info().rss / 2**20
+
+    @property
+    def warnings(self) -> list[str]:
+        return [line for line in self._log.read_text().splitlines() if "level=info" not in line]
+
+
+async def until(is_so: object, what: str, within_s: float) -> None:
+    assert callable(is_so)
+    deadline_s = time.perf_counter() + within_s
+    while not is_so():
+        if time.perf_counter() > deadline_s:
+            sys.exit(f"not after {within_s:g} s: {what}")
+        await asyncio.sleep(0.01)
+
+
+async def in_thread(act: object, *arguments: object, **named: object) -> object:
+    assert callable(act)
+    return await asyncio.to_thread(act, *arguments, **named)
+
+
+def percentiles(values: list[float], unit: float = 1e3) -> dict[str, float]:
+    ordered = sorted(values)
+    return {
+        f"p{100 * share:g}": round(unit * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+        for share in (0.5, 0.99, 1.0)
+    }  # fmt: skip
+
+
+async def measure_steady(fleet: Fleet, server: Server, seconds: float) -> dict[str, object]:
+    fleet.seen = Seen()
     own, began_s = psutil.Process(), time.perf_counter()
-    before, own_before, rss_before = server.cpu_times(), own.cpu_times(), server.memory_info().rss
-    await asyncio.sleep(options.seconds)
+    cpu_s, own_cpu_s, rss_mib = server.cpu_s, sum(own.cpu_times()[:2]), server.rss_mib
+    await asyncio.sleep(seconds)
     took_s = time.perf_counter() - began_s
-    after, own_after = server.cpu_times(), own.cpu_times()
-    ordered = sorted(latencies)
-    told |= {
-        "reports_per_s": round(len(ordered) / took_s),
-        "p50_ms": round(1000 * ordered[len(ordered) // 2], 2),
-        "p99_ms": round(1000 * ordered[int(0.99 * len(ordered))], 2),
-        "statuses": statuses.copy(),
-        "controller_cpu_percent": round(100 * (sum(after[:2]) - sum(before[:2])) / took_s),
-        "generator_cpu_percent": round(100 * (sum(own_after[:2]) - sum(own_before[:2])) / took_s),
-        "controller_rss_mib": round(server.memory_info().rss / 2**20),
-        "growth_mib": round((server.memory_info().rss - rss_before) / 2**20, 1),
+    used_s, own_used_s = server.cpu_s - cpu_s, sum(own.cpu_times()[:2]) - own_cpu_s
+    seen, fleet.seen = fleet.seen, Seen()
+    reports = len(seen.latencies_s)
+    return {
+        "seconds": round(took_s, 1),
+        "reports_per_s": round(reports / took_s),
+        "report_bytes": seen.bytes // max(1, reports),
+        "report_ms": percentiles(seen.latencies_s),
+        "statuses": seen.statuses,
+        "controller_cpu_percent": round(100 * used_s / took_s, 1),
+        "controller_us_per_report": round(1e6 * used_s / max(1, reports)),
+        "generator_cpu_percent": round(100 * own_used_s / took_s, 1),
+        "controller_rss_mib": round(server.rss_mib),
+        "growth_mib": round(server.rss_mib - rss_mib, 1),
+        "load_average": os.getloadavg()[0],
     }
-    admin = ControllerClient(
-        [f"https://localhost:{port}"], token_file=folder / "admin.token", ca_file=folder / "ca.crt"
-    )
-    loop = asyncio.get_running_loop()
-    stopped_s = time.perf_counter()
-    await loop.run_in_executor(
-        None, lambda: admin.command(launchers[0].job_id, PersonAct.RESTART, reason="bench")
-    )
 
-    async def all_stopped() -> None:
-        while not all(one.ordered_at_s > stopped_s for one in launchers):
-            await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(all_stopped(), 60)
-    heard = sorted(one.ordered_at_s - stopped_s for one in launchers)
-    told["order_to_all_s"] = round(heard[-1], 3)
-    told["order_to_half_s"] = round(heard[len(heard) // 2], 3)
-    for task in [*polls, *paces]:
-        task.cancel()
-    await asyncio.gather(*polls, *paces, return_exceptions=True)
-    for one in launchers:
-        one.reports.close()
-        one.polls.close()
-    admin.close()
+async def measure_orders(fleet: Fleet, server: Server, attempt: int) -> dict[str, object]:
+    """A person restarts the job: an order to stop, and once all are empty, one to start."""
+    asked_unix_s = time.time()
+    await in_thread(server.admin.command, fleet.job_id, PersonAct.RESTART, reason="bench")
+    await fleet.run_through(attempt)
+    running = [one for one in fleet.launchers if one.order["ranks"]]
+    stopped = sorted(one.stopped_unix_s for one in running)
+    started = sorted(one.started_unix_s for one in running)
+    story = await in_thread(server.admin.story, fleet.job_id)
+    assert isinstance(story, wire.Story)
+    lines = [line for line in story.lines if line.unix_s >= asked_unix_s]
+    began_unix_s = next(line.unix_s for line in lines if line.kind == "attempt_started")
+    half = len(running) // 2
+    return {
+        "stop_from_request_s": {
+            "half": round(stopped[half] - asked_unix_s, 3),
+            "all": round(stopped[-1] - asked_unix_s, 3),
+        },
+        "stop_from_journal_s": {
+            "half": round(stopped[half] - lines[0].unix_s, 3),
+            "all": round(stopped[-1] - lines[0].unix_s, 3),
+        },
+        "start_from_journal_s": {
+            "half": round(started[half] - began_unix_s, 3),
+            "all": round(started[-1] - began_unix_s, 3),
+        },
+        "load_average": os.getloadavg()[0],
+    }
+
+
+async def measure_storm(fleet: Fleet, server: Server, *, is_patient: bool) -> dict[str, object]:
+    """kill -9, start again: when everybody has reported and holds a poll again."""
+    fleet.is_patient, fleet.seen = is_patient, Seen()
+    server.kill()
+    await asyncio.sleep(1.0)  # everybody has noticed, and tries again
+    await in_thread(server.start)
+    began_s, cpu_s = time.perf_counter(), server.cpu_s
+    await until(
+        lambda: min(one.accepted_s for one in fleet.launchers) > began_s, "all have reported", 120
+    )
+    took_s = time.perf_counter() - began_s
+    await until(  # its epoch is a new one, so every poll is answered with an order
+        lambda: min(one.polled_s for one in fleet.launchers) > began_s, "all hold a poll", 120
+    )
+    ordered_s, used_s = time.perf_counter() - began_s, server.cpu_s - cpu_s
+    back = sorted(one.accepted_s - began_s for one in fleet.launchers)
+    seen, fleet.seen, fleet.is_patient = fleet.seen, Seen(), True
+    return {
+        "half_back_s": round(back[len(back) // 2], 2),
+        "all_back_s": round(took_s, 2),
+        "all_ordered_s": round(ordered_s, 2),
+        "report_with_handshake_ms": percentiles(seen.latencies_s),
+        "answers_and_failures": seen.statuses,
+        "controller_cpu_s": round(used_s, 2),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+async def measure_alerts(fleet: Fleet, server: Server, count: int) -> dict[str, object]:
+    """A leaf switch dies: every rank waits in a collective, and its nodes' links are told of."""
+    fleet.stands_still, fleet.still_since_s = True, time.perf_counter()
+    nodes = [f"n{number}" for number in range(min(SWITCH_NODES, fleet.nodes))]
+    alerts = [
+        {
+            "labels": {
+                "alertname": "RankmendNicLinkDown",
+                "node": nodes[number % len(nodes)],
+                "device": f"mlx5_{number // len(nodes)}",
+                "severity": "critical",
+                "action": "drain",
+            },
+            "annotations": {"summary": "link is down"},
+        }
+        for number in range(count)
+    ]
+    asked_s, asked_unix_s = time.perf_counter(), time.time()
+    await in_thread(server.admin.post_alerts, alerts)
+    answered_s = time.perf_counter() - asked_s
+    deadline_s = time.perf_counter() + 120
+    story = wire.Story("", "", None, [])
+    while time.perf_counter() < deadline_s and not any(
+        one.kind == "decided" for one in story.lines
+    ):
+        await asyncio.sleep(0.5)
+        told = await in_thread(server.admin.story, fleet.job_id)
+        assert isinstance(told, wire.Story)
+        story = replace_lines(told, asked_unix_s)
+    await asyncio.sleep(3.0)  # a second plan would come now
+    told = await in_thread(server.admin.story, fleet.job_id)
+    assert isinstance(told, wire.Story)
+    story = replace_lines(told, asked_unix_s)
+    at_s = {line.kind: round(line.unix_s - asked_unix_s, 3) for line in reversed(story.lines)}
+    kinds = [line.kind for line in story.lines]
+    fleet.stands_still = False
+    return {
+        "alerts": count,
+        "nodes": len(nodes),
+        "answered_s": round(answered_s, 3),
+        "records": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+        "first_record_after_s": at_s,
+        "plan": [line.text for line in story.lines if line.kind == "decided"],
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def replace_lines(story: wire.Story, since_unix_s: float) -> wire.Story:
+    lines = [line for line in story.lines if line.unix_s >= since_unix_s]
+    return wire.Story(story.job_id, story.job, story.incident_id, lines)
+
+
+async def measure(options: argparse.Namespace, server: Server) -> dict[str, object]:
+    fleet = Fleet(options, server.port, server.folder)
+    told: dict[str, object] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "nodes": options.nodes,
+        "spares": options.spares,
+        "ranks_per_node": options.ranks,
+        "every_s": options.every,
+    }
+    idle_mib, began_s = server.rss_mib, time.perf_counter()
+    await fleet.start()
+    told["join_s"] = round(time.perf_counter() - began_s, 2)
+    await fleet.run_through(1)
+    told["first_order_s"] = round(time.perf_counter() - began_s, 2)
+    await asyncio.sleep(SETTLE_S)
+    told["idle_mib"] = round(idle_mib)
+    for part in options.parts.split(","):
+        if part == "steady":
+            told[part] = await measure_steady(fleet, server, options.seconds)
+        elif part == "orders":
+            attempt = max(int(str(one.order.get("attempt", 0))) for one in fleet.launchers)
+            told[part] = await measure_orders(fleet, server, attempt + 1)
+        elif part == "storm":
+            told[part] = await measure_storm(fleet, server, is_patient=True)
+            await asyncio.sleep(SETTLE_S)
+            told["storm_without_pauses"] = await measure_storm(fleet, server, is_patient=False)
+            await asyncio.sleep(SETTLE_S)
+        else:
+            told[part] = await measure_alerts(fleet, server, options.alerts)
+    await fleet.stop()
+    return told
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=2000)
+    parser.add_argument("--spares", type=int, default=0, help="launchers beyond the job's nodes")
+    parser.add_argument("--ranks", type=int, default=8, help="a node")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two reports")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of the steady part")
+    parser.add_argument("--alerts", type=int, default=1000)
+    parser.add_argument("--parts", default="steady,orders,storm,alerts")
+    parser.add_argument("--controller-core", type=int, help="the only one it may use")
+    parser.add_argument("--generator-core", type=int)
+    parser.add_argument("--output", type=Path, help="file for the figures as JSON")
+    options = parser.parse_args(arguments)
+    unknown = set(options.parts.split(",")) - {"steady", "orders", "storm", "alerts"}
+    if unknown:
+        parser.error(f"no part {sorted(unknown)}")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    needed = 2 * (options.nodes + options.spares) + 100
+    if needed > hard:
+        parser.error(f"{needed} descriptors are needed, the hard limit is {hard} (ulimit -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return options
+
+
+def run(options: argparse.Namespace) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as base:
+        server = Server(Path(base), options.controller_core)
+        if options.generator_core is not None:
+            psutil.Process().cpu_affinity([options.generator_core])
+        try:
+            told = uvloop.run(measure(options, server))
+        finally:
+            print(*server.warnings[:10], sep="\n", file=sys.stderr)
+            server.close()
     return told
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=2000)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between two reports")
-    parser.add_argument("--seconds", type=float, default=30.0)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as base:
-        folder = Path(base) / "controller"
-        made = init(folder, ["localhost", "127.0.0.1"], folder / "state", None)
-        text = made.config.read_text().replace('listen = ":9477"', 'listen = "127.0.0.1:0"')
-        made.config.write_text(text)
-        log = folder / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "rankmend.cli",
-                    "controller",
-                    "run",
-                    "--config",
-                    str(made.config),
-                ],
-                stderr=output,
-            )
-        try:
-            while not (found := re.search(r"controller started.* port=(\d+)", log.read_text())):
-                if process.poll() is not None:
-                    sys.exit(log.read_text())
-                time.sleep(0.05)
-            port, server = int(found[1]), psutil.Process(process.pid)
-            print(json.dumps(asyncio.run(measure(options, port, folder, server)), indent=1))
-        finally:
-            process.terminate()
-            process.wait(30)
-            warnings = [line for line in log.read_text().splitlines() if "level=info" not in line]
-            print(*warnings[:10], sep="\n", file=sys.stderr)
+    options = parse()
+    told = run(options)
+    text = json.dumps(told, indent=1)
+    print(text)
+    if options.output is not None:
+        options.output.write_text(text + "\n")
 
 
 if __name__ == "__main__":
