@@ -7,6 +7,8 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError, JournalError
+from recovery.cluster.alert_book import JobNode
+from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.book import ClusterLedger, fold_cluster
 from recovery.cluster.desk import Desk
 from recovery.cluster.judge import judge
@@ -306,3 +308,42 @@ def test_a_scope_that_is_none_is_refused(scope: str) -> None:
 
     with pytest.raises(ConfigError):
         desk.pause(scope, "ann", "")
+
+
+def test_alerts_of_a_node_in_maintenance_are_told_when_the_window_closes_and_they_still_fire() -> (
+    None
+):
+    desk, _journal, clock = make_desk()
+    now_s = desk.now_unix_s()
+    desk.add_window(WindowAdded("w1", ("n2",), now_s, now_s + 100, "ann", "switch"))
+    jobs_on = {"n1": (JobNode(JOB, (0,)),), "n2": (JobNode(JOB, (1,)),)}
+    told = [IncomingAlert({"alertname": "RankmendGpuLost", "node": n}, {}, None, True)
+            for n in ("n1", "n2")]  # fmt: skip
+
+    heard = desk.take_alerts(told, jobs_on)[1]
+
+    assert [evidence.node for _job_id, evidence in heard] == ["n1"]
+    assert desk.retell(jobs_on) == []
+    clock.now += 101
+    assert [evidence.node for _job_id, evidence in desk.retell(jobs_on)] == ["n2"]
+    assert desk.retell(jobs_on) == []
+
+
+def test_what_a_person_asked_for_waits_for_no_approval_and_no_pause() -> None:
+    desk, _journal, _clock = make_desk(ClusterPolicy(approval=Approval.ALL, is_dry=True))
+    desk.pause("cluster", "ann", "")
+    asked = replace(MOVE, finding=replace(FINDING, signature="person:leave_node"))
+
+    assert desk.judge(MOVE).judgement is Judgement.WAIT
+    assert desk.judge(asked).judgement is Judgement.ALLOWED
+
+
+def test_an_acknowledgement_is_remembered_over_a_restart_and_written_once() -> None:
+    desk, journal, clock = make_desk()
+
+    desk.acknowledge("i-1", "ann", "seen")
+    desk.acknowledge("i-1", "bob", "seen, too")
+
+    again = Desk(journal, ClusterPolicy(), clock, lambda _job: "llama")
+    assert again.ledger.acknowledged["i-1"].who == "ann"
+    assert len(journal.entries) == 1

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 import urllib3
 
-from recovery.gate import PersonAct, PersonCommand
+from recovery.cluster.desk import Desk
+from recovery.gate import Answer, Judgement, PersonAct, PersonCommand, PlanRequest
 from recovery.messages import RankExit, RankReport
 from recovery.service import wire
 from recovery.service.config import Alertmanagers
 from recovery.service.daemon import read
+from recovery.service.job import Parts
 from recovery.service.pager import Pager, look
 from recovery.service.tokens import Role, add_token, make_token
 from tests.service_support import Running, Speaker, join_of, make_folder, running, wait_until
@@ -218,3 +220,35 @@ def test_a_notice_keeps_the_time_at_which_it_was_first_seen(up: Running) -> None
     pager.tell(())
     assert pager._since == {}
     assert set(pager.counts().values()) == {0}
+
+
+class Refusing:
+    """A gate that lets nothing through."""
+
+    def judge(self, _request: PlanRequest, /) -> Answer:
+        return Answer(Judgement.REFUSED, "the budget is spent")
+
+
+def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
+    tmp_path: Path,
+) -> None:
+    make_folder(tmp_path / "files")
+
+    def parts(desk: Desk, _join: wire.Join) -> Parts:
+        return Parts(Refusing(), desk)
+
+    with running(tmp_path / "files", parts=parts) as up:
+        job = start_job(up, "refused")["n1"]
+        admin = up.client("admin")
+
+        admin.command(job.job_id, PersonAct.RESTART, reason="try")
+        wait_until(lambda: bool(records(up, job.job_id, "incident_event")), "an answer")
+        assert records(up, job.job_id, "incident_event")[0]["event"]["outcome"] == "cancel"
+        assert admin.job(job.job_id).job.state == "running"
+        fail_rank(job)
+
+        def given_up() -> bool:
+            events = records(up, job.job_id, "incident_event")
+            return events[-1]["event"]["outcome"] == "escalate"
+
+        wait_until(given_up, "the job is given up")

@@ -8,7 +8,7 @@ stays, whatever ends it, until it has been quiet for long.
 Bounded: what nobody repeats any more is forgotten.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -80,10 +80,12 @@ class AlertBook:
         alerts: Iterable[IncomingAlert],
         jobs_on: Mapping[str, tuple[JobNode, ...]],
         now_unix_s: float,
+        is_hushed: Callable[[str], bool] = lambda _node: False,
     ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
-        ``jobs_on``: node -> the jobs that have ranks there, by their newest reports.
+        ``jobs_on``: node -> the jobs that have ranks there, by their newest reports. Of a node that is
+        hushed nothing is told; what still fires when it is so no longer is for `retell`.
         """
         heard: list[tuple[str, NodeEvidence]] = []
         counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
@@ -96,7 +98,8 @@ class AlertBook:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
                 continue
             if alert.is_firing:
-                is_new, evidence = self._fire(alert, target, jobs_on, now_unix_s)
+                whom = {} if target.node and is_hushed(target.node) else jobs_on
+                is_new, evidence = self._fire(alert, target, whom, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 heard += evidence
             elif target.key in self._active:

@@ -141,18 +141,24 @@ class Desk:
     ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
-        Alerts of a node in maintenance accuse nobody while the window is open.
+        Alerts of a node in maintenance accuse nobody while the window is open; those that still fire when it
+        closes are told then.
         """
         now_s = self.now_unix_s()
-        taken, heard = self.alerts.take(alerts, jobs_on, now_s)
-        kept = []
-        for job_id, evidence in heard:
-            window = self.ledger.window_of(evidence.node, now_s)
-            if window is None:
-                kept.append((job_id, evidence))
-            else:
-                self._note(f"{evidence.alertname} on {evidence.node}: in maintenance, passed over")
-        return taken, kept
+        return self.alerts.take(
+            alerts, jobs_on, now_s, lambda node: self.ledger.window_of(node, now_s) is not None
+        )
+
+    def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:
+        """Return what jobs have not heard of what is active on their nodes, and forget what is over."""
+        now_s = self.now_unix_s()
+        self.alerts.forget(now_s)
+        accused = {alert.target.node for alert in self.alerts.active}
+        heard: list[tuple[str, NodeEvidence]] = []
+        for node in accused & jobs_on.keys():
+            if self.ledger.window_of(node, now_s) is None:
+                heard += self.alerts.retell(node, jobs_on[node], now_s)
+        return heard
 
     # People.
 

@@ -431,12 +431,8 @@ class Worker:
             self._retold_at_s = now_s
             jobs_on = self._jobs_on()
             self.desk.note_running(jobs_on)
-            unix_s = self.desk.now_unix_s()
-            self.desk.alerts.forget(unix_s)
-            accused = {alert.target.node for alert in self.desk.alerts.active}
-            for node in accused & jobs_on.keys():
-                for job_id, evidence in self.desk.alerts.retell(node, jobs_on[node], unix_s):
-                    self.jobs[job_id].take_evidence(evidence)
+            for job_id, evidence in self.desk.retell(jobs_on):
+                self.jobs[job_id].take_evidence(evidence)
         if now_s - self._swept_at_s >= _SWEEP_S:
             self._swept_at_s = now_s
             due_unix_s = self._clock.unix_s() - self._ended_kept_s
