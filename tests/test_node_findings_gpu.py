@@ -48,3 +48,22 @@ def test_lost_gpu_is_a_critical_finding_that_asks_for_a_reboot(tmp_path: Path, n
 
     assert (found["severity"], found["action"], found["is_latched"]) == ("critical", "reboot", True)
     assert found["evidence"][0].startswith("rankmend_gpu_lost{")
+
+
+@pytest.mark.real
+def test_xid_of_the_driver_is_a_finding_at_once_and_does_not_wait_for_the_next_look(
+    tmp_path: Path, node: Node
+) -> None:
+    (tmp_path / "agent.toml").write_text(
+        CONFIG + "[intervals_s]\nfindings = 3600\ngpu_state = 3600\n"
+    )
+    arguments = ("--config", str(tmp_path / "agent.toml"), "--socket", str(tmp_path / "a.sock"))
+    with running_agent(*arguments) as (agent, port):
+        find = finder(agent, port)
+        Page(agent, port).wait(45, "gpu_temperature_celsius", gpu="1")
+
+        node.stub.report(1, 95)
+        node.save()
+
+        xid = "xid_95/GPU-00000000-0000-0000-0000-000000000001"
+        wait_for(lambda: xid in find(), "the XID, an hour before the next look")
