@@ -333,6 +333,29 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     assert theirs == ours
 
 
+def test_plan_that_changed_while_a_person_thought_about_it_is_not_approved(
+    service: Service, start: Callable[..., Fleet]
+) -> None:
+    fleet = start("ask-change", ["n1", "n2", "n3"])
+    fleet.kill_rank("n1")
+    wait_until(lambda: service.job("ask-change").state == "waiting", "a plan that waits")
+    incident = str(service.job("ask-change").incident_id)
+
+    with terminal(environment_of(service), "approve", incident) as asked:
+        shown = asked.read_until("[y/N]")
+        service.client.drain("n1", "fan")
+        wait_until(lambda: service.client.plans()[0].step == "move", "the other plan")
+        asked.write("y\n")
+        told = asked.read_until("leaves n1")
+        code = asked.process.wait(LONG_S)
+    service.client.release("n1", "")
+    acts = [one for one in service.client.story(incident).lines if one.kind == "person_acted"]
+
+    assert "restart_in_place" in shown
+    assert "the plan is another one now, and nothing was approved" in told
+    assert (code, acts) == (1, [])
+
+
 def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     service: Service, start: Callable[..., Fleet]
 ) -> None:

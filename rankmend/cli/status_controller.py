@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import groupby
@@ -78,10 +78,6 @@ def show(access: Access, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
 
 def _watch(client: "ControllerClient", access: Access, wanted: Wanted, *, as_json: bool) -> None:
     """Go on over a controller that does not answer: that is when people look."""
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
     from recovery.service.client import UnreachableError
 
     def ask() -> Picture | str:
@@ -91,32 +87,45 @@ def _watch(client: "ControllerClient", access: Access, wanted: Wanted, *, as_jso
             return explain(error, access)
 
     if sys.stdout.isatty() and not as_json:
-        last: list[RenderableType] = [Text("not heard yet", style="dim")]
+        _watch_live(ask, wanted)
+    else:
+        _watch_lines(ask, as_json=as_json)
 
-        with Live(screen=False, auto_refresh=False, vertical_overflow="crop") as live:
 
-            def draw() -> None:
-                told = ask()
-                if isinstance(told, Picture):
-                    last[0] = render(told, wanted)
-                    live.update(last[0], refresh=True)
-                else:
-                    live.update(Group(Text(told, style="red"), last[0]), refresh=True)
+def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
+    """Draw the picture anew, under what is wrong the last one."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
 
-            repeat(_WATCH_S, draw)
+    last: RenderableType = Text("not heard yet", style="dim")
 
+    def draw() -> None:
+        nonlocal last
+        told = ask()
+        if isinstance(told, Picture):
+            last = render(told, wanted)
+        problem = [] if isinstance(told, Picture) else [Text(told, style="red")]
+        live.update(Group(*problem, last), refresh=True)
+
+    with Live(screen=False, auto_refresh=False, vertical_overflow="crop") as live:
+        repeat(_WATCH_S, draw)
+
+
+def _watch_lines(ask: Callable[[], Picture | str], *, as_json: bool) -> None:
+    """Print what has changed, or everything as one line of JSON."""
     changes = Changes()
 
-    def print_changes() -> None:
+    def show() -> None:
         told = ask()
         if as_json:
             print_json_line(plain(told) if isinstance(told, Picture) else {"error": told})
         elif isinstance(told, Picture):
-            changes.print(list(_lines(told)))
+            changes.print(_lines(told))
         else:
             changes.add("controller", told.replace("\n", " "))
 
-    repeat(_WATCH_S, print_changes)
+    repeat(_WATCH_S, show)
 
 
 def plain(picture: Picture) -> dict[str, Any]:
