@@ -1013,6 +1013,18 @@ _ALL: Final = (
     ),
     _counter("rank_collectives_entered", "", _RANK, "Collectives entered in this attempt."),
     _counter("rank_collectives_completed", "", _RANK, "Collectives completed in this attempt."),
+    _gauge(
+        "rank_slow_ratio",
+        "ratio",
+        (*_RANK, "section", "cause"),
+        "Own work of a step of a rank that its launcher calls slow, against its peers'; the likeliest cause, unknown where hardware shows none.",
+    ),
+    _gauge(
+        "job_fault_age_seconds",
+        "seconds",
+        ("job_id", "kind", "ranks"),
+        "Since the newest incident of a job that runs here: rank_hung or rank_failed, and the culprits on this node (empty: nobody is accused).",
+    ),
     _counter(
         "rank_run_queue_seconds",
         "seconds",

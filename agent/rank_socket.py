@@ -125,9 +125,13 @@ class RankSocket:
                 return
             readers = _open_readers(descriptors, peer.uid)
             self._count_message(peer)
-            offer = agent_socket.decode(data)
-            shown = _match(offer, readers)
-            self._table.show(peer.number, shown)
+            message = agent_socket.decode(data, self._clock.now_s())
+            if isinstance(message, agent_socket.Told):
+                if readers:
+                    raise SourceError("files beside what is found")
+                self._table.tell(peer.number, message)
+            else:
+                self._table.show(peer.number, _match(message, readers))
         except BlockingIOError:
             return
         except (SourceError, OSError) as error:
@@ -136,7 +140,11 @@ class RankSocket:
             self._log_refusal("launcher refused", pid=peer.pid, uid=peer.uid, error=str(error))
             self._close(peer)
             return
-        fields = {"job_id": str(offer.job_id), "attempt": offer.attempt, "ranks": len(offer.ranks)}
+        fields: dict[str, object] = {"job_id": str(message.job_id)}
+        if isinstance(message, agent_socket.Told):
+            log.info("findings told", extra={**fields, "findings": len(message.findings)})
+            return
+        fields |= {"attempt": message.attempt, "ranks": len(message.ranks)}
         log.info("ranks shown", extra={"pid": peer.pid, "uid": peer.uid, **fields})
 
     def _count_message(self, peer: _Peer) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
+from rankmend.agent_socket import Told
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankIdentity, RankProgress, StepRecord
 
@@ -49,6 +50,8 @@ class RankSample:
 class _Connection:
     uid: int
     ranks: list[ShownRank] = field(default_factory=list)
+    job_id: uuid.UUID | None = None  # of the newest offer
+    told: Told | None = None
 
 
 class RankTable:
@@ -86,9 +89,27 @@ class RankTable:
         with self._lock:
             connection = self._connections[number]
             others = [other for key, other in self._connections.items() if key != number]
-            self._check(connection.uid, ranks, others)
+            job_id = ranks[0].identity.job_id if ranks else connection.job_id
+            self._check(connection.uid, ranks, job_id, others)
             before, connection.ranks = connection.ranks, ranks
+            if connection.job_id != job_id:
+                connection.job_id, connection.told = job_id, None
             _close(before)
+
+    def tell(self, number: int, told: Told) -> None:
+        """Replace what is found about the job of a connection, or raise SourceError."""
+        with self._lock:
+            connection = self._connections[number]
+            if connection.job_id != told.job_id:
+                raise SourceError(f"findings of job {told.job_id}, whose ranks were not shown")
+            connection.told = told
+
+    def told(self) -> list[Told]:
+        """Return what launchers have found, one a job: of two the newest connection's counts."""
+        with self._lock:
+            connections = [self._connections[number] for number in sorted(self._connections)]
+            newest = {one.told.job_id: one.told for one in connections if one.told is not None}
+            return [newest[job_id] for job_id in sorted(newest)]
 
     def drop(self, number: int) -> None:
         """Forget a connection and its ranks."""
@@ -103,17 +124,17 @@ class RankTable:
             return [read_rank(rank, now_s, records_max) for rank in newest_attempts(ranks)]
 
     @staticmethod
-    def _check(uid: int, ranks: list[ShownRank], others: list[_Connection]) -> None:
+    def _check(
+        uid: int, ranks: list[ShownRank], job_id: uuid.UUID | None, others: list[_Connection]
+    ) -> None:
         count_of_user = sum(len(other.ranks) for other in others if other.uid == uid)
         if count_of_user + len(ranks) > RANKS_OF_USER_MAX:
             raise SourceError(f"more than {RANKS_OF_USER_MAX} ranks of uid {uid}")
         if sum(len(other.ranks) for other in others) + len(ranks) > RANKS_MAX:
             raise SourceError(f"more than {RANKS_MAX} ranks on this node")
-        job_ids = {rank.identity.job_id for rank in ranks}
         for other in others:
-            for rank in other.ranks:
-                if other.uid != uid and rank.identity.job_id in job_ids:
-                    raise SourceError(f"job {rank.identity.job_id} belongs to uid {other.uid}")
+            if other.uid != uid and other.job_id == job_id is not None:
+                raise SourceError(f"job {job_id} belongs to uid {other.uid}")
 
 
 def newest_attempts(ranks: Iterable[ShownRank]) -> Iterator[ShownRank]:

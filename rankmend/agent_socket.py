@@ -1,9 +1,10 @@
-"""How a launcher shows its ranks' progress files to the node agent.
+"""How a launcher shows its ranks' progress files to the node agent, and what was found about them.
 
 A Unix socket of packets (SOCK_SEQPACKET: one message is one packet, and the end of the launcher
 is the end of the connection). A message is an `Offer` as JSON and, in the same packet, one
-descriptor a rank (SCM_RIGHTS) in the order of its ranks. Each message replaces the one before;
-closing the connection withdraws everything. The agent answers nothing: it closes a connection
+descriptor a rank (SCM_RIGHTS) in the order of its ranks, or, after an offer, a `Told` of the same
+job with no descriptor. Each message replaces the one before of its kind; an offer of no ranks
+withdraws the ranks, closing the connection withdraws everything. The agent answers nothing: it closes a connection
 that it refuses. docs/agent.md describes the format.
 
 Standard library only: the launcher loads this.
@@ -11,10 +12,11 @@ Standard library only: the launcher loads this.
 
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +27,15 @@ VERSION: Final = 1
 RANKS_MAX: Final = 253  # descriptors in one packet: SCM_MAX_FD, linux/include/net/scm.h
 MESSAGE_BYTES_MAX: Final = 32768  # 253 ranks need 16 kB
 JOB_NAME_CHARS_MAX: Final = 128
+FINDINGS_MAX: Final = 128  # of one job on one node; 200 bytes each
+CULPRITS_MAX: Final = 8  # named in one finding; more are no fault of single ranks
+KINDS: Final = frozenset({"rank_slow", "rank_hung", "rank_failed"})
+SECTIONS: Final = frozenset({"", "compute", "communication", "io"})
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NUMBER_MAX = 2**32 - 1
+_CAUSE = re.compile(r"[a-z0-9_]{0,40}")
+_SECONDS_MAX = 1e9
 _RETRY_S_MIN = 1.0
 _RETRY_S_MAX = 30.0
 
@@ -47,6 +55,26 @@ class Offer:
     job_name: str
     attempt: int
     ranks: tuple[OfferedRank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFinding:
+    """What is wrong with ranks of one job on this node."""
+
+    kind: str  # of detectors.finding.Kind: one of KINDS
+    ranks: tuple[int, ...]  # the culprits; none: nobody is accused
+    section: str  # of a slow rank: what grew
+    cause: str  # of a slow rank, of detectors.cause_table; empty: hardware shows nothing
+    factor: float  # of a slow rank: its own work against its peers'
+    at_s: float  # since when it is known, by the clock of who holds this; on the wire an age
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that is found about one job on this node."""
+
+    job_id: uuid.UUID
+    findings: tuple[ShownFinding, ...]
 
 
 def socket_paths(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -74,8 +102,33 @@ def encode(offer: Offer) -> bytes:
     return data
 
 
-def decode(data: bytes) -> Offer:
-    """Return the offer in a message from an untrusted peer, or raise SourceError."""
+def encode_told(told: Told, now_s: float) -> bytes:
+    """Return the message for ``told``, or raise SourceError when `decode` would refuse it."""
+    message = {
+        "version": VERSION,
+        "job_id": str(told.job_id),
+        "findings": [
+            {
+                "kind": one.kind,
+                "ranks": one.ranks,
+                "section": one.section,
+                "cause": one.cause,
+                "factor": one.factor,
+                "age_s": round(max(0.0, now_s - one.at_s), 3),
+            }
+            for one in told.findings
+        ],
+    }
+    data = json.dumps(message, separators=(",", ":")).encode("ascii")
+    decode(data, now_s)
+    return data
+
+
+def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told":
+    """Return what a message from an untrusted peer holds, or raise SourceError.
+
+    ``now_s`` dates what travels as an age.
+    """
     if len(data) > MESSAGE_BYTES_MAX:
         raise SourceError(f"message of {len(data)} bytes, at most {MESSAGE_BYTES_MAX} are read")
     try:
@@ -85,10 +138,12 @@ def decode(data: bytes) -> Offer:
     version = message.get("version") if isinstance(message, dict) else None
     if version != VERSION or isinstance(version, bool):
         raise SourceError(f"message of version {_shortened(version)}, this reads {VERSION}")
+    if "findings" in message:
+        return _told(message, now_s)
     fields = _object(message, ("version", "job_id", "job_name", "attempt", "ranks"), "message")
     ranks = fields["ranks"]
-    if not isinstance(ranks, list) or not 1 <= len(ranks) <= RANKS_MAX:
-        raise SourceError(f"ranks is no list of 1 to {RANKS_MAX}: {_shortened(ranks)}")
+    if not isinstance(ranks, list) or len(ranks) > RANKS_MAX:
+        raise SourceError(f"ranks is no list of at most {RANKS_MAX}: {_shortened(ranks)}")
     offered = tuple(_offered_rank(rank) for rank in ranks)
     if len({rank.rank for rank in offered}) != len(offered):
         raise SourceError("a rank is offered twice in one message")
@@ -98,6 +153,50 @@ def decode(data: bytes) -> Offer:
         attempt=_number(fields["attempt"], "attempt"),
         ranks=offered,
     )
+
+
+def _told(message: dict[str, Any], now_s: float) -> Told:
+    fields = _object(message, ("version", "job_id", "findings"), "message")
+    findings = fields["findings"]
+    if not isinstance(findings, list) or len(findings) > FINDINGS_MAX:
+        raise SourceError(f"findings is no list of at most {FINDINGS_MAX}: {_shortened(findings)}")
+    shown = tuple(_shown_finding(finding, now_s) for finding in findings)
+    slow = [one.ranks for one in shown if one.kind == "rank_slow"]
+    if len(set(slow)) != len(slow) or any(len(ranks) != 1 for ranks in slow):
+        raise SourceError("a slow rank is told of twice, or is not one rank")
+    others = [one.kind for one in shown if one.kind != "rank_slow"]
+    if len(others) > 1:
+        raise SourceError(f"more than one incident is told of: {_shortened(others)}")
+    return Told(_job_id(fields["job_id"]), shown)
+
+
+def _shown_finding(value: Any, now_s: float) -> ShownFinding:
+    names = ("kind", "ranks", "section", "cause", "factor", "age_s")
+    fields = _object(value, names, "finding")
+    kind, section, cause, ranks = (fields[name] for name in ("kind", "section", "cause", "ranks"))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SourceError(f"kind is none of {', '.join(sorted(KINDS))}: {_shortened(kind)}")
+    if not isinstance(section, str) or section not in SECTIONS:
+        raise SourceError(f"section is no part of a step: {_shortened(section)}")
+    if not isinstance(cause, str) or _CAUSE.fullmatch(cause) is None:
+        raise SourceError(f"cause is no name of a cause: {_shortened(cause)}")
+    if not isinstance(ranks, list) or len(ranks) > CULPRITS_MAX:
+        raise SourceError(f"ranks is no list of at most {CULPRITS_MAX}: {_shortened(ranks)}")
+    return ShownFinding(
+        kind=kind,
+        ranks=tuple(_number(rank, "rank") for rank in ranks),
+        section=section,
+        cause=cause,
+        factor=_seconds(fields["factor"], "factor"),
+        at_s=now_s - _seconds(fields["age_s"], "age_s"),
+    )
+
+
+def _seconds(value: Any, what: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _SECONDS_MAX:
+        raise SourceError(f"{what} is no number from 0 to {_SECONDS_MAX:g}: {_shortened(value)}")
+    return float(value)
 
 
 def _offered_rank(value: Any) -> OfferedRank:
@@ -158,6 +257,8 @@ class AgentLink:
         self._retry_at_s = 0.0
         self._retry_s = _RETRY_S_MIN
         self._message: bytes | None = None
+        self._last: Offer | None = None
+        self._findings: tuple[ShownFinding, ...] = ()
         self._descriptors: list[int] = []
         self.problem: str | None = None  # why no agent has the ranks at present, for a log
 
@@ -175,18 +276,30 @@ class AgentLink:
         """Show these ranks by their progress files, and only these, to the agent from now on."""
         self._forget()
         offered = tuple(rank for rank, _path in ranks)
+        offer = Offer(job_id, _printable(job_name), attempt, offered)
         try:
-            message = encode(Offer(job_id, _printable(job_name), attempt, offered))
+            message = encode(offer)
             for _rank, path in ranks:
                 self._descriptors.append(os.open(path, _OPEN_FLAGS))
         except (SourceError, OSError) as error:
             self.problem = f"ranks not offered to the agent: {error}"
             self.withdraw()
             return
-        self._message = message
+        self._message, self._last = message, offer
         if self._connection is not None:
             self._send()
         self.tick()
+
+    def tell(self, findings: Sequence[ShownFinding]) -> None:
+        """Have the agent know what is found about the ranks, and nothing else, from now on."""
+        told = tuple(
+            replace(one, ranks=one.ranks[:CULPRITS_MAX]) for one in findings[:FINDINGS_MAX]
+        )
+        if told == self._findings:
+            return
+        self._findings = told
+        if self._connection is not None:
+            self._send_findings()
 
     def tick(self) -> None:
         """Notice an agent that has gone, and look for one when it is time to."""
@@ -198,14 +311,22 @@ class AgentLink:
             self._connect()
 
     def withdraw(self) -> None:
-        """Take back what was offered: the agent drops these ranks."""
+        """Take back what was offered: the agent drops these ranks, and keeps what is found."""
         self._forget()
+        if self._last is None:
+            self.close()
+            return
+        self._message = encode(replace(self._last, ranks=()))
+        if self._connection is not None:
+            self._send()
+
+    def close(self) -> None:
+        """Take back everything."""
+        self._forget()
+        self._findings = ()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def close(self) -> None:
-        self.withdraw()
 
     def _forget(self) -> None:
         self._message = None
@@ -227,6 +348,8 @@ class AgentLink:
             self._connection = connection
             self._connected_at_s = self._clock.now_s()
             self._send()
+            if self._findings and self._connection is not None:
+                self._send_findings()
             return
         self._wait_longer()
 
@@ -238,6 +361,15 @@ class AgentLink:
             self.problem = None
         except OSError as error:  # also a full buffer: an agent that does not read has hung
             self._disconnect(f"the agent does not take the offer: {error}")
+
+    def _send_findings(self) -> None:
+        assert self._connection is not None
+        assert self._last is not None, "connected because of an offer"
+        try:
+            told = Told(self._last.job_id, self._findings)
+            self._connection.send(encode_told(told, self._clock.now_s()))
+        except (SourceError, OSError) as error:
+            self._disconnect(f"the agent does not take what is found: {error}")
 
     @staticmethod
     def _is_closed(connection: socket.socket) -> bool:

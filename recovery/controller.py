@@ -18,6 +18,7 @@ from detectors.finding import Blame, Finding, Kind
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.book import Book, BudgetStore, Journal
+from recovery.cause_desk import CauseDesk
 from recovery.checkpoints.model import Verdict
 from recovery.diagnosis import (
     EVIDENCE,
@@ -82,7 +83,6 @@ from recovery.records import (
     PlanWaits,
     RanksDone,
     Record,
-    SlowFound,
     StopRequested,
     TryFailed,
 )
@@ -98,6 +98,7 @@ JOURNAL_PATIENCE_S: Final = 300.0
 STOPPED_S: Final = 10.0  # a pause between two ticks that says that this process stood still
 _LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
 _LOOK_RATIO: Final = 0.05  # of the time that nothing has moved
+_WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it costs minutes
 _ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at the next tick
 
 
@@ -144,6 +145,8 @@ class Controller:
         self._unwritten: Ledger | None = None  # a stop that is obeyed before it can be journaled
         self._observation = Observation(0, settings.world_size)
         self._slow = SlowWatch(settings.job_id)
+        self._causes = CauseDesk()
+        self._weighed_at_s = 0.0  # whether to move a slow rank
         self._evidence = EvidenceDesk()
         self._last_finding: Finding | None = None  # of the newest incident
         self._is_taken_up = False
@@ -215,6 +218,7 @@ class Controller:
     def _hear(self, report: Report, now_s: float) -> None:
         self._observation.take(report, now_s)
         self._slow.take(report)
+        self._causes.take(report, now_s)
         self._evidence.take(report, now_s)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
@@ -603,14 +607,24 @@ class Controller:
         records += self._milestone(now_s, is_due=False)
         records += self._caught_up()
         records += self._slow.due(now_s)
+        records += self._causes.due(ledger, placement_of(ledger, self._settings), now_s)
         if not records:
-            return False
+            return self._weigh_slow(now_s)
         self._append(*records)
-        for record in records:
-            if isinstance(record, SlowFound) and self._settings.is_joined:
-                said = self.take_slow(record.finding, record.factor)
-                log.info("slow rank weighed", extra={"rank": record.rank, "result": said})
         return True
+
+    def _weigh_slow(self, now_s: float) -> bool:
+        """Move the rank that costs most where that pays; what it takes may come later than it."""
+        if not self._settings.is_joined or now_s - self._weighed_at_s < _WEIGH_S:
+            return False
+        known = [one.found for one in self.ledger.slow.values() if one.why is not None]
+        if not known:
+            return False
+        self._weighed_at_s = now_s
+        costliest = max(known, key=lambda found: found.step_factor)
+        said = self.take_slow(costliest.finding, costliest.step_factor)
+        log.info("slow rank weighed", extra={"rank": costliest.rank, "result": said})
+        return self.ledger.incident is not None
 
     def _verified(self, now_s: float) -> AttemptVerified:
         seen = self._observation

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from detectors.finding import Blame
+from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
 from recovery import records
 from recovery.machine import Phase, State, step
@@ -120,6 +120,15 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowNow:
+    """A rank that is called slow, and why once that is known."""
+
+    found: records.SlowFound
+    number: int  # of its record
+    why: records.SlowExplained | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     number: int = 0  # of the newest entry
     job_id: str | None = None
@@ -163,6 +172,8 @@ class Ledger:
     commands: Mapping[str, str] = field(default_factory=dict)  # key of a command, its result
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
+    slow: Mapping[int, SlowNow] = field(default_factory=dict)  # ranks of the newest attempt
+    fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
 
     @property
@@ -235,6 +246,8 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         world_size=record.world_size or ledger.world_size,
         epoch=max(ledger.epoch + 1, record.epoch),
         controller_id=record.controller_id,
+        fault=None,  # it would be told anew as if it had just come
+        slow={},  # the detector starts anew, too
     )
     closing = ledger.closing
     # A stop can outlive its launcher (a scheduler's SIGKILL behind its SIGTERM): whoever starts
@@ -294,6 +307,7 @@ def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
         finder=None,
         finders=(),
         fence_waits=(),
+        slow={},
     )
     if record.rendezvous is not None:
         met = (record.rendezvous.address, record.rendezvous.port)
@@ -360,7 +374,13 @@ def _(record: records.AttemptEnded, ledger: Ledger) -> Ledger:
 def _(record: records.IncidentOpened, ledger: Ledger) -> Ledger:
     state = State(record.incident_id, record.policy.tries_max)
     opened = OpenIncident(state, record.failure, record.highest_step, record.failure, record.policy)
-    after = replace(ledger, incidents=ledger.incidents + 1, incident=opened, behind=None)
+    after = replace(
+        ledger,
+        incidents=ledger.incidents + 1,
+        incident=opened,
+        behind=None,
+        fault=(record.incident_id, record.failure.finding),
+    )
     return _with_failure(_with_highest(after, record.highest_step), record.failure)
 
 
@@ -369,7 +389,8 @@ def _(record: records.TryFailed, ledger: Ledger) -> Ledger:
     if record.failure is None or ledger.incident is None:
         return ledger
     incident = replace(ledger.incident, last_failure=record.failure)
-    return _with_failure(replace(ledger, incident=incident), record.failure)
+    fault = (f"{record.incident_id}/{record.try_number}", record.failure.finding)
+    return _with_failure(replace(ledger, incident=incident, fault=fault), record.failure)
 
 
 def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
@@ -434,6 +455,36 @@ def _(record: records.IncidentEvent, ledger: Ledger) -> Ledger:
         )
         return _close(replace(ledger, incident=None), Closing(outcome, Stop.KILL, 0.0))
     return replace(ledger, incident=incident)
+
+
+@_fold.register
+def _(record: records.SlowFound, ledger: Ledger) -> Ledger:
+    if record.attempt != ledger.attempt:
+        return ledger
+    slow = {**ledger.slow, record.rank: SlowNow(record, ledger.number)}
+    return replace(ledger, slow=slow, revision=_told(ledger))
+
+
+@_fold.register
+def _(record: records.SlowExplained, ledger: Ledger) -> Ledger:
+    known = ledger.slow.get(record.rank)
+    if record.attempt != ledger.attempt or known is None:
+        return ledger
+    slow = {**ledger.slow, record.rank: replace(known, why=record)}
+    return replace(ledger, slow=slow, revision=_told(ledger))
+
+
+@_fold.register
+def _(record: records.SlowEnded, ledger: Ledger) -> Ledger:
+    if record.attempt != ledger.attempt or record.rank not in ledger.slow:
+        return ledger
+    slow = {rank: one for rank, one in ledger.slow.items() if rank != record.rank}
+    return replace(ledger, slow=slow, revision=_told(ledger))
+
+
+def _told(ledger: Ledger) -> int:
+    """Return the revision by which the launchers hear of slow ranks; what runs stays as it is."""
+    return ledger.number if ledger.wish is Wish.RANKS else ledger.revision
 
 
 @_fold.register

@@ -115,6 +115,36 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareSeries:
+    """Readings of one series of a node, as `detectors.cause_table` names them."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...]
+    points: tuple[tuple[float, float], ...]  # age in seconds and value, the oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the hardware of a node shows while a rank of the job is slow."""
+
+    asked: int  # number in the order that asked
+    series: tuple[HardwareSeries, ...]
+    note: str = ""  # what could not be had, and why
+
+
+@dataclass(frozen=True, slots=True)
+class ToldFinding:
+    """A finding about the job for the agent of a node, which makes it a metric and an alert."""
+
+    key: str  # equal for the same finding
+    kind: str  # of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
+    ranks: tuple[int, ...]  # of this node, the culprits; none: nobody is accused
+    section: str = ""  # of a slow rank
+    cause: str = ""  # of a slow rank, of detectors.cause_table; empty: hardware shows nothing
+    factor: float = 0.0  # of a slow rank: its own work against its peers'
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where the ranks of one attempt meet, or a launcher is reached by its peers."""
 
@@ -181,6 +211,7 @@ class Report:
     found: Found | None = None  # only from a node whose order asks for it
     # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
     launcher_started_s: float = 0.0
+    hardware: Hardware | None = None  # only when an order asks, in the first reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +251,8 @@ class Order:
     lease_s: float = 0.0  # stop the ranks when alone for so long; 0: never (one node)
     finds_checkpoints: bool = False  # look at the checkpoint folder and report what is there
     controller_id: str = ""  # UUID of its start: one epoch has one controller, the first heard of
+    reads_hardware: int = 0  # number of the record because of which to tell of hardware; 0: not now
+    findings: tuple[ToldFinding, ...] = ()  # for this node's agent, all of them
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

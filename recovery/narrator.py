@@ -145,6 +145,13 @@ def _(record: records.SlowFound) -> str:
 
 
 @narrate.register
+def _(record: records.SlowExplained) -> str:
+    if not record.cause:
+        return record.reason
+    return f"{record.reason}: {record.evidence[0].text} (confidence {record.confidence:.2f})"
+
+
+@narrate.register
 def _(record: records.SlowEnded) -> str:
     return f"rank {record.rank} is called slow no more: {record.reason}"
 

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from recovery.cause_desk import asked_number, nodes_to_read, told_findings
 from recovery.evidence_desk import collection_for
 from recovery.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.membership import (
@@ -359,6 +360,9 @@ def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
     names = list(ranks) + [node for node in members if node not in ranks]
     peers = peers_of(ledger) if is_running and settings.is_joined else ()
     world_size = sum(len(place.ranks) for place in placement)
+    asked = asked_number(ledger) if is_running else 0
+    readers = nodes_to_read(ledger, placement) if asked else set()
+    first = next(iter(ranks), None)
     orders = []
     for node in names:
         member = members.get(node)
@@ -389,6 +393,8 @@ def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
                 lease_s=settings.policy.lease_s if runs and peers else 0.0,
                 finds_checkpoints=node == ledger.finder and ledger.wish is Wish.NOTHING,
                 controller_id=ledger.controller_id,
+                reads_hardware=asked if node in readers else 0,
+                findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
             )
         )
     return tuple(orders)

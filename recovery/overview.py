@@ -21,7 +21,9 @@ from recovery.records import (
     Entry,
     IncidentOpened,
     JobEnded,
+    LauncherStarted,
     SlowEnded,
+    SlowExplained,
     SlowFound,
 )
 
@@ -124,10 +126,12 @@ def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
     slow: dict[int, str] = {}
     for entry in entries:
         match entry.record:
-            case AttemptStarted() | JobEnded():
+            case AttemptStarted() | LauncherStarted() | JobEnded():
                 slow.clear()
             case SlowFound(rank=rank, finding=finding):
                 slow[rank] = finding.summary
+            case SlowExplained(rank=rank, cause=cause) if cause and rank in slow:
+                slow[rank] += f", most likely by {cause.replace('_', ' ')}"
             case SlowEnded(rank=rank):
                 slow.pop(rank, None)
     return list(slow.values())

@@ -375,6 +375,20 @@ class SlowFound:
     factor: float  # own work, against the peers'
     onset_step: int
     finding: Finding
+    step_factor: float = 1.0  # every step of the job takes so many times as long
+    is_always: bool = False  # since the attempt's start
+
+
+@dataclass(frozen=True, slots=True)
+class SlowExplained:
+    """What hardware shows of why a rank is slow."""
+
+    attempt: int
+    rank: int
+    cause: str  # of detectors.cause_table; empty: hardware shows nothing, or was not measured
+    reason: str  # one sentence
+    confidence: float
+    evidence: tuple[Evidence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +458,7 @@ KnownRecord: TypeAlias = (
     | EvidenceCollected
     | CaughtUp
     | SlowFound
+    | SlowExplained
     | SlowEnded
     | StopRequested
     | JobEnded
@@ -478,6 +493,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "evidence_collected": EvidenceCollected,
     "caught_up": CaughtUp,
     "slow_found": SlowFound,
+    "slow_explained": SlowExplained,
     "slow_ended": SlowEnded,
     "stop_requested": StopRequested,
     "job_ended": JobEnded,

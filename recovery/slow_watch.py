@@ -151,7 +151,14 @@ class SlowWatch:
         text = f"judged over steps {seen.first_step} to {seen.last_step} of {seen.ranks} ranks"
         finding = replace(finding, evidence=(*finding.evidence, Evidence("step records", text)))
         return SlowFound(
-            self._attempt, slow.rank, slow.section, slow.factor, slow.onset_step, finding
+            self._attempt,
+            slow.rank,
+            slow.section,
+            slow.factor,
+            slow.onset_step,
+            finding,
+            slow.step_factor,
+            slow.is_always,
         )
 
     def _finding(self, slow: SlowRank, since_age_s: float) -> Finding:

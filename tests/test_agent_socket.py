@@ -103,7 +103,6 @@ RANK = {"rank": 0, "local_rank": 0, "pid": 1}
         {"attempt": True},
         {"attempt": 1.0},
         {"attempt": 2**32},
-        {"ranks": []},
         {"ranks": {}},
         {"ranks": [RANK] * 2},
         {"ranks": [{**RANK, "rank": number} for number in range(254)]},

@@ -1,4 +1,5 @@
-"""Where the training ranks of this node stand, from their progress files (contract 1).
+"""Where the training ranks of this node stand, from their progress files (contract 1), and what
+their launchers have found about them.
 
 Source: the files that launchers have shown through the agent's socket, and, as a fallback,
         those that a path pattern names (opened without following links, and only where file
@@ -24,6 +25,7 @@ from agent.rank_table import (
     newest_attempts,
     read_rank,
 )
+from rankmend.agent_socket import Told
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
@@ -118,6 +120,8 @@ class RanksCollector:
         self.newest = RanksView(now_s, tuple(samples))
         for sample in samples:
             yield from rank_metrics(sample, now_s)
+        for told in self._table.told():
+            yield from told_metrics(told, now_s)
 
 
 def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
@@ -155,6 +159,21 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
         for section, share in times.share_by_section.items():
             place = (*labels, ("section", section.name.lower()))
             yield Metric("rankmend_rank_section_ratio", share, place)
+
+
+def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
+    """Return the series of what launchers have found about a job on this node."""
+    job = ("job_id", str(told.job_id))
+    for finding in told.findings:
+        ranks = ",".join(str(rank) for rank in finding.ranks)
+        if finding.kind == "rank_slow":
+            where = (("section", finding.section), ("cause", finding.cause or "unknown"))
+            labels: Labels = (job, ("rank", ranks), *where)
+            yield Metric("rankmend_rank_slow_ratio", finding.factor, labels)
+        else:
+            labels = (job, ("kind", finding.kind), ("ranks", ranks))
+            age_s = max(0.0, now_s - finding.at_s)
+            yield Metric("rankmend_job_fault_age_seconds", age_s, labels)
 
 
 def describe_rank(sample: RankSample, now_s: float) -> dict[str, object]:

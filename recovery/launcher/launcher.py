@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from recovery.launcher import guardian as guardian_events
@@ -29,6 +29,7 @@ from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.evidence.recorder import recorder_files
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
+from recovery.launcher.hardware import HardwareWatch
 from recovery.launcher.membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
@@ -102,6 +103,7 @@ class Launcher:
         *,
         takes_signals: bool = True,
         evidence: EvidenceCollector | None = None,
+        hardware: HardwareWatch | None = None,
     ) -> None:
         """``membership``: of a job on several nodes; None: the controller is in this process."""
         self._plan = plan
@@ -117,6 +119,8 @@ class Launcher:
         self._send_report = send_report
         self._standbys = standbys
         self._evidence = evidence
+        self._hardware = hardware
+        self._told_at_s: dict[str, float] = {}  # keys of findings, when they were first heard of
         self._membership = membership
         self._report_number = 0
         self._epoch = 0  # highest that was heard of
@@ -165,6 +169,8 @@ class Launcher:
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. No process of the attempts up to the number given is left."""
         self._empty_through = nothing_left_through
+        if self._hardware is not None:
+            self._hardware.start()
         if self._membership is not None:
             self._membership.peers.start()
             self._membership.storage.start(self._wake)
@@ -199,6 +205,8 @@ class Launcher:
             self._standbys.close()
         if self._evidence is not None:
             self._evidence.close(EVIDENCE_END_S)
+        if self._hardware is not None:
+            self._hardware.stop()
         self._agent.close()
         if self._membership is not None:
             self._membership.peers.close()
@@ -419,8 +427,30 @@ class Launcher:
                 self._epoch, self._controller_id = order.epoch, order.controller_id
                 self._wanted = order
                 self._grace_until_s = None
+                self._tell_findings(order)
+                if self._hardware is not None:
+                    self._hardware.ask(order.reads_hardware)
             elif refusal:
                 log.warning("order %d refused: %s", order.revision, refusal)
+
+    def _tell_findings(self, order: Order) -> None:
+        """Have the node's agent know what is found about its ranks: all of it, each time."""
+        now_s, told_at_s = self._clock.now_s(), self._told_at_s
+        keys = [finding.key for finding in order.findings]
+        self._told_at_s = {key: told_at_s.get(key, now_s) for key in keys}
+        self._agent.tell(
+            [
+                ShownFinding(
+                    kind=one.kind,
+                    ranks=one.ranks,
+                    section=one.section,
+                    cause=one.cause,
+                    factor=one.factor,
+                    at_s=self._told_at_s[one.key],
+                )
+                for one in order.findings
+            ]
+        )
 
     def _refuse(self, order: Order) -> str | None:
         """Return why an order is not for us, None where it is; empty: it is only an old one."""
@@ -667,6 +697,8 @@ class Launcher:
             return
         self._close_ranks(self._attempt)
         self._agent.withdraw()
+        if self._hardware is not None:
+            self._hardware.watch({})
         self._store.drop(self._attempt.number)
         self._runtime.remove_attempt(self._attempt.number)
         self._attempt = None
@@ -697,6 +729,7 @@ class Launcher:
             launch_error=self._launch_error,
             stop_requested=self._stop_requested,
             collected=self._evidence.take_report() if self._evidence else None,
+            hardware=self._hardware.take_report() if self._hardware else None,
         )
         if self._membership is not None:
             self._keep_lease()  # peers hear of an attempt's end before the controller does
@@ -743,6 +776,8 @@ class Launcher:
                 for rank in attempt.ranks.values()
             ],
         )
+        if self._hardware is not None:
+            self._hardware.watch({rank.rank: rank.pid for rank in attempt.ranks.values()})
         self._agent.offer(
             uuid.UUID(self._plan.job_id),
             self._plan.job_name,

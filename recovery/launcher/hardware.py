@@ -1,0 +1,295 @@
+"""What hardware shows about the ranks of this node, for the question why one of them is slow.
+
+Always, every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control
+groups, the pressure on the node; so there is a past when a rank becomes slow, and no agent is
+needed. Only when an order asks: the metrics of `detectors.cause_table` on the node agent's page,
+three times. A thread reads; the launcher's loop only takes what is there.
+
+Source: Linux Documentation/scheduler/sched-stats.rst (/proc/PID/schedstat, nanoseconds),
+        admin-guide/cgroup-v2.rst (cpu.stat), scheduler/sched-bwc.rst (the same in version 1),
+        accounting/psi.rst (/proc/pressure).
+Cost:   three small files a rank and three a node, 0.2 ms a rank and 4 s.
+"""
+
+import logging
+import threading
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from detectors.cause_table import METRICS, RUN_QUEUE, SELECTIONS
+from detectors.formats.prometheus import read_page
+from detectors.model import HardwareReading
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+from recovery.messages import Hardware, HardwareSeries
+
+log = logging.getLogger(__name__)
+
+SAMPLE_S: Final = 4.0
+KEPT: Final = 45  # samples: 3 minutes, of which a rank is slow for 10 s when it is named
+PAGE_URL: Final = "http://127.0.0.1:9476/metrics"  # where an agent listens by default
+# The slowest collectors of devices look every 5 s: three pages over 12 s hold two of their looks.
+PAGES: Final = 3
+PAGE_PAUSE_S: Final = 6.0
+PAGE_BYTES_MAX: Final = 8 << 20  # of 8 GPUs with 18 NVLinks it has 0.5 MB
+SERIES_MAX: Final = 2_000  # of 8 GPUs with 18 NVLinks there are 1,000
+REPORTS_MAX: Final = 3  # that carry an answer: a lost one is no loss
+GROUPS_DEPTH_MAX: Final = 12  # Kubernetes and Slurm nest at most 8 deep
+_STOP_S_MAX: Final = 2.0  # one read of a page
+_ANSWER_S_MAX: Final = 1.0  # on the same machine, from memory: milliseconds
+_FILE_BYTES_MAX: Final = 65_536
+THROTTLED: Final = "rankmend_cgroup_cpu_throttled_seconds_total"
+PRESSURE: Final = "rankmend_pressure_some_seconds_total"
+CGROUP_INFO: Final = "rankmend_rank_cgroup_info"
+OWN: Final = frozenset({RUN_QUEUE, THROTTLED, PRESSURE, CGROUP_INFO})  # not taken from a page
+
+Labels = tuple[tuple[str, str], ...]
+_Key = tuple[str, Labels]
+
+
+def read_agent_page(url: str = PAGE_URL) -> str:
+    """Return the page of this node's agent, or raise SourceError with why there is none."""
+    try:
+        # No proxy: what a user has set for the world is not for this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=_ANSWER_S_MAX) as answer:
+            data: bytes = answer.read(PAGE_BYTES_MAX + 1)
+            text = data.decode("utf-8")
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise SourceError(f"no node agent answers at {url}: {reason}") from error
+    if len(data) > PAGE_BYTES_MAX:
+        raise SourceError(f"the page at {url} has more than {PAGE_BYTES_MAX} bytes")
+    return text
+
+
+class HardwareWatch:
+    """Keeps the newest readings of this node. All methods are for the launcher's thread."""
+
+    def __init__(
+        self,
+        job_id: str,
+        clock: Clock,
+        read_agent: Callable[[], str] = read_agent_page,
+        proc: Path = Path("/proc"),
+        cgroups: Path = Path("/sys/fs/cgroup"),
+        sample_s: float = SAMPLE_S,
+        page_pause_s: float = PAGE_PAUSE_S,
+    ) -> None:
+        self._job_id = job_id
+        self._clock = clock
+        self._read_agent = read_agent
+        self._reader = NodeReader(job_id, proc, cgroups)
+        self._sample_s = sample_s
+        self._page_pause_s = page_pause_s
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._should_stop = False
+        self._pids: dict[int, int] = {}
+        self._kept: dict[_Key, deque[tuple[float, float]]] = {}
+        self._asked = 0  # record that asks; 0: nobody does
+        self._pages: list[tuple[float, list[HardwareReading]]] = []
+        self._note = ""
+        self._answered = 0
+        self._reports_left = 0
+        self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._should_stop = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S_MAX)
+
+    def watch(self, pids: Mapping[int, int]) -> None:
+        """Look at these ranks from now on: rank and process."""
+        with self._lock:
+            self._pids = dict(pids)
+            if not pids:
+                self._kept.clear()
+
+    def ask(self, number: int) -> None:
+        """Have an answer made for the record of this number; 0 asks for none."""
+        with self._lock:
+            if number == self._asked:
+                return
+            self._asked, self._pages, self._note = number, [], ""
+        self._wake.set()
+
+    def take_report(self) -> Hardware | None:
+        """Return the answer to what was asked, for the first reports after it was made."""
+        with self._lock:
+            if not self._asked or self._answered != self._asked or self._reports_left == 0:
+                return None
+            self._reports_left -= 1
+            now_s, asked, note = self._clock.now_s(), self._asked, self._note
+            series = {key: list(points) for key, points in self._kept.items()}
+            pages = list(self._pages)
+        for at_s, readings in pages:
+            for one in readings:
+                series.setdefault(_key_of(one), []).append((at_s, one.value))
+        if len(series) > SERIES_MAX:
+            note = f"{len(series)} series, of which {SERIES_MAX} are told"
+        rows = tuple(
+            HardwareSeries(
+                metric,
+                labels,
+                tuple((round(now_s - at_s, 3), value) for at_s, value in points),
+            )
+            for (metric, labels), points in list(series.items())[:SERIES_MAX]
+        )
+        return Hardware(asked, rows, note)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        due_s = self._clock.now_s()
+        while not self._should_stop:
+            try:
+                self._sample()
+                self._look_at_agent()
+            except Exception:  # a help for people: the ranks and the launcher go on without
+                log.exception("hardware can't be read")
+            due_s = max(due_s + self._sample_s, self._clock.now_s())
+            while not self._should_stop and (left_s := due_s - self._clock.now_s()) > 0:
+                if self._wake.wait(left_s):
+                    self._wake.clear()
+                    break  # somebody asks
+
+    def _sample(self) -> None:
+        with self._lock:
+            pids = dict(self._pids)
+        if not pids:
+            return
+        read = list(self._reader.read(pids))
+        now_s = self._clock.now_s()
+        with self._lock:
+            if pids != self._pids:
+                return  # another attempt meanwhile
+            for key, value in read:
+                self._kept.setdefault(key, deque(maxlen=KEPT)).append((now_s, value))
+            oldest_s = now_s - KEPT * self._sample_s
+            for key in [key for key, kept in self._kept.items() if kept[-1][0] < oldest_s]:
+                del self._kept[key]  # a group that the ranks have left
+
+    def _look_at_agent(self) -> None:
+        """Read the agent's page a few times where that was asked for, then say that it is done."""
+        asked = self._asked
+        if not asked or asked == self._answered:
+            return
+        for number in range(PAGES):
+            if number:
+                self._pause(self._page_pause_s)
+            if self._should_stop or asked != self._asked:
+                return
+            try:
+                text = self._read_agent()
+                at_s = self._clock.now_s()
+                wanted = METRICS - OWN
+                readings = [one for one in read_page(text, wanted, "here", at_s) if _is_told(one)]
+            except SourceError as error:
+                self._note = str(error)
+                break
+            with self._lock:
+                if asked == self._asked:
+                    self._pages.append((at_s, readings))
+        self._sample()
+        with self._lock:
+            self._answered, self._reports_left = asked, REPORTS_MAX
+
+    def _pause(self, seconds: float) -> None:
+        until_s = self._clock.now_s() + seconds
+        while not self._should_stop and (left_s := until_s - self._clock.now_s()) > 0:
+            self._wake.wait(min(left_s, self._sample_s))
+            self._wake.clear()
+            self._sample()
+
+
+def _is_told(reading: HardwareReading) -> bool:
+    """Return whether a reading is one of those that a cause goes by."""
+    chosen = SELECTIONS[reading.metric]
+    is_chosen = chosen is None or dict(reading.labels).get(chosen[0]) in chosen[1]
+    return is_chosen and isfinite(reading.value)
+
+
+def _key_of(reading: HardwareReading) -> _Key:
+    """Return metric and labels; the device is among the labels again, under a name of its own."""
+    labels = dict(reading.labels)
+    if reading.device:
+        named = "uuid" if "gpu" in labels or "pci_bus_id" in labels else "device"
+        labels[named] = reading.device
+    return reading.metric, tuple(sorted(labels.items()))
+
+
+class NodeReader:
+    """Reads what needs no agent: of ranks, of their control groups, of the node."""
+
+    def __init__(self, job_id: str, proc: Path, cgroups: Path) -> None:
+        self._job_id = job_id
+        self._proc = proc
+        self._cgroups = cgroups
+
+    def read(self, pids: Mapping[int, int]) -> Iterator[tuple[_Key, float]]:
+        """Return all series as of now; what can't be read is not there."""
+        groups: set[str] = set()
+        for rank, pid in pids.items():
+            labels = (("job_id", self._job_id), ("rank", str(rank)))
+            fields = _read(self._proc / str(pid) / "schedstat").split()
+            if len(fields) == 3 and fields[1].isdigit():
+                yield (RUN_QUEUE, labels), int(fields[1]) / 1e9
+            group = cpu_group(_read(self._proc / str(pid) / "cgroup"))
+            if group is not None:
+                yield (CGROUP_INFO, (("cgroup", group), *labels)), 1.0
+                path = PurePosixPath(group)
+                groups |= {str(one) for one in (path, *list(path.parents)[:GROUPS_DEPTH_MAX])}
+        for group in sorted(groups):
+            throttled_s = self._throttled_s(group)
+            if throttled_s is not None:
+                yield (THROTTLED, (("cgroup", group),)), throttled_s
+        for resource in ("cpu", "io", "memory"):
+            some = _read(self._proc / "pressure" / resource).partition("\n")[0]
+            total = some.rpartition("total=")[2]
+            if some.startswith("some ") and total.isdigit():
+                yield (PRESSURE, (("resource", resource),)), int(total) / 1e6
+
+    def _throttled_s(self, group: str) -> float | None:
+        inside = group.lstrip("/")
+        for mounted in ("cpu", "cpu,cpuacct", "unified", ""):
+            text = _read(self._cgroups / mounted / inside / "cpu.stat")
+            for line in text.splitlines():
+                name, _space, value = line.partition(" ")
+                if name in ("throttled_usec", "throttled_time") and value.isdigit():
+                    return int(value) / (1e6 if name == "throttled_usec" else 1e9)
+        # The root of the machine has no quota; in a container `/` is its own group, which may.
+        return 0.0 if group == "/" else None
+
+
+def cpu_group(text: str) -> str | None:
+    """Return the control group by whose CPU quota a process is bound, of its cgroup file."""
+    unified = None
+    for line in text.split("\n"):
+        _number, _colon, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if not colon or not path.startswith("/") or ".." in PurePosixPath(path).parts:
+            continue
+        if "cpu" in controllers.split(","):
+            return path  # of version 1, which then has the controller
+        if not controllers:
+            unified = path
+    return unified
+
+
+def _read(path: Path) -> str:
+    """Return a small file's text; nothing where it is not there or not for us to see."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_FILE_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
