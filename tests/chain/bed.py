@@ -136,12 +136,20 @@ class Wire:
 
     def heard(self, status: str, node: str) -> int:
         """Return how many alerts of this status have arrived about a node."""
-        return sum(
-            alert["status"] == status and alert["labels"].get("node") == node
+        return sum(alert["status"] == status for alert in self._about(node))
+
+    def about(self, node: str) -> list[dict[str, str]]:
+        """Return the labels of all alerts that have arrived about a node."""
+        return [alert["labels"] for alert in self._about(node)]
+
+    def _about(self, node: str) -> list[dict[str, Any]]:
+        return [
+            alert
             for message, answered in list(self.arrived)
             if answered == 200
             for alert in message["alerts"]
-        )
+            if alert["labels"].get("node") == node
+        ]
 
 
 class Bed:
@@ -373,6 +381,14 @@ class Bed:
         assert self.client is not None
         lines = self.client.story(self.job_id).lines
         return [json.loads(bytes(line.record)) for line in lines if line.kind == kind]
+
+    def policy(self) -> dict[str, Any]:
+        token = (self.files / "reader.token").read_text()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = self.http.request("GET", f"{self.url}/v1/policy", headers=headers, timeout=10.0)
+        assert answer.status == 200, answer.data
+        told: dict[str, Any] = json.loads(answer.data)
+        return told
 
     # Faults.
 

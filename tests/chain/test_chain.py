@@ -4,6 +4,7 @@ One bed for all, in this order: each test leaves a job that trains on two nodes,
 """
 
 import json
+import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
@@ -145,6 +146,46 @@ def test_a_thousand_alerts_of_a_switch_are_one_incident_with_one_plan(bed: Bed) 
     assert [(plan["step"], plan["without"]) for plan in new] == [("move", [nodes[0]])]
     taken = [one for record in bed.records("evidence_taken") for one in record["evidence"]]
     assert sum(one["alertname"] == "RankmendNicPortDown" for one in taken) == 100
+
+
+def test_a_node_whose_agent_is_gone_hushes_its_gpus(bed: Bed) -> None:
+    dead = {"alertname": "RankmendAgentDown", "node": "dead", "severity": "critical"}
+    bed.post([{"labels": dead}])
+    wait_for(lambda: bed.wire.heard("firing", "dead"), "the controller hears of the agent")
+
+    bed.post(
+        [
+            {"labels": {"alertname": "RankmendGpuHot", "node": "dead", "uuid": f"GPU-{number}"}}
+            for number in range(8)
+        ]
+    )
+
+    def hushed() -> bool:
+        gpus = [one for one in bed.active("dead") if "uuid" in one["labels"]]
+        return len(gpus) == 8 and all(one["status"]["inhibitedBy"] for one in gpus)
+
+    wait_for(hushed, lambda: f"inhibited: {bed.active('dead')}")
+    # of the same group, so in the message in which the devices would be, too
+    bed.post([{"labels": {"alertname": "RankmendHostFull", "node": "dead"}}])
+    wait_for(lambda: bed.wire.heard("firing", "dead") >= 3, "both alerts about the host")
+    names = {labels["alertname"] for labels in bed.wire.about("dead")}
+    assert names == {"RankmendAgentDown", "RankmendHostFull"}
+
+
+def test_a_reload_with_a_wrong_policy_keeps_the_old_and_a_right_one_takes_effect(bed: Bed) -> None:
+    bed.wait_trains()
+    path = bed.files / "policy.toml"
+    good = path.read_text()
+
+    path.write_text(good + "\n[budgets]\nnodes_held_max = -1\n")
+    bed.running["service"].send_signal(signal.SIGHUP)
+    wait_for(lambda: "the old one stays" in bed.log("service"), "the log names the mistake")
+    assert "nodes_held_max" in bed.log("service")
+    assert bed.policy()["budgets"]["nodes_held_max"] == 20
+
+    path.write_text(good + "\n[budgets]\nnodes_held_max = 7\n")
+    bed.running["service"].send_signal(signal.SIGHUP)
+    wait_for(lambda: bed.policy()["budgets"]["nodes_held_max"] == 7, "the new policy")
 
 
 def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> None:
