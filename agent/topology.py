@@ -30,6 +30,7 @@ _BMC_DRIVERS: Final = frozenset({"cdc_ether", "cdc_ncm", "rndis_host"})  # Ether
 
 
 _CPUS_CHARS_MAX: Final = 200
+_CARD_TYPES: Final = frozenset({"1", "32"})  # ARPHRD_ETHER, ARPHRD_INFINIBAND
 _LANES_MAX: Final = 32  # PCI Express base specification: x1 to x32
 _LINK_SPEED: Final = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?")
 
@@ -266,6 +267,30 @@ def _transfers(folder: Path, when: str) -> float | None:
     return float(match[1]) * 1e9 if match else None
 
 
+def has_hardware(network_device: Path) -> bool:
+    """Tell whether a folder of class/net is that of a card, and of nothing made of software.
+
+    The kernel links it to its card. Recorded trees may lack that link: then the place of the folder
+    says it, or, where it was copied out of its place, that it is an Ethernet or InfiniBand device
+    which stands on no other and is no bridge and no tunnel.
+    """
+    if (network_device / "device").exists():
+        return True
+    if network_device.is_symlink():
+        try:
+            parts = network_device.resolve().parts
+        except (OSError, RuntimeError):  # links that go round
+            return False
+        return "devices" in parts and "virtual" not in parts[parts.index("devices") :]
+    index = read_text(network_device / "ifindex")
+    return (
+        read_text(network_device / "type") in _CARD_TYPES
+        and index is not None
+        and index == read_text(network_device / "iflink")
+        and not any((network_device / name).exists() for name in ("bridge", "tun_flags", "bonding"))
+    )
+
+
 def read_driver(device: Path) -> str:
     """Return the driver's name of a device folder, or nothing."""
     try:
@@ -337,7 +362,9 @@ def _read_nics(sysfs_root: Path, excluded: Sequence[str]) -> Iterator[Nic]:
             yield Nic(name, ports, network_devices, read_driver(device), True, read_pci(device))
     for name in list_names(net_root):
         device = net_root / name / "device"
-        if name not in taken and device.exists() and not is_excluded(name, excluded):
+        if name in taken or is_excluded(name, excluded):
+            continue
+        if has_hardware(net_root / name):
             yield Nic(name, ("",), (name,), read_driver(device), False, read_pci(device))
 
 

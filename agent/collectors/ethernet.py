@@ -16,7 +16,7 @@ from typing import Final
 
 from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import is_excluded, list_names, read_driver, read_names, read_pci
+from agent.topology import has_hardware, is_excluded, list_names, read_driver, read_names, read_pci
 from rankmend.errors import NoSourceError, SourceError
 
 Labels = tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ def find_devices(net_root: Path, excluded: Sequence[str], wanted: Sequence[str])
         if not is_excluded(name, excluded)
         and (
             any(fnmatchcase(name, pattern) for pattern in wanted)
-            or (net_root / name / "device").exists()
+            or has_hardware(net_root / name)
             or (net_root / name / "bonding").is_dir()
         )
     ]
