@@ -13,6 +13,7 @@ from recovery.cluster.desk import Desk
 from recovery.gate import Answer, Judgement, PersonAct, PersonCommand, PlanRequest
 from recovery.messages import RankExit, RankReport
 from recovery.service import wire
+from recovery.service.client import ConflictError
 from recovery.service.config import Alertmanagers
 from recovery.service.daemon import read
 from recovery.service.job import Parts
@@ -140,6 +141,23 @@ def test_an_approval_is_of_the_plan_that_was_shown_and_of_no_other(up: Running) 
     wait_until(other, "the plan that leaves n2 waits anew")
     assert records(up, one.job_id, "decided") == []
     up.client("admin").release("n2", "repaired")
+
+
+def test_an_approval_that_names_another_plan_is_refused(up: Running) -> None:
+    speakers = start_job(up, "asked-4")
+    one = speakers["n1"]
+    fail_rank(one)
+    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
+    shown = waiting(up, one.job_id)
+    assert shown is not None
+    admin = up.client("admin")
+
+    with pytest.raises(ConflictError, match="another plan waits"):
+        admin.command(one.job_id, PersonAct.APPROVE, plan_id="0123456789abcdef")
+    assert records(up, one.job_id, "decided") == []
+    admin.command(one.job_id, PersonAct.APPROVE, plan_id=shown.plan_id)
+
+    wait_until(lambda: bool(records(up, one.job_id, "decided")), "the plan is carried out")
 
 
 def test_policy_of_a_job_and_of_all_jobs_is_shown(up: Running) -> None:

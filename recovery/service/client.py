@@ -246,9 +246,22 @@ class ControllerClient:
         incident_id: str | None = None,
         node: str | None = None,
         key: str = "",
+        plan_id: str = "",
     ) -> wire.Done:
-        asked = wire.JobCommand(act=act, reason=reason, incident_id=incident_id, node=node, key=key)
+        asked = wire.JobCommand(
+            act=act, reason=reason, incident_id=incident_id, node=node, key=key, plan_id=plan_id
+        )
         return self._ask("POST", f"/v1/jobs/{_part(job_id)}/commands", wire.Done, asked)
+
+    def acknowledge(self, incident_id: str, reason: str) -> wire.Done:
+        """Take note of an escalated incident: nobody is told of it any more."""
+        path = f"/v1/incidents/{_part(incident_id)}/acknowledge"
+        return self._ask("POST", path, wire.Done, wire.Because(reason))
+
+    def policy(self, job_id: str | None = None) -> wire.PolicyView:
+        """Return what holds for a job, or for all jobs."""
+        query = "" if job_id is None else f"?job={_part(job_id)}"
+        return self._ask("GET", f"/v1/policy{query}", wire.PolicyView)
 
     def pause(self, reason: str, scope: str = "cluster") -> wire.Done:
         """Decide nothing in ``cluster``, ``job:UUID`` or ``node:NAME`` until resumed."""

@@ -50,6 +50,7 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
         judgement=answer.judgement.value,
         judgement_reason=answer.reason,
         without=list(made.without),
+        plan_id=views.plan_id(incident_id, 1, made),
     )
 
 

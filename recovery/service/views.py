@@ -1,5 +1,6 @@
 """What the API shows of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from recovery.records import (
     EvidenceCollected,
     IncidentOpened,
     JobEnded,
+    Plan,
     kind_of,
 )
 from recovery.service import wire
@@ -147,8 +149,15 @@ def view_plans(job: Job) -> list[wire.PlanView]:
             judgement="wait",
             judgement_reason=reason,
             without=list(plan.without),
+            plan_id=plan_id(incident.state.incident_id, incident.state.try_number, plan),
         )
     ]
+
+
+def plan_id(incident_id: str, try_number: int, plan: Plan) -> str:
+    """Return what names a plan by what it does, so that nobody approves another one than he saw."""
+    does = msgspec.json.encode((incident_id, try_number, plan.step, plan.without))
+    return hashlib.sha256(does).hexdigest()[:16]
 
 
 def view_policy(desk: Desk, policy: Policy, job: Job | None = None) -> wire.PolicyView:

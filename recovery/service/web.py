@@ -593,7 +593,7 @@ class Api:
         call.detail = (
             f"{asked.act.value} {asked.incident_id or ''} {asked.node or ''} {asked.reason}"
         )
-        acted = await self._ask(lambda: self.worker.command(job_id, command))
+        acted = await self._ask(lambda: self.worker.command(job_id, command, asked.plan_id))
         if acted.is_refused:
             raise ConflictError(acted.result, "act", asked.act.value)
         return wire.Done(acted.result)

@@ -198,6 +198,7 @@ class PlanView(Struct):
     judgement: str
     judgement_reason: str
     without: list[str] = []
+    plan_id: str = ""  # the same for what does the same: an approval can name it
 
 
 class Plans(Struct):
@@ -212,6 +213,7 @@ class JobCommand(Struct, kw_only=True):
     incident_id: Annotated[str, Meta(max_length=128)] | None = None
     node: Name | None = None
     key: Annotated[str, Meta(max_length=128)] = ""
+    plan_id: Annotated[str, Meta(max_length=64)] = ""  # of the plan that is approved or rejected
 
 
 class Because(Struct):

@@ -38,6 +38,7 @@ from recovery.service.job import (
     settings_of,
 )
 from recovery.service.stored import FIXED, Ended, StateFolder, StoredJob
+from recovery.service.views import view_plans
 from recovery.service.wire import Join
 
 log = logging.getLogger(__name__)
@@ -384,9 +385,15 @@ class Worker:
 
     # People and alerts.
 
-    def command(self, job_id: str, command: PersonCommand) -> PersonActed:
-        """Have a job do what a person asks, or say why not."""
-        return self._running(job_id).take_command(command)
+    def command(self, job_id: str, command: PersonCommand, plan_id: str = "") -> PersonActed:
+        """Have a job do what a person asks, or say why not.
+
+        With ``plan_id`` only where that very plan waits.
+        """
+        job = self._running(job_id)
+        if plan_id and plan_id not in {plan.plan_id for plan in view_plans(job)}:
+            raise ConflictError("another plan waits by now, or none", "plan_id", plan_id)
+        return job.take_command(command)
 
     def dry_run(self, job_id: str, node: str | None) -> wire.PlanView:
         """Return the plan that would be made if the node, or a rank, failed now."""
