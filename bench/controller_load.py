@@ -17,12 +17,14 @@ The generator is a process of its own, so its cost is not the controller's; both
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import random
 import re
 import resource
+import signal
 import socket
 import ssl
 import subprocess
@@ -323,6 +325,15 @@ class Server:
         return times.user + times.system
 
     @property
+    def waited_s(self) -> float:
+        """How long its threads could have run and did not, for others were on the core."""
+        waited_ns = 0
+        for path in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                waited_ns += int(path.read_text().split()[1])
+        return waited_ns / 1e9
+
+    @property
     def rss_mib(self) -> float:
         return self.process.memory_info().rss / 2**20
 
@@ -357,6 +368,7 @@ async def measure_steady(fleet: Fleet, server: Server, seconds: float) -> dict[s
     fleet.seen = Seen()
     own, began_s = psutil.Process(), time.perf_counter()
     cpu_s, own_cpu_s, rss_mib = server.cpu_s, sum(own.cpu_times()[:2]), server.rss_mib
+    waited_s = server.waited_s
     await asyncio.sleep(seconds)
     took_s = time.perf_counter() - began_s
     used_s, own_used_s = server.cpu_s - cpu_s, sum(own.cpu_times()[:2]) - own_cpu_s
@@ -369,6 +381,7 @@ async def measure_steady(fleet: Fleet, server: Server, seconds: float) -> dict[s
         "report_ms": percentiles(seen.latencies_s),
         "statuses": seen.statuses,
         "controller_cpu_percent": round(100 * used_s / took_s, 1),
+        "controller_waited_percent": round(100 * (server.waited_s - waited_s) / took_s, 1),
         "controller_us_per_report": round(1e6 * used_s / max(1, reports)),
         "generator_cpu_percent": round(100 * own_used_s / took_s, 1),
         "controller_rss_mib": round(server.rss_mib),
@@ -379,7 +392,7 @@ async def measure_steady(fleet: Fleet, server: Server, seconds: float) -> dict[s
 
 async def measure_orders(fleet: Fleet, server: Server, attempt: int) -> dict[str, object]:
     """A person restarts the job: an order to stop, and once all are empty, one to start."""
-    asked_unix_s = time.time()
+    asked_unix_s, cpu_s, waited_s = time.time(), server.cpu_s, server.waited_s
     await in_thread(server.admin.command, fleet.job_id, PersonAct.RESTART, reason="bench")
     await fleet.run_through(attempt)
     running = [one for one in fleet.launchers if one.order["ranks"]]
@@ -403,6 +416,8 @@ async def measure_orders(fleet: Fleet, server: Server, attempt: int) -> dict[str
             "half": round(started[half] - began_unix_s, 3),
             "all": round(started[-1] - began_unix_s, 3),
         },
+        "controller_cpu_s": round(server.cpu_s - cpu_s, 2),
+        "controller_waited_s": round(server.waited_s - waited_s, 2),
         "load_average": os.getloadavg()[0],
     }
 
@@ -438,7 +453,7 @@ async def measure_storm(fleet: Fleet, server: Server, *, is_patient: bool) -> di
 async def measure_alerts(fleet: Fleet, server: Server, count: int) -> dict[str, object]:
     """A leaf switch dies: every rank waits in a collective, and its nodes' links are told of."""
     fleet.stands_still, fleet.still_since_s = True, time.perf_counter()
-    nodes = [f"n{number}" for number in range(min(SWITCH_NODES, fleet.nodes))]
+    nodes = [one.node for one in fleet.launchers if one.order["ranks"]][:SWITCH_NODES]
     alerts = [
         {
             "labels": {
@@ -538,12 +553,16 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     unknown = set(options.parts.split(",")) - {"steady", "orders", "storm", "alerts"}
     if unknown:
         parser.error(f"no part {sorted(unknown)}")
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    needed = 2 * (options.nodes + options.spares) + 100
-    if needed > hard:
-        parser.error(f"{needed} descriptors are needed, the hard limit is {hard} (ulimit -n)")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_descriptors(options.nodes + options.spares)
     return options
+
+
+def raise_descriptors(launchers: int) -> None:
+    """Raise the limit of descriptors, or end where it is too low for two a launcher."""
+    hard, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[1], 2 * launchers + 100
+    if needed > hard:
+        sys.exit(f"{needed} descriptors are needed, the hard limit is {hard} (ulimit -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run(options: argparse.Namespace) -> dict[str, object]:
@@ -560,6 +579,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and the controller with us
     options = parse()
     told = run(options)
     text = json.dumps(told, indent=1)

@@ -219,11 +219,10 @@ class Api:
         failures = Rate(1.0, 100.0)  # of one address: a fleet with an old token, not a search
         if not self._rates.has("failed logins", peer, failures, now_s):
             raise TooManyError(f"too many failed logins from {peer}", 1.0)
-        certificate = None
-        if request.transport is not None:
+        header, certificate = request.headers.get("Authorization"), None
+        if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
         now = datetime.fromtimestamp(self.clock.unix_s(), timezone.utc)
-        header = request.headers.get("Authorization")
         try:
             return self.doorman.identify(header, certificate, now)
         except DeniedError:
@@ -413,12 +412,11 @@ class Api:
             raise ConflictError(reason, "launcher_id", launcher_id)
 
     async def on_order(self, call: Call) -> bytes | None:
-        job_id, _known = self._known(call)
+        job_id, known = self._known(call)
         node, query = call.part("node"), call.query
         _allow(call.subject, node=node)
         until_s = self.clock.now_s() + query.wait
         while True:
-            job_id, known = self._known(call)
             _refuse_ended(job_id, known)
             self._refuse_replaced(job_id, node, query.launcher)
             body = self.board.find(job_id, node, query.launcher, query.after, query.epoch)
@@ -427,6 +425,7 @@ class Api:
                 return body
             if not await self.board.changed(job_id, node, left_s):
                 return self.board.find(job_id, node, query.launcher, query.after, query.epoch)
+            known = self.worker.known.get(job_id, known)
 
     # Alerts.
 
