@@ -98,6 +98,11 @@ def expected_answer(state: State) -> str:
     return owed.key if owed else state.incident_id
 
 
+def answer(state: State, outcome: Outcome, reason: str) -> Event:
+    """Return the event that something has come of what this state owes."""
+    return Event(state.incident_id, outcome, expected_answer(state), reason)
+
+
 def diagram() -> str:
     """Return the table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> OPENED"]

@@ -10,7 +10,7 @@ from typing import Final
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.ledger import Ledger, OpenIncident
-from recovery.machine import Event, Outcome, expected_answer
+from recovery.machine import Outcome, answer
 from recovery.outside import PersonAct, PersonCommand
 from recovery.planner import PERSON
 from recovery.records import (
@@ -107,12 +107,8 @@ def _why(command: PersonCommand) -> str:
 def _cancelled(command: PersonCommand, incident: OpenIncident | None) -> tuple[Record, ...]:
     if incident is None:
         return ()
-    return (_event(incident, Outcome.CANCEL, f"{command.act.value} {_why(command)}"),)
-
-
-def _event(incident: OpenIncident, outcome: Outcome, reason: str) -> IncidentEvent:
-    state = incident.state
-    return IncidentEvent(Event(state.incident_id, outcome, expected_answer(state), reason))
+    event = answer(incident.state, Outcome.CANCEL, f"{command.act.value} {_why(command)}")
+    return (IncidentEvent(event),)
 
 
 def _obey(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
@@ -121,8 +117,10 @@ def _obey(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
 
 def _reject(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
     assert ledger.incident is not None, "checked before"
-    event = _event(ledger.incident, Outcome.ESCALATE, f"the plan was rejected {_why(command)}")
-    return Reply(PersonActed(command, "the incident is escalated"), after=(event,))
+    event = answer(
+        ledger.incident.state, Outcome.ESCALATE, f"the plan was rejected {_why(command)}"
+    )
+    return Reply(PersonActed(command, "the incident is escalated"), after=(IncidentEvent(event),))
 
 
 def _cancel(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:

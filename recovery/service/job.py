@@ -14,8 +14,9 @@ from typing import Final, Protocol, TypeAlias
 
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
+from recovery.attempts import Checkpoints, Fence
 from recovery.book import BudgetStore
-from recovery.controller import Checkpoints, Controller, Fence
+from recovery.controller import Controller
 from recovery.gate import Gate, NodeEvidence, PersonCommand, Pool
 from recovery.journal import Journal
 from recovery.launcher.state import JobFolder

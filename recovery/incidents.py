@@ -1,0 +1,355 @@
+"""Runs the open incident: decide, fence, restore, verify (docs/incident.md).
+
+Each call makes the next decision that is due, from the journal's state and from what was heard.
+"""
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from detectors.finding import Blame, Finding, Kind
+from rankmend.errors import JournalError, RankmendError
+from recovery.attempts import Attempts
+from recovery.diagnosis import EVIDENCE, HOST_SILENT, Doctor
+from recovery.gate import Judgement
+from recovery.intake import fatal
+from recovery.ledger import Ledger, OpenIncident, Wish
+from recovery.machine import Outcome, Phase, expected_answer
+from recovery.observation import Observation
+from recovery.planner import PERSON, is_worth_moving, plan
+from recovery.planning import Planning, decided, event_of
+from recovery.preparation import Waiting
+from recovery.records import (
+    AttemptEnded,
+    AttemptResult,
+    Cause,
+    Choice,
+    Failure,
+    FinderChosen,
+    IncidentOpened,
+    Plan,
+    PlanStep,
+    PlanWaits,
+    Record,
+    TryFailed,
+)
+from recovery.situation import Situation
+from recovery.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it costs minutes
+
+
+class Incidents:
+    def __init__(
+        self, situation: Situation, watch: Watch, attempts: Attempts, planning: Planning
+    ) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._policy = situation.settings.policy
+        self._nodes = situation.nodes
+        self._watch = watch
+        self._attempts = attempts
+        self._planning = planning
+        self._weighed_at_s = 0.0  # whether to move a slow rank
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._situation.ledger
+
+    @property
+    def _seen(self) -> Observation:
+        return self._situation.observation
+
+    # Open.
+
+    def open(self, failure: Failure, now_s: float) -> None:
+        """Open an incident about what has failed."""
+        records = self._watch.milestone(now_s, is_due=True)
+        self._situation.record(
+            *records, self.opened(failure, self._situation.book.foresee(records))
+        )
+
+    def opened(self, failure: Failure, ledger: Ledger) -> IncidentOpened:
+        """Return the record that opens an incident; ``ledger`` is what it follows on."""
+        return IncidentOpened(
+            f"{self._settings.job_id[:8]}-{ledger.incidents + 1}",
+            failure,
+            failure.finding.since_age_s,
+            ledger.highest_step,
+            self._policy,
+        )
+
+    def weigh_slow(self, now_s: float) -> bool:
+        """Move the rank that costs most where that pays; what it takes may come later than it."""
+        if not self._settings.is_joined or now_s - self._weighed_at_s < _WEIGH_S:
+            return False
+        known = [one.found for one in self._ledger.slow.values() if one.why is not None]
+        if not known:
+            return False
+        self._weighed_at_s = now_s
+        costliest = max(known, key=lambda found: found.step_factor)
+        said = self.take_slow(costliest.finding, costliest.step_factor)
+        log.info("slow rank weighed", extra={"rank": costliest.rank, "result": said})
+        return self._ledger.incident is not None
+
+    def take_slow(self, finding: Finding, factor: float) -> str:
+        """Hear that a rank makes every step ``factor`` times as long; return what comes of it.
+
+        It is moved only where that wins more than a restart costs, both measured, and a spare is
+        there; else it is only named.
+        """
+        ledger, now_s = self._ledger, self._situation.now_s()
+        is_running = ledger.is_verified and ledger.wish is Wish.RANKS
+        is_running &= ledger.incident is None and ledger.closing is None
+        is_running &= ledger.paused_by is None
+        if not (self._settings.is_joined and self._situation.is_taken_up and is_running):
+            return "only named: the job can't move a rank now"
+        is_worth, reason = is_worth_moving(factor, ledger, self._policy)
+        nodes = {place.node for place in ledger.placement}
+        spares = self._attempts.preparation(self._policy, now_s).usable().keys() - nodes
+        node = next((p.node for p in ledger.placement if set(p.ranks) & set(finding.ranks)), None)
+        if not is_worth or not spares or node is None:
+            return f"only named: {reason if not is_worth else 'no spare'}"
+        self.open(self._watch.name_failure(replace(finding, node=node)), now_s)
+        return f"moved: {reason}"
+
+    # Run.
+
+    def run(self, now_s: float) -> bool:
+        """Make the open incident's next decision; return whether there was one."""
+        incident = self._ledger.incident
+        assert incident is not None, "called while an incident is open"
+        phase = incident.state.phase
+        if phase is Phase.OPENED:
+            return self._decide(incident, now_s)
+        if phase is Phase.FENCING:
+            return self._fence_attempt(incident, now_s)
+        ledger = self._ledger
+        is_foreign = ledger.started is None or ledger.started.attempt != ledger.attempt
+        if ledger.is_attempt_open and is_foreign:
+            reason = f"attempt {ledger.attempt} runs, which this journal knows nothing of"
+            self.fail_try(incident, reason, None)
+            return True
+        if phase is Phase.RESTORING:
+            return self._restore(incident, now_s)
+        return self._verify(incident, now_s)
+
+    def _decide(self, incident: OpenIncident, now_s: float) -> bool:
+        finding = incident.failure.finding
+        scene = self._planning.scene(incident, now_s)
+        made = plan(finding, self._ledger, incident.policy, None, scene)
+        if made.step is PlanStep.ESCALATE:
+            event = event_of(incident, Outcome.ESCALATE, made.reason)
+            self._situation.record(decided(incident, made), event)
+            return True
+        judgement = self._planning.ask(incident, made, now_s)
+        if judgement is Judgement.WAIT and (reason := self._overtaken(incident, now_s)):
+            self._situation.record(event_of(incident, Outcome.CANCEL, reason))
+            return True
+        if judgement is not Judgement.ALLOWED:
+            return judgement is Judgement.REFUSED
+        event = event_of(incident, Outcome.ACCEPTED, made.reason)
+        self._situation.record(
+            decided(incident, made), *self._planning.left(incident, made, scene), event
+        )
+        self._planning.tell_pool(incident, made)
+        return True
+
+    def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
+        """Return why a plan that waits is of no use any more, or None.
+
+        Hours may pass until somebody approves it, and the ranks do not stand still meanwhile.
+        """
+        seen, finding = self._seen, incident.failure.finding
+        began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
+        if seen.is_done:
+            return "every rank has ended with exit code 0"
+        if finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON):
+            is_failed = self._watch.find_failure(now_s, incident.policy) is not None
+            return "the ranks have failed meanwhile" if is_failed else None
+        stood_still = finding.kind is Kind.RANK_HUNG or finding.signature == HOST_SILENT
+        stood_still |= finding.signature.startswith(EVIDENCE)
+        moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
+        return "the ranks advance again" if stood_still and moves else None
+
+    def _fence_attempt(self, incident: OpenIncident, now_s: float) -> bool:
+        ledger, policy = self._ledger, incident.policy
+        self._situation.since(now_s, "evidence", incident.state)
+        gone = self._attempts.gone(policy, now_s)
+        if gone.is_proved:
+            records: list[Record] = []
+            if ledger.is_attempt_open:
+                records.append(AttemptEnded(ledger.attempt, AttemptResult.FAILED, gone.proofs))
+            reason = f"no process of attempt {ledger.attempt} or an older one is left"
+            self._situation.record(*records, event_of(incident, Outcome.SUCCEEDED, reason))
+            return True
+        if self._attempts.tell_person(gone, now_s):
+            return True
+        timeout_s = self._attempts.fence_bound_s(policy)
+        if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
+            return False
+        who = f" on {', '.join(gone.busy or gone.silent)}" if gone.busy or gone.silent else ""
+        reason = (
+            f"processes of attempt {ledger.attempt} are still there{who} after {timeout_s:g} s: "
+            f"nothing is started beside them"
+        )
+        self._situation.record(event_of(incident, Outcome.FAILED, reason))
+        return True
+
+    def _restore(self, incident: OpenIncident, now_s: float) -> bool:
+        state, ledger = incident.state, self._ledger
+        started = ledger.started
+        is_ordered = started is not None and (started.incident_id, started.try_number) == (
+            state.incident_id,
+            state.try_number,
+        )
+        if not is_ordered:
+            pause_s = incident.policy.retry_pause_s * 2 ** (state.try_number - 2)
+            is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
+            if (state.try_number > 1 and is_early) or self._expects_evidence(incident, now_s):
+                return False
+            return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
+        if self._seen.is_started and self._seen.launch_error is None:
+            reason = f"every rank of attempt {ledger.attempt} has a process"
+            self._situation.record(event_of(incident, Outcome.SUCCEEDED, reason))
+            return True
+        return self._fail_try_if_due(incident, now_s)
+
+    def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
+        """Return whether the node's agent may still have a word about what has failed."""
+        blames = (Blame.RANK, Blame.COMMUNICATION, Blame.NOBODY)
+        if not self._settings.hears_evidence or incident.last_failure.finding.blame not in blames:
+            return False
+        fencing = replace(incident.state, phase=Phase.FENCING)
+        return self._situation.since(now_s, "evidence", fencing) < incident.policy.evidence_wait_s
+
+    def _plan_again(self, incident: OpenIncident, now_s: float) -> bool:
+        """Plan anew where nodes can't be used that could when the plan was made."""
+        if not self._settings.is_joined:
+            return False
+        scene = self._planning.scene(incident, now_s)
+        finding = incident.last_failure.finding
+        made = plan(finding, self._ledger, incident.policy, None, scene)
+        left = self._planning.left(incident, made, scene)
+        if made.step is PlanStep.ESCALATE and made.without:  # what it would take is not allowed
+            self._escalate(incident, made.reason, None)
+            return True
+        if not left or made.step is PlanStep.ESCALATE:
+            return False
+        if self._planning.ask(incident, made, now_s) is Judgement.ALLOWED:
+            self._situation.record(decided(incident, made), *left)
+            self._planning.tell_pool(incident, made)
+        return True
+
+    def _order_attempt(self, incident: OpenIncident, now_s: float) -> bool:
+        """Choose nodes and where to restore from, and order the next attempt."""
+        try:
+            ready = self._attempts.prepare(incident.policy, now_s)
+            if isinstance(ready, FinderChosen):
+                self._situation.record(ready)
+                return True
+            if isinstance(ready, Waiting):
+                return self._wait_for(ready, incident)
+            attempt = self._attempts.advance_fence() if ready.choice.is_possible else 0
+        except JournalError:
+            raise
+        except (OSError, RankmendError) as error:
+            self.fail_try(incident, f"no attempt can be started: {error}", None)
+            return True
+        if not ready.choice.is_possible:
+            self._escalate(incident, ready.choice.reason, ready.choice)
+            return True
+        self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
+        return True
+
+    def _wait_for(self, missing: Waiting, incident: OpenIncident) -> bool:
+        """Say once what the attempt waits for, and give up in the end."""
+        if missing.left_s <= 0 and missing.is_for_nodes:
+            self._escalate(incident, f"no attempt can be started: {missing.reason}", None)
+            return True
+        if missing.left_s <= 0:
+            self.fail_try(incident, f"no attempt can be started: {missing.reason}", None)
+            return True
+        made = incident.plan
+        if missing.is_for_nodes and made is not None and incident.waits is None:
+            state = incident.state
+            self._situation.record(
+                PlanWaits(state.incident_id, state.try_number, made, missing.reason)
+            )
+            return True
+        return False
+
+    def _escalate(self, incident: OpenIncident, reason: str, choice: Choice | None) -> None:
+        evidence = incident.last_failure.finding.evidence
+        made = Plan(PlanStep.ESCALATE, reason, evidence, choice)
+        self._situation.record(
+            decided(incident, made), event_of(incident, Outcome.ESCALATE, reason)
+        )
+
+    def _verify(self, incident: OpenIncident, now_s: float) -> bool:
+        seen, ledger = self._seen, self._ledger
+        if not seen.is_done and self._fail_try_if_due(incident, now_s):
+            return True
+        if seen.is_done or seen.is_verified(incident.policy, ledger.telling_ranks, now_s):
+            reason = f"every rank of attempt {ledger.attempt} trains or has ended with 0"
+            self._situation.record(
+                self._watch.verified(now_s),
+                *self._watch.milestone(now_s, is_due=False),
+                event_of(incident, Outcome.SUCCEEDED, reason),
+            )
+            return True
+        timeout_s = incident.policy.verify_timeout_s
+        if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
+            return False
+        reason = f"not every rank has made its steps within {timeout_s:g} s"
+        self.fail_try(incident, reason, None)
+        return True
+
+    def _fail_try_if_due(self, incident: OpenIncident, now_s: float) -> bool:
+        attempt = self._ledger.attempt
+        failure = self._watch.find_failure(now_s, incident.policy)
+        if failure is None:
+            failure = self._find_late_evidence(incident, now_s)
+        if failure is not None:
+            self.fail_try(incident, failure.finding.summary, failure)
+            return True
+        if self._nodes.are_empty(self._ledger) and not self._seen.has_ended:
+            self.fail_try(incident, f"attempt {attempt} is gone, and nobody saw it end", None)
+            return True
+        return False
+
+    def _find_late_evidence(self, incident: OpenIncident, now_s: float) -> Failure | None:
+        """Return what an alert says of a node that got ranks again, as long as they make no steps.
+
+        Only where there is somewhere else to go: else the ranks may as well try.
+        """
+        seen, policy = self._seen, incident.policy
+        for kept in fatal(self._ledger):
+            ranks = kept.evidence.ranks or self._ranks_on(kept.evidence.node)
+            views = [seen.ranks[rank] for rank in ranks if rank in seen.ranks]
+            if views and all(view.steps_done >= policy.verify_steps for view in views):
+                continue
+            if self._attempts.can_leave(kept.evidence.node, now_s):
+                doctor = Doctor(self._settings, policy, self._ledger.placement)
+                return doctor.failure_of(seen, kept.evidence)
+        return None
+
+    def _ranks_on(self, node: str) -> tuple[int, ...]:
+        return next((place.ranks for place in self._ledger.placement if place.node == node), ())
+
+    def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> None:
+        """Journal that the try failed and what comes of it, as one."""
+        state = incident.state
+        records = self._watch.milestone(self._situation.now_s(), is_due=True)
+        records.append(TryFailed(state.incident_id, state.try_number, reason, failure))
+        ledger = self._situation.book.foresee(records)
+        finding = incident.last_failure.finding if failure is None else failure.finding
+        made = plan(finding, ledger, incident.policy, None)
+        if made.step is not PlanStep.ESCALATE and state.try_number >= state.tries_max:
+            text = f"{state.try_number} tries came to nothing, the last: {reason}"
+            made = replace(made, step=PlanStep.ESCALATE, reason=text)
+        is_last = made.step is PlanStep.ESCALATE
+        event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)
+        self._situation.record(*records, decided(incident, made), event)
