@@ -41,7 +41,7 @@ approval = "all"
 [[jobs]]
 match = "lost-*"
 [jobs.policy]
-node_silent_s = 2.0
+node_silent_s = 5.0
 """
 PORTS = itertools.count(30001)  # of rendezvous: none is used twice
 RANKMEND = [sys.executable, "-m", "rankmend.cli"]
@@ -502,7 +502,7 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     speaks = run(environment, "confirm-gone", "n1", "--job", "lost-node", "--yes")
     fleet.silence("n1")
     fleet.kill_rank("n2")
-    wait_until(lambda: age_of(service, fleet, "n1") > 2.5, "the node to be silent")
+    wait_until(lambda: age_of(service, fleet, "n1") > 5.5, "the node to be silent")
     assert service.job("lost-node").state == "recovering"
     unsure = run(environment, "confirm-gone", "n1", "--job", "lost-node")
     given = run(environment, "confirm-gone", "n1", "--job", "lost-node", "--yes", "--reason", "off")
