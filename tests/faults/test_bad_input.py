@@ -87,7 +87,7 @@ def test_a_busy_master_port_is_named_with_its_holder(tmp_path: Path) -> None:
         (["--nproc-per-node=none"], "'none'"),
         (["--redirects=9"], "'9'"),
         (["--port-range=9-1"], "9-1"),
-        (["--nnodes=4"], "one node"),
+        (["--nnodes=4"], "--rdzv-endpoint"),
         (["--python=/no/such/python"], "/no/such/python"),
         (["--time-limit=soon"], "soon"),
     ],
