@@ -375,6 +375,8 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
         accepted = asked.process.wait(LONG_S)
     wait_until(lambda: fleet.is_ended, "the job's end")
     why = run(environment_of(service, "reader"), "why", "ask-reject").stdout
+    noted = run(environment_of(service), "acknowledge", incident, "--reason", "seen")
+    unknown = run(environment_of(service), "acknowledge", "00000000-1")
 
     assert "restart_in_place" in question
     assert "are stopped" in question
@@ -382,6 +384,8 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     assert service.job("ask-reject").state == "escalated"
     assert "reject asked for by actor: the incident is escalated" in why
     assert "reason: not again" in why
+    assert (noted.returncode, unknown.returncode) == (0, 1), noted.stderr
+    assert "no incident or job 00000000-1" in unknown.stderr
 
 
 def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
@@ -721,7 +725,7 @@ def test_shell_completes_jobs_and_nodes_that_the_controller_names_and_nothing_wi
 
 @pytest.mark.parametrize(
     "command",
-    ["approve", "reject", "cancel", "plan", "pause", "resume", "drain", "confirm-gone", "stop",
+    ["approve", "reject", "cancel", "acknowledge", "plan", "pause", "resume", "drain", "confirm-gone", "stop",
      "restart", "maintenance add", "status", "incidents", "why"],
 )  # fmt: skip
 def test_help_of_each_command_has_an_example_and_names_the_controller(command: str) -> None:

@@ -19,6 +19,7 @@ _COMMANDS = {
     "approve": ("rankmend.cli.approve", "approve", "Have a plan carried out that waits."),
     "reject": ("rankmend.cli.approve", "reject", "Refuse a plan that waits."),
     "cancel": ("rankmend.cli.approve", "cancel", "Stand back from an incident."),
+    "acknowledge": ("rankmend.cli.approve", "acknowledge", "Take note of an escalated incident."),
     "plan": ("rankmend.cli.approve", "plan", "Show what a failure now would lead to."),
     "pause": (
         "rankmend.cli.pause",

@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmend.cli.controller_names import complete_job, complete_node, complete_open, complete_plan
+from rankmend.cli.controller_names import (
+    complete_job,
+    complete_node,
+    complete_open,
+    complete_plan,
+    complete_story,
+)
 from rankmend.cli.controller_options import (
     Access,
     asking,
@@ -102,6 +108,20 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
             job.job_id, PersonAct.CANCEL, reason=reason, incident_id=incident, key=new_key()
         )
     tell(f"{incident} of job {job.name}: {done.text}", as_json=as_json)
+
+
+@click.command(epilog="Example: rankmend acknowledge 4f1c2d3e-7 --reason 'I look after it'")
+@click.argument("incident", shell_complete=complete_story)
+@reason_option(required=False)
+@controller_options
+@json_option
+def acknowledge(incident: str, reason: str, access: Access, as_json: bool) -> None:
+    """Take note of INCIDENT, which was escalated: people are told of it no more."""
+    with asking(access) as client:
+        if client.story(incident).incident_id is None:
+            fail(f"{incident} is a job, not an incident (rankmend incidents lists them)")
+        done = client.acknowledge(incident, reason)
+    tell(done.text, as_json=as_json)
 
 
 @click.command(
