@@ -273,6 +273,7 @@ class Controller:
         """Journal what was heard and can't be heard again; return whether there was any."""
         if (evidence := self._judged_evidence(ledger, now_s)) is not None:
             self._situation.record(evidence)
+            self._evidence.forget()
             return True
         if taken := self._intake.due(ledger):
             self._situation.record(taken)
@@ -389,4 +390,5 @@ class Controller:
         if not records:
             return self._incidents.weigh_slow(now_s)
         self._situation.record(*records)
+        self._situation.slow.forget()
         return True

@@ -28,6 +28,7 @@ class EvidenceDesk:
         self._key: tuple[str, int] | None = None  # incident and attempt of what was heard
         self._first_at_s = 0.0
         self._done: dict[tuple[str, int], None] = {}
+        self._judged: EvidenceCollected | None = None  # not on record yet
 
     def take(self, report: Report, now_s: float) -> None:
         """Keep what a launcher says that it has saved; the fuller of two reports counts."""
@@ -44,10 +45,22 @@ class EvidenceDesk:
     def due(
         self, nodes: Collection[str], finding: Finding | None, now_s: float
     ) -> EvidenceCollected | None:
-        """Return the record that is due, once: when all ``nodes`` have told, or are overdue.
+        """Return the record that is due: when all ``nodes`` have told, or are overdue.
 
-        ``finding`` is the incident's newest, None where the incident is not known.
+        ``finding`` is the incident's newest, None where the incident is not known. The same record
+        is returned until `forget`.
         """
+        if self._judged is None:
+            self._judged = self._judge(nodes, finding, now_s)
+        return self._judged
+
+    def forget(self) -> None:
+        """Hear that it is on record now."""
+        self._judged = None
+
+    def _judge(
+        self, nodes: Collection[str], finding: Finding | None, now_s: float
+    ) -> EvidenceCollected | None:
         if self._key is None or not self._heard:
             return None
         is_late = now_s - self._first_at_s >= LATE_S

@@ -53,7 +53,7 @@ class SlowWatch:
         self._watched: dict[int, _Watched] = {}
         self._nodes: dict[int, str] = {}
         self._rows: list[_Row] = []  # told, not taken yet
-        self._ended: list[SlowEnded] = []
+        self._due: list[Record] = []  # not on record yet
         self.findings: tuple[Finding, ...] = ()  # that are active now
 
     def begin(self, attempt: int, world_size: int) -> None:
@@ -61,7 +61,7 @@ class SlowWatch:
         if (attempt, world_size) == (self._attempt, self._world_size):
             return
         reason = f"attempt {self._attempt} has ended"
-        self._ended += [
+        self._due += [
             SlowEnded(self._attempt, rank, reason)
             for rank, watched in self._watched.items()
             if watched.track.is_active
@@ -97,29 +97,37 @@ class SlowWatch:
             self._rows.clear()
 
     def due(self, now_s: float) -> list[Record]:
-        """Return what is to be remembered of slow ranks since the last call."""
-        records: list[Record] = list(self._ended)
-        self._ended.clear()
-        if self._live is None:
-            return records
-        self._take_rows(self._live)
+        """Return what is to be remembered of slow ranks, again and again until `forget`.
+
+        Nothing more is looked for until then: the journal may fail for long.
+        """
+        if self._live is not None:
+            self._take_rows(self._live)
+            if not self._due:
+                self._look(self._live, now_s)
+        return list(self._due)
+
+    def forget(self) -> None:
+        """Hear that all of it is on record now."""
+        self._due.clear()
+
+    def _look(self, live: SlowLive, now_s: float) -> None:
         active = frozenset(r for r, watched in self._watched.items() if watched.track.is_active)
-        seen = self._live.look(now_s, active)
+        seen = live.look(now_s, active)
         if seen is None:
-            return records
+            return
         raised = self._settle(seen, now_s)
         for rank in active:
             if rank not in self._watched:
                 reason = f"no slower than its peers in the steps up to {seen.last_step}"
-                records.append(SlowEnded(self._attempt, rank, reason))
-        records += [self._found(one, seen, now_s) for one in raised]
-        if raised or len(records):
+                self._due.append(SlowEnded(self._attempt, rank, reason))
+        self._due += [self._found(one, seen, now_s) for one in raised]
+        if self._due:
             self.findings = tuple(
                 self._finding(watched.seen, now_s - watched.since_s)
                 for watched in self._watched.values()
                 if watched.track.is_active
             )
-        return records
 
     def _settle(self, seen: Look, now_s: float) -> list[_Watched]:
         """Take one look into every track; return those that have just become findings."""

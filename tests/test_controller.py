@@ -16,7 +16,16 @@ from recovery.controller import (
 from recovery.journal import Journal
 from recovery.ledger import encode_copy
 from recovery.machine import Outcome, Phase
-from recovery.messages import Order, RankError, RankExit, RankReport, Report, Restore, Stop
+from recovery.messages import (
+    Collected,
+    Order,
+    RankError,
+    RankExit,
+    RankReport,
+    Report,
+    Restore,
+    Stop,
+)
 from recovery.nodes import RESEND_S, Nodes
 from recovery.policy import Policy
 from recovery.records import (
@@ -27,6 +36,7 @@ from recovery.records import (
     Cause,
     Decided,
     Entry,
+    EvidenceCollected,
     IncidentEvent,
     IncidentOpened,
     JobEnded,
@@ -604,6 +614,20 @@ def test_a_job_that_failed_waits_longer_for_its_journal(training: Bench) -> None
         training.tell(after_s=1.0)
 
     assert training.control.outcome.exit_code == 3
+
+
+def test_evidence_that_is_told_while_the_disk_is_full_is_on_record_once_it_is_not(
+    training: Bench,
+) -> None:
+    training.journal.is_failing = True
+    training.tell(collected=Collected("i-1", 1, "/evidence", 1, 10, 0.1, ()))
+    training.tell()
+    training.journal.is_failing = False
+    for _report in range(3):
+        training.tell(after_s=6.0)
+
+    (collected,) = training.records(EvidenceCollected)
+    assert collected.saved[0].folder == "/evidence"
 
 
 def test_storage_that_fails_in_an_incident_costs_a_try(training: Bench) -> None:

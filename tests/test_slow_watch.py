@@ -7,23 +7,30 @@ import pytest
 
 from detectors.finding import Blame, Kind
 from recovery.codec import decode_report, encode_message
-from recovery.messages import VERSION, RankReport, Report, StepTiming
+from recovery.controller import Controller
+from recovery.messages import VERSION, Order, RankReport, Report, StepTiming
 from recovery.records import Record, SlowEnded, SlowFound
+from recovery.settings import JobSettings, Placement
 from recovery.slow_watch import SlowWatch
+from tests.test_controller import FakeClock, FakeJournal
 
 STEP_S = 0.2
 REPORT_STEPS = 5
+SETTINGS = JobSettings(
+    "job-1", "sim", (Placement("n0", (0, 1)), Placement("n1", (2, 3))), rankmend_version="0"
+)
 
 
 @dataclass
 class SimNodes:
     """Two nodes of two ranks in step, that report over the wire every second."""
 
-    watch: SlowWatch = field(default_factory=lambda: SlowWatch("job-1"))
+    watch: "SlowWatch | ThroughController" = field(default_factory=lambda: SlowWatch("job-1"))
     attempt: int = 1
     step: int = 0
     now_s: float = 0.0
     has_pairs: bool = False
+    is_journaled: bool = True  # what is due
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(3)
@@ -55,6 +62,8 @@ class SimNodes:
             for node in (0, 1):
                 self.watch.take(self.report(node, timings))
             records += self.watch.due(self.now_s)
+            if self.is_journaled:
+                self.watch.forget()
         return records
 
     def timing(self, rank: int, duration_s: float) -> StepTiming:
@@ -132,6 +141,65 @@ def test_slowness_of_a_few_seconds_names_nobody() -> None:
     nodes.run(30)
 
     assert nodes.run(4, slow=2) + nodes.run(30) == []
+
+
+def test_what_could_not_be_journaled_is_due_again_and_no_more_is_made_of_it() -> None:
+    nodes = SimNodes()
+    nodes.run(30)
+    nodes.is_journaled = False
+
+    due = nodes.run(60, slow=3)
+    nodes.run(60)
+
+    assert len(due) > 1
+    assert set(map(id, due)) == {id(due[0])}
+    assert nodes.watch.due(nodes.now_s) == due[:1]
+    nodes.is_journaled = True
+    assert [type(record) for record in nodes.run(20)] == [SlowFound, SlowEnded]
+
+
+class ThroughController:
+    """Stands where the watch stands, and has a controller ask it."""
+
+    def __init__(self, clock: FakeClock, journal: FakeJournal) -> None:
+        self.clock = clock
+        self.control = Controller(journal, self, None, None, None, clock, SETTINGS)
+        self.control.start()
+
+    def send(self, order: Order) -> None:
+        self.attempt = order.attempt
+
+    def begin(self, _attempt: int, _world_size: int) -> None:
+        return
+
+    def take(self, report: Report) -> None:
+        self.control.handle_report(report)
+
+    def due(self, now_s: float) -> list[Record]:
+        self.clock.time_s = now_s
+        self.control.tick()
+        return []
+
+    def forget(self) -> None:
+        return
+
+
+def test_a_rank_that_is_found_slow_while_the_disk_is_full_is_on_record_once_it_is_not() -> None:
+    clock = FakeClock()
+    journal = FakeJournal(clock)
+    through = ThroughController(clock, journal)
+    nodes = SimNodes(through, now_s=clock.time_s)
+    nodes.run(1)
+    nodes.start(through.attempt)
+    nodes.run(30)
+
+    journal.is_failing = True
+    nodes.run(60, slow=3)
+    journal.is_failing = False
+    nodes.run(10, slow=3)
+
+    (found,) = [one.record for one in journal.entries if isinstance(one.record, SlowFound)]
+    assert found.rank == 3
 
 
 def test_finding_ends_with_its_attempt_and_the_next_attempt_is_judged_afresh() -> None:
