@@ -1,6 +1,6 @@
 """What one job's controller costs for many nodes: its core alone, without HTTP or decoding.
 
-    python bench/controller_core.py [--nodes 250 500 1000 2000] [--slots 8] [--seconds 5]
+    python bench/controller_core.py [--nodes 250 500 1000 2000] [--slots 8] [--seconds 10] [--output FILE]
 
 For each size: a job on so many nodes is started, then every node reports once a simulated second
 (each rank a step further), with ten ticks a second. Printed: CPU seconds of this process a
@@ -9,8 +9,10 @@ tick, ms of the tick that starts the attempt (all orders made), and what the pro
 """
 
 import argparse
+import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 
@@ -92,7 +94,7 @@ def report_of(node: int, order: Order | None, second: int) -> Report:
     )
 
 
-def measure(nodes: int, slots: int, seconds: int) -> None:
+def measure(nodes: int, slots: int, seconds: int) -> dict[str, float]:
     process = psutil.Process()
     bench = Bench()
     settings = JobSettings(
@@ -142,11 +144,24 @@ def measure(nodes: int, slots: int, seconds: int) -> None:
     at = time.process_time()
     control.tick()
     look_ms = 1000 * (time.process_time() - at)
+    told = {
+        "nodes": nodes,
+        "ranks": nodes * slots,
+        "reports_percent": 100 * reports_s / seconds,
+        "ticks_percent": 100 * ticks_s / seconds,
+        "reports_per_s": nodes * seconds / reports_s,
+        "tick_ms": 1000 * ticks_s / seconds / TICKS,
+        "tick_max_ms": 1000 * tick_max_s,
+        "start_ms": start_ms,
+        "look_ms": look_ms,
+        "grown_mib": grown_mib,
+    }
     print(
-        f"{nodes:6d} {nodes * slots:7d} {100 * reports_s / seconds:8.1f} % {100 * ticks_s / seconds:8.1f} %"
-        f" {nodes * seconds / reports_s:10.0f} {1000 * ticks_s / seconds / TICKS:8.2f}"
-        f" {1000 * tick_max_s:8.2f} {start_ms:9.0f} {look_ms:8.0f} {grown_mib:8.1f}"
+        f"{nodes:6d} {nodes * slots:7d} {told['reports_percent']:8.1f} % {told['ticks_percent']:8.1f} %"
+        f" {told['reports_per_s']:10.0f} {told['tick_ms']:8.2f} {told['tick_max_ms']:8.2f}"
+        f" {start_ms:9.0f} {look_ms:8.0f} {grown_mib:8.1f}"
     )
+    return {name: round(value, 3) for name, value in told.items()}
 
 
 def main() -> None:
@@ -154,12 +169,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[250, 500, 1000, 2000])
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     options = parser.parse_args()
     print(
         " nodes   ranks    reports      ticks  reports/s  ms/tick   at most  start ms  look ms  grown MiB"
     )
-    for nodes in options.nodes:
-        measure(nodes, options.slots, options.seconds)
+    told = [measure(nodes, options.slots, options.seconds) for nodes in options.nodes]
+    if options.output is not None:
+        options.output.write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":
