@@ -47,7 +47,6 @@ from recovery.service.client import ControllerClient, pause_s
 from recovery.service.setup import init
 
 START_S_MAX = 60.0
-SETTLE_S = 5.0  # what joining left to do is done
 STEP_S = 1.0
 SWITCH_NODES = 32  # that hang on one leaf switch
 LOST = (OSError, asyncio.IncompleteReadError, ssl.SSLError)
@@ -516,7 +515,7 @@ async def measure(options: argparse.Namespace, server: Server) -> dict[str, obje
     told["join_s"] = round(time.perf_counter() - began_s, 2)
     await fleet.run_through(1)
     told["first_order_s"] = round(time.perf_counter() - began_s, 2)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(options.settle)
     told["idle_mib"] = round(idle_mib)
     for part in options.parts.split(","):
         if part == "steady":
@@ -526,9 +525,9 @@ async def measure(options: argparse.Namespace, server: Server) -> dict[str, obje
             told[part] = await measure_orders(fleet, server, attempt + 1)
         elif part == "storm":
             told[part] = await measure_storm(fleet, server, is_patient=True)
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(options.settle)
             told["storm_without_pauses"] = await measure_storm(fleet, server, is_patient=False)
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(options.settle)
         else:
             told[part] = await measure_alerts(fleet, server, options.alerts)
     await fleet.stop()
@@ -544,6 +543,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=8, help="a node")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two reports")
     parser.add_argument("--seconds", type=float, default=30.0, help="of the steady part")
+    parser.add_argument("--settle", type=float, default=5.0, help="seconds between two parts")
     parser.add_argument("--alerts", type=int, default=1000)
     parser.add_argument("--parts", default="steady,orders,storm,alerts")
     parser.add_argument("--controller-core", type=int, help="the only one it may use")
