@@ -99,7 +99,7 @@ class Member:
     boot_since: int  # of the record by which its boot changed; 0: it never did
     replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
     left: str | None = None  # why it gets no ranks
-    is_lost: bool = False  # it left because it was silent
+    is_lost: bool = False  # it left because it was silent or cut off
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,3 +183,29 @@ def next_finder(
     placed = [place.node for place in placement if place.node in usable]
     others = sorted(node for node in usable if node not in placed)
     return next((node for node in (*placed, *others) if node not in asked), None)
+
+
+CUT_OFF = "cut off from "  # what a node was left for begins so
+
+
+def find_torn(unreachable: Mapping[str, Collection[str]], nodes: Sequence[str]) -> dict[str, str]:
+    """Return the nodes without which all others reach each other, as far as they tell, and why.
+
+    ``unreachable`` says for each node that is heard which others it can't reach. Of two that can't
+    reach each other nobody knows whose cable it is: the one that more others miss goes, else the later.
+    """
+    missed: dict[str, set[str]] = {node: set() for node in nodes if node in unreachable}
+    for node, others in unreachable.items():
+        for other in others:
+            if node in missed and other in missed and other != node:
+                missed[node].add(other)
+                missed[other].add(node)
+    torn: dict[str, str] = {}
+    while any(missed.values()):
+        node = max(missed, key=lambda one: (len(missed[one]), nodes.index(one)))
+        others = sorted(missed.pop(node))
+        more = f" and {len(others) - 1} others" if len(others) > 1 else ""
+        torn[node] = f"{CUT_OFF}{others[0]}{more}"
+        for other in others:
+            missed[other].discard(node)
+    return torn

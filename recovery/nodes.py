@@ -9,8 +9,10 @@ from recovery.cause_desk import asked_number, nodes_to_read, told_findings
 from recovery.evidence_desk import collection_for
 from recovery.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.membership import (
+    CUT_OFF,
     Gone,
     Word,
+    find_torn,
     has_launcher_of_attempt,
     judge_gone,
     peers_of,
@@ -84,7 +86,7 @@ class Nodes:
         member = ledger.members.get(report.node)
         if refuses(ledger, report.node, report.launcher_id) is not None:
             return False
-        if member is None or _has_changed(member, report):
+        if member is None or _has_changed(ledger, member, report):
             self._let_join(report, member, now_s)
             return False
         heard = self._heard.get(report.node)
@@ -214,6 +216,17 @@ class Nodes:
             if now_s - self.heard_at_s(place.node) >= silent_s
         ]
 
+    def torn(self, ledger: Ledger, now_s: float) -> dict[str, str]:
+        """Return nodes of the newest attempt that are heard, but don't reach each other, and why."""
+        nodes = [place.node for place in ledger.placement]
+        silent_s = self._settings.policy.node_silent_s
+        told = {
+            node: heard.report.unreachable
+            for node in nodes
+            if (heard := self._heard.get(node)) is not None and now_s - heard.at_s < silent_s
+        }
+        return find_torn(told, nodes)
+
     def usable(self, ledger: Ledger, now_s: float) -> dict[str, Member]:
         """Return the members that could run ranks: there, able to, and not left."""
         policy = self._settings.policy
@@ -330,8 +343,15 @@ def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
     return f"launcher {launcher_id} of {node} was replaced by {member.launcher_id}"
 
 
-def _has_changed(member: Member, report: Report) -> bool:
-    return member.is_lost or (
+def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
+    """Return whether the node is another than on record, or comes back.
+
+    Who was cut off from another node is heard all the time: it comes back, as a spare, when the
+    others have got under way without it.
+    """
+    is_cut_off = member.left is not None and member.left.startswith(CUT_OFF)
+    comes_back = member.is_lost and not (is_cut_off and ledger.incident is not None)
+    return comes_back or (
         (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)
         != (report.launcher_id, report.boot_id, report.slots, report.peer_endpoint)
     )

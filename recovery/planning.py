@@ -13,6 +13,7 @@ from recovery.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.intake import fatal
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, answer
+from recovery.membership import CUT_OFF
 from recovery.planner import PERSON, Scene
 from recovery.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
 from recovery.situation import Situation
@@ -43,6 +44,8 @@ class Planning:
         accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.signature == HOST_SILENT or incident.state.phase is Phase.RESTORING
+        lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
+        torn = self._nodes.torn(ledger, now_s) if lost_peers else {}
         must: dict[str, str] = {}
         may: dict[str, str] = {}
         for place in ledger.placement:
@@ -62,6 +65,8 @@ class Planning:
                 must[node] = "slow"
             elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
                 may[node] = f"blamed {ledger.node_run[1]} times in a row"
+            elif node in torn:
+                may[node] = torn[node]
         nodes = tuple(place.node for place in ledger.placement)
         spares = len(usable.keys() - set(nodes))
         return Scene(nodes, spares, self._settings.sizes, must, may)
@@ -108,7 +113,7 @@ class Planning:
         reasons = {**scene.may_leave, **scene.must_leave}
         incident_id = incident.state.incident_id
         return [
-            NodeLeft(node, reason, reason == "silent", incident_id)
+            NodeLeft(node, reason, reason == "silent" or reason.startswith(CUT_OFF), incident_id)
             for node in made.without
             if (reason := reasons.get(node, made.reason))
             if (member := self._ledger.members.get(node)) is not None and member.left is None

@@ -226,7 +226,7 @@ class NodeLeft:
 
     node: str
     reason: str
-    is_lost: bool  # it was silent, and may come back by speaking; else only by a person's word
+    is_lost: bool  # silent or cut off, it may come back by speaking; else only by a person's word
     incident_id: str | None = None
 
 

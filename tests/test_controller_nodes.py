@@ -64,6 +64,7 @@ class FakeNode:
         self.found: Found | None = None
         self.slots = 1
         self.is_silent = False
+        self.unreachable: tuple[str, ...] = ()
 
     def take(self, order: Order) -> None:
         self.orders.append(order)
@@ -91,7 +92,7 @@ class FakeNode:
             tuple(self.ranks.values()), self.empty_through, launcher_id=self.launcher_id,
             number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
             peer_endpoint=Endpoint(self.name, 7000), found=self.found,
-            launcher_started_s=self.started_s,
+            launcher_started_s=self.started_s, unreachable=self.unreachable,
         )  # fmt: skip
 
 
@@ -369,6 +370,38 @@ def test_a_silent_node_whose_peers_stand_still_is_left_for_a_spare(training: Ben
     training.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
     assert training.placed == ["a", "c"]
     assert training.blamed == [("b", opened.incident_id)]
+
+
+def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
+    training: Bench,
+) -> None:
+    training.nodes["a"].unreachable = ("b",)
+
+    training.age(301.0)  # past the floor of a hang; both are heard all the time
+
+    decided = training.records(Decided)[0]
+    assert decided.plan.step is PlanStep.MOVE
+    assert decided.plan.without == ("b",)
+    assert "leave b: cut off from a;" in decided.plan.reason
+    assert training.placed == ["a", "c"]
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+    assert [one.node for one in training.records(NodesJoined)[-1].nodes] == ["b"]  # a spare now
+    assert training.placed == ["a", "c"]
+
+
+def test_ranks_that_stand_still_without_a_spare_start_again_where_they_are_though_nodes_are_torn() -> (
+    None
+):
+    bench = Bench(names="ab")
+    bench.beat(40.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.nodes["a"].unreachable = ("b",)
+
+    bench.age(310.0)
+
+    assert [one.plan.step for one in bench.records(Decided)][:1] == [PlanStep.RESTART_IN_PLACE]
 
 
 def test_a_controller_that_stood_still_itself_takes_nobody_for_silent(training: Bench) -> None:

@@ -8,6 +8,7 @@ from recovery.ledger import Ledger, Member
 from recovery.membership import (
     Word,
     choose_placement,
+    find_torn,
     judge_gone,
     next_finder,
     peers_of,
@@ -219,3 +220,19 @@ def test_the_finder_is_the_lowest_group_rank_that_was_not_asked() -> None:
     assert next_finder(before, {"a", "c"}, ()) == "a"
     assert next_finder(before, {"a", "c"}, ("a",)) == "c"
     assert next_finder(before, {"a"}, ("a",)) is None
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "gone"),
+    [
+        ({"a": (), "b": (), "c": ()}, []),
+        ({"a": ("b",), "b": (), "c": ()}, ["b"]),  # nobody knows whose cable it is: the later
+        ({"a": ("b", "c"), "b": (), "c": ()}, ["a"]),  # all miss one
+        ({"a": ("b",), "b": (), "c": ("d",), "d": ()}, ["b", "d"]),
+        ({"a": ("z",), "b": ("b",)}, []),  # who is not heard, or itself
+    ],
+)
+def test_of_nodes_that_do_not_reach_each_other_as_few_as_will_do_go(
+    unreachable: dict[str, tuple[str, ...]], gone: list[str]
+) -> None:
+    assert sorted(find_torn(unreachable, ["a", "b", "c", "d"])) == gone
