@@ -63,8 +63,8 @@ def undisturbed_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, obje
     return run_undisturbed(tmp_path_factory.mktemp("long"), "--step-s=0", "--steps=600")
 
 
-def run_undisturbed(folder: Path, *arguments: str) -> dict[str, object]:
-    job = Job(folder, JOBS / "lockstep.py", [])
+def run_undisturbed(folder: Path, *arguments: str, world_size: int = 4) -> dict[str, object]:
+    job = Job(folder, JOBS / "lockstep.py", [], world_size)
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={folder / 'result.json'}",

@@ -39,6 +39,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--early-rank", type=int, default=-1, help="ends with 0 at once")
     parser.add_argument("--ballast-mb", type=int, default=0, help="memory that dies with a rank")
     parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--until", type=Path, help="ends once this file is there")
+    parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
 
@@ -109,6 +111,8 @@ def main() -> None:
             step += 1
             with rankmend.section("compute"):
                 time.sleep(arguments.step_s)
+                if arguments.until is not None and rank == 0:
+                    stopping[0] = stopping[0] or arguments.until.exists()
                 shared = np.concatenate([state * (rank + 1) / 7 + step, [float(stopping[0])]])
                 shared = shared.astype(np.float32)
             if is_failing and step == arguments.fail_step:
@@ -120,7 +124,10 @@ def main() -> None:
             is_last = step == arguments.steps or shared[4] > 0
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
-                    save(arguments.checkpoint_dir, step, state)
+                    is_saved = save(arguments.checkpoint_dir, step, state)
+                if is_saved and arguments.published is not None:
+                    with arguments.published.open("a") as file:
+                        file.write(f"{attempt} {step}\n")
             if is_last:
                 break
     del ballast
@@ -129,15 +136,17 @@ def main() -> None:
         arguments.result.write_text(json.dumps(body))
 
 
-def save(folder: Path, step: int, state: np.ndarray) -> None:
+def save(folder: Path, step: int, state: np.ndarray) -> bool:
     path = folder / f"step-{step:08d}.npz"
     temporary = folder / f".{path.name}.{os.getpid()}"
     with temporary.open("wb") as file:
         np.savez(file, step=step, state=state)
         file.flush()
         os.fsync(file.fileno())
-    if rankmend.may_publish(path):
-        temporary.replace(path)
+    if not rankmend.may_publish(path):
+        return False
+    temporary.replace(path)
+    return True
 
 
 main()
