@@ -36,7 +36,7 @@ from recovery.messages import (
 )
 from recovery.nodes import orders_for
 from recovery.policy import Policy
-from recovery.records import Entry, JobOutcome, OutcomeKind, Record
+from recovery.records import Entry, JobOutcome, OutcomeKind, Record, TailCut
 from recovery.settings import JobSettings, Placement
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000001"
@@ -100,6 +100,7 @@ class Scenario:
     crashes: tuple[int, ...] = ()  # numbers of the boundaries, counted through
     kills_launcher: bool = False  # a crash takes launcher and ranks along
     is_network_bad: bool = False
+    tears_tail: bool = False  # a crash while the journal is written leaves half of it
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -135,6 +136,7 @@ def draw_scenario(seed: int) -> Scenario:
         crashes=tuple(sorted(random.randrange(1, 80) for _ in range(random.randrange(4)))),
         kills_launcher=random.random() < 0.5,
         is_network_bad=random.random() < 0.7,
+        tears_tail=random.random() < 0.5,
     )
 
 
@@ -185,23 +187,47 @@ class SimJournal:
     def __init__(self, world: Any) -> None:  # SimWorld, or a controller of several nodes
         self._world = world
         entries, torn = verify_rows(world.disk.rows, "the simulated journal")
-        assert torn == 0
         self.opened = tuple(entries)
+        if torn:
+            assert world.scenario.tears_tail
+            first = len(entries) + 1
+            del world.disk.rows[len(entries) :]
+            self.opened += self._write((TailCut(first, torn, 0, "half written"),))
 
     def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
         world = self._world
-        world.cross()
+        try:
+            world.cross()
+        except CrashError:
+            if world.scenario.tears_tail:
+                self._tear(records)
+            raise
         if world.is_in(world.scenario.journal_fails):
             raise JournalError("cannot write journal.db: database or disk is full (ENOSPC 28)")
-        rows, entries = world.disk.rows, []
-        for record in records:
-            now_s = world.clock.now_s()
-            entry = Entry(len(rows) + 1, world.clock.unix_s(), now_s, "boot-1", record)
-            rows.append(make_row(entry, rows[-1].checksum if rows else GENESIS))
+        entries = self._write(records)
+        for entry in entries:
             world.remember(entry)
-            entries.append(entry)
         world.cross()
+        return entries
+
+    def _write(self, records: Sequence[Record]) -> tuple[Entry, ...]:
+        rows, entries = self._world.disk.rows, []
+        for record in records:
+            entry = self._entry(len(rows) + 1, record)
+            rows.append(make_row(entry, rows[-1].checksum if rows else GENESIS))
+            entries.append(entry)
         return tuple(entries)
+
+    def _tear(self, records: Sequence[Record]) -> None:
+        """Leave the rows as a power cut may: some are there, and none is whole."""
+        rows = self._world.disk.rows
+        for record in records[: self._world.random.randint(1, len(records))]:
+            row = make_row(self._entry(len(rows) + 1, record), b"torn")
+            rows.append(replace(row, checksum=row.checksum[:-1]))
+
+    def _entry(self, number: int, record: Record) -> Entry:
+        clock = self._world.clock
+        return Entry(number, clock.unix_s(), clock.now_s(), "boot-1", record)
 
 
 class SimWorld:
@@ -326,7 +352,9 @@ class SimWorld:
     def boot(self) -> None:
         """Start rankmend: the first time, or again after it died."""
         self._generation += 1
-        control = Controller(SimJournal(self), self, self, self, self, self.clock, self.settings)
+        journal = SimJournal(self)
+        self.journaled = fold_all(journal.opened)
+        control = Controller(journal, self, self, self, self, self.clock, self.settings)
         try:
             control.start()
         except CrashError:

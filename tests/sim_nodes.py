@@ -7,7 +7,8 @@ Everything random comes from one seed. The checkers state the rules where they c
 - ranks of an attempt start only when no rank of another one is alive on any host;
 - no attempt is started twice on a host, and none that its launcher has said to be gone;
 - an order says only what the journal says; budgets are kept, attempts never fall;
-- ranks meet where no attempt has met before, and all of an attempt at the same place.
+- ranks meet where no attempt has met before, and all of an attempt at the same place;
+- ranks begin only from checkpoints that are whole.
 """
 
 from collections.abc import Callable
@@ -59,6 +60,7 @@ POLICY = Policy(
     hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0),
 )
 HORIZON_S = 6 * 3600.0
+FULL_S = 20.0
 CONTROLLER = "controller"
 SIGKILL = 9
 
@@ -77,7 +79,7 @@ KINDS = (
     "kill_rank", "kill_rank", "exit_rank", "kill_host", "kill_host_for_good", "restart_launcher",
     "cut_controller", "cut_to_controller", "cut_from_controller", "isolate", "isolate", "mute",
     "alert", "false_alert", "old_alert", "burst", "resolved", "pause", "cancel", "restart",
-    "leave_node", "approve", "crash", "disk_full", "clock_jump", "gate_waits",
+    "leave_node", "approve", "crash", "disk_full", "clock_jump", "gate_waits", "stand_still",
 )  # fmt: skip
 
 
@@ -100,6 +102,9 @@ class Setting:
     has_checkpoints: bool = True
     has_two_controllers: bool = False
     journal_fails: tuple[float, float] | None = None
+    full_at: int = 0  # the boundary at which the controller's disk becomes full for a while
+    torn_ratio: float = 0.0  # of checkpoints
+    tears_tail: bool = False  # a crash while the journal is written leaves half of it
 
 
 def draw_setting(seed: int) -> Setting:
@@ -131,6 +136,8 @@ def draw_setting(seed: int) -> Setting:
         is_network_bad=random.random() < 0.6,
         has_checkpoints=random.random() < 0.9,
         has_two_controllers=random.random() < 0.08,
+        torn_ratio=random.choice([0.0, 0.3, 1.0]),
+        tears_tail=random.random() < 0.5,
     )
 
 
@@ -164,6 +171,7 @@ class Run:
 class Saved:
     path: str
     step: int
+    is_whole: bool = True
 
 
 class Disk:
@@ -178,6 +186,8 @@ class Control:
 
     def __init__(self, world: "Cluster", disk: Disk, name: str) -> None:
         self.world, self.disk, self.name = world, disk, name
+        self.random = world.random
+        self.still_until_s = 0.0  # SIGSTOP: it neither hears nor does anything
         self.clock = world.clock
         self.scenario = world.setting  # of the journal: when it fails
         self.journaled: Ledger = fold_all(())
@@ -192,6 +202,8 @@ class Control:
 
     def cross(self) -> None:
         self.crossings += 1
+        if self.name == "a" and self.crossings == self.world.setting.full_at:
+            self.world.fill_disk(FULL_S)
         if self.name == "a" and self.crossings in self.world.setting.crashes:
             raise CrashError
 
@@ -227,8 +239,13 @@ class Control:
 
     def _tick(self, control: Controller) -> None:
         if self.control is control:
-            self.guarded(lambda it: it.tick())
+            if not self.stands_still:
+                self.guarded(lambda it: it.tick())
             self.clock.call_after(0.25, lambda: self._tick(control))
+
+    @property
+    def stands_still(self) -> bool:
+        return self.clock.now_s() < self.still_until_s
 
     def guarded(self, action: Callable[[Controller], None]) -> None:
         control = self.control
@@ -263,8 +280,8 @@ class Control:
         self.cross()
 
     def hear(self, body: bytes, answer: Callable[[], None]) -> None:
-        if self.control is None:
-            return
+        if self.control is None or self.stands_still:
+            return  # who asks waits no longer than a report's time-out, and asks again
         report = decode_report(body)
         answer()
         self.guarded(lambda it: it.handle_report(report))
@@ -522,12 +539,19 @@ class Cluster:
             self.control.crash()
 
     def _disk_full(self, _host: "Host", trouble: Trouble) -> None:
+        self.fill_disk(trouble.lasts_s)
+
+    def fill_disk(self, lasts_s: float) -> None:
         self.is_disk_full = True
 
         def free() -> None:
             self.is_disk_full = False
 
-        self.clock.call_after(trouble.lasts_s, free)
+        self.clock.call_after(lasts_s, free)
+
+    def _stand_still(self, _host: "Host", trouble: Trouble) -> None:
+        """The controller's process is stopped, or its machine swaps."""
+        self.control.still_until_s = self.clock.now_s() + trouble.lasts_s
 
     def _clock_jump(self, _host: "Host", _trouble: Trouble) -> None:
         self.clock.jumped_s = self.random.uniform(-86400.0, 86400.0)
@@ -557,7 +581,8 @@ class Cluster:
         assert self.met.setdefault(place, order.attempt) == order.attempt, "met here before"
         base = 0
         if order.restore is not None:
-            saved = {one.path: one.step for one in self.checkpoints}
+            saved = {one.path: one.step for one in self.checkpoints if one.is_whole}
+            assert order.restore.path in saved, "a torn checkpoint is restored"
             base = saved[order.restore.path]
         new = Run(order.attempt, order.world_size, base, order.rendezvous)
         run = self.runs.setdefault(key, new)
@@ -589,7 +614,9 @@ class Cluster:
             run.saved += self.setting.checkpoint_every
             if self.fence == run.number and self.setting.has_checkpoints:
                 step = run.base_step + run.saved
-                self.checkpoints.append(Saved(f"/c/{len(self.checkpoints)}-{step}", step))
+                is_whole = self.random.random() >= self.setting.torn_ratio
+                path = f"/c/{len(self.checkpoints)}-{step}"
+                self.checkpoints.append(Saved(path, step, is_whole))
         if (
             run.frozen_at_s is None
             and run.base_step + made >= self.setting.steps
@@ -772,7 +799,15 @@ class Host:
             alive = [number for number, run in world.runs.items() if run.alive]
             assert not alive, f"looked for checkpoints while attempts {alive} could write"
         saved = tuple(
-            FoundCheckpoint(one.path, one.step, CheckpointKind.NPZ.value, 1, 1.0, True, "whole")
+            FoundCheckpoint(
+                one.path,
+                one.step,
+                CheckpointKind.NPZ.value,
+                1,
+                1.0,
+                one.is_whole,
+                "whole" if one.is_whole else "torn",
+            )
             for one in reversed(world.checkpoints[-20:])
         )
         self._found = Found(self._empty_through, saved, None, order.revision)

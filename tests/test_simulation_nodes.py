@@ -17,6 +17,7 @@ from recovery.records import (
     PlanStep,
     PlanWaits,
     Proof,
+    TailCut,
 )
 from tests.sim_nodes import Cluster, Setting, Trouble, draw_setting
 
@@ -204,6 +205,65 @@ def test_two_controllers_on_copies_of_one_journal_never_run_two_attempts_at_once
         others += world.other is not None
 
     assert others > 6
+
+
+def test_a_full_disk_at_any_boundary_loses_nothing_on_several_nodes() -> None:
+    boundaries = Cluster(KILL).run().control.crossings
+
+    for full_at in range(1, boundaries + 1, 2):
+        world = Cluster(replace(KILL, full_at=full_at)).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE, (full_at, world.outcome)
+        incidents = len(records_of(world, IncidentOpened))
+        assert incidents <= 1  # the rank may be killed before it was started
+        assert {attempt for attempt, _node in world.launched} == set(range(1, incidents + 2))
+
+
+def test_a_tail_torn_at_any_boundary_is_cut_and_nothing_is_done_twice() -> None:
+    boundaries = Cluster(KILL).run().control.crossings
+    cut = 0
+
+    for crash_at in range(1, boundaries + 1):
+        world = Cluster(replace(KILL, crashes=(crash_at,), tears_tail=True)).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE, (crash_at, world.outcome)
+        assert len(records_of(world, IncidentOpened)) <= 1
+        cut += len(records_of(world, TailCut))
+
+    assert cut > 5
+
+
+def test_torn_checkpoints_are_passed_over_for_the_newest_whole_one() -> None:
+    world = Cluster(replace(KILL, torn_ratio=0.5, checkpoint_every=3)).run()
+
+    second = records_of(world, AttemptStarted)[1]
+    before = [one for one in world.checkpoints if one.step <= 30]
+    assert any(not one.is_whole for one in before)
+    assert world.outcome.kind is OutcomeKind.DONE
+    assert second.choice.restore is not None  # the checker has seen that it is whole
+
+
+def test_a_controller_that_stood_still_stops_no_training() -> None:
+    for lasts_s in (12.0, 60.0, 200.0):
+        still = Trouble("stand_still", 15.0, 0, lasts_s)
+
+        world = Cluster(replace(KILL, steps=320, troubles=(still,))).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE
+        assert records_of(world, IncidentOpened) == []
+        assert records_of(world, FenceWaits) == []
+        assert {attempt for attempt, _node in world.launched} == {1}
+
+
+def test_a_fence_that_a_controller_slept_through_is_waited_for_anew() -> None:
+    """Hosts that could not be heard while it stood still are not taken for silent since then."""
+    troubles = (*KILL.troubles, Trouble("stand_still", 25.3, 0, 200.0))
+
+    world = Cluster(replace(KILL, troubles=troubles)).run()
+
+    assert world.outcome.kind is OutcomeKind.DONE
+    assert records_of(world, NodeLeft) == []
+    assert all(ended.proofs == () for ended in records_of(world, AttemptEnded))
 
 
 def test_the_whole_cluster_silent_for_long_is_told_to_a_person_and_stops_nothing() -> None:
