@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from rankmend.agent_socket import AgentLink, socket_paths
@@ -17,6 +18,7 @@ from recovery.launcher.command import (
     choose_interpreter,
     may_use_torch,
 )
+from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.ports import PortRange, read_default_range
 from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder
@@ -135,6 +137,10 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
     finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
     return CheckpointWatch(finder, clock)
+
+
+def make_hardware(options: RunOptions, job_id: str, clock: Clock) -> HardwareWatch:
+    return HardwareWatch(job_id, clock, partial(read_agent_page, options.agent_url or PAGE_URL))
 
 
 def make_agent_link(options: RunOptions, environment: Mapping[str, str], clock: Clock) -> AgentLink:

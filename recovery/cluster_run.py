@@ -22,6 +22,7 @@ from recovery.assembly import (
     clear_leftovers,
     make_agent_link,
     make_command,
+    make_hardware,
     make_standbys,
     make_store,
     make_watch,
@@ -33,7 +34,6 @@ from recovery.config import read_policy
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
-from recovery.launcher.hardware import HardwareWatch
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.membership import Membership
 from recovery.launcher.output import Output
@@ -351,7 +351,7 @@ class Node:
             standbys,
             Membership(self.launcher_id, self.slots, peers, storage),
             evidence=EvidenceCollector(folder.incidents, clock, output.last_lines),
-            hardware=HardwareWatch(joined.job_id, clock),
+            hardware=make_hardware(options, joined.job_id, clock),
         )
         link.launcher = launcher
         remote.start()

@@ -76,6 +76,16 @@ def _(record: records.IncidentOpened) -> list[str]:
 
 
 @details.register
+def _(record: records.SlowFound) -> list[str]:
+    return [f"{one.source}: {one.text}" for one in record.finding.evidence]
+
+
+@details.register
+def _(record: records.SlowExplained) -> list[str]:
+    return [f"{one.source}: {one.text}" for one in record.evidence]
+
+
+@details.register
 def _(record: records.PersonActed) -> list[str]:
     return [f"reason: {record.command.reason}"] if record.command.reason else []
 

@@ -73,6 +73,7 @@ class RunOptions:
     no_hang_detection: bool = False
     auto: bool = True
     agent_socket: Path | None = None
+    agent_url: str | None = None
     reset_budgets: bool = False
     config_path: Path | None = None
     quiet: bool = False

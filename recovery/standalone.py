@@ -21,6 +21,7 @@ from recovery.assembly import (
     clear_leftovers,
     make_agent_link,
     make_command,
+    make_hardware,
     make_standbys,
     make_store,
     make_watch,
@@ -37,7 +38,6 @@ from recovery.launcher.command import (
 )
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
-from recovery.launcher.hardware import HardwareWatch
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan
 from recovery.launcher.runtime import RuntimeFolder, default_root
@@ -232,7 +232,7 @@ class _Session:
                 self._clock,
             ),
             evidence=EvidenceCollector(self._folder.incidents, self._clock, output.last_lines),
-            hardware=HardwareWatch(self._job_id, self._clock),
+            hardware=make_hardware(self._options, self._job_id, self._clock),
         )
         controller = Controller(
             self._journal,

@@ -217,6 +217,7 @@ Examples:
     "--auto/--no-auto", default=True, help="See the steps of an unchanged PyTorch script."
 )
 @click.option("--agent-socket", type=click.Path(path_type=Path), help="Socket of the node agent.")
+@click.option("--agent-url", help="Its metrics. [default: http://127.0.0.1:9476/metrics]")
 @click.option("--reset-budgets", is_flag=True, help="Forget the restarts counted so far.")
 @click.option(
     "--config",
