@@ -16,21 +16,26 @@ RANKMEND = "/opt/rankmend/bin/rankmend"
 
 # Runs the controller; when told to, its deciding thread never comes back from a question.
 STUCK = """
-import gc, sys, threading, time
+import sys, threading, time
 from pathlib import Path
 from rankmend.cli import main
 from recovery.service import web
 from recovery.service.worker import Worker
 
+assert web.ALIVE_S_MAX > 1.0
 web.ALIVE_S_MAX = 1.0  # the unit's watchdog is shortened as much
+start = Worker.start
 
-def stick():
+def stick(worker):
     while not Path("/var/lib/rankmend-controller/stick").exists():
         time.sleep(0.05)
-    for worker in [found for found in gc.get_objects() if isinstance(found, Worker)]:
-        worker.call(lambda: time.sleep(3600))
+    worker.call(lambda: time.sleep(3600))
 
-threading.Thread(target=stick, daemon=True).start()
+def start_and_stick(worker):
+    start(worker)
+    threading.Thread(target=stick, args=(worker,), daemon=True).start()
+
+Worker.start = start_and_stick
 sys.argv[0] = "rankmend"
 main()
 """
