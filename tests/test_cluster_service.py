@@ -193,15 +193,27 @@ def test_a_reload_changes_what_alerts_count_and_what_is_asked(up: Running) -> No
 
 
 def test_an_acknowledgement_is_an_act_with_a_name_in_the_audit_file(up: Running) -> None:
-    path = "/v1/incidents/6f1c1b52-1/acknowledge"
+    one = start_job(up, "noted")["n1"]
+    fail_rank(one)
+    wait_until(lambda: bool(records(up, one.job_id, "incident_opened")), "the incident")
+    incident = f"{one.job_id[:8]}-1"
+    path = f"/v1/incidents/{incident}/acknowledge"
 
     assert ask(up, "POST", path, {"reason": "seen"}, token="reader")[0] == 403
     assert ask(up, "POST", path, {"reason": "seen"})[0] == 200
     assert ask(up, "POST", path, {})[0] == 200
 
-    seen = up.service.worker.desk.ledger.acknowledged["6f1c1b52-1"]
+    seen = up.service.worker.desk.ledger.acknowledged[incident]
     assert (seen.who, seen.reason) == ("admin", "seen"), "the first word stays"
     assert path in (Path(up.service.config.state_dir) / "audit.jsonl").read_text()
+
+
+def test_an_incident_that_never_was_and_a_job_are_not_acknowledged(up: Running) -> None:
+    job_id = up.client().join(join_of("n1", name="quiet", key="job:quiet")).job_id
+
+    for unknown in (f"{job_id[:8]}-1", "6f1c1b52-1", job_id):
+        status, said = ask(up, "POST", f"/v1/incidents/{unknown}/acknowledge", {})
+        assert (status, said["error"]) == (404, f"no incident {unknown}")
 
 
 def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up: Running) -> None:

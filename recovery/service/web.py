@@ -519,10 +519,17 @@ class Api:
 
     async def on_story(self, call: Call) -> wire.Story:
         wanted = call.part("incident")
+        story = await self._find_story(call.subject, wanted)
+        if story is None:
+            raise UnknownError(f"no incident or job {wanted}")
+        return story
+
+    async def _find_story(self, subject: Subject, wanted: str) -> wire.Story | None:
+        """Return what is on record of a job or an incident, from disk."""
         known = {
             job_id: one
             for job_id, one in self.worker.known.items()
-            if call.subject.may_use_job(one.name)
+            if subject.may_use_job(one.name)
         }
         is_job = wanted in known
         # an incident's id begins with the first block of its job's
@@ -539,10 +546,7 @@ class Api:
                     return story
             return None
 
-        story = await self._from_disk(act)
-        if story is None:
-            raise UnknownError(f"no incident or job {wanted}")
-        return story
+        return await self._from_disk(act)
 
     async def on_plans(self, call: Call) -> wire.Plans:
         worker, subject = self.worker, call.subject
@@ -599,6 +603,9 @@ class Api:
 
     async def on_acknowledge(self, call: Call) -> wire.Done:
         incident, reason = call.part("incident"), self._reason(call)
+        story = await self._find_story(call.subject, incident)
+        if story is None or story.incident_id is None:
+            raise UnknownError(f"no incident {incident}")
         await self._ask(lambda: self.worker.desk.acknowledge(incident, call.subject.name, reason))
         return wire.Done(f"nobody is told of incident {incident} any more")
 
