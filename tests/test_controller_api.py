@@ -358,8 +358,14 @@ def test_people_pause_drain_and_take_back(up: Running) -> None:
 
 
 def test_dry_run_shows_the_step_and_changes_nothing(up: Running) -> None:
-    one, _two = two_speakers(up.client(), key="dry")
+    one, two = two_speakers(up.client(), key="dry")
     one.obey()
+    two.obey()
+    reached = {"attempt_verified", "milestone"}  # no further record follows by itself
+    wait_until(
+        lambda: reached <= {line.kind for line in up.client("admin").story(one.job_id).lines},
+        "the job trains",
+    )
     before = len(up.client("admin").story(one.job_id).lines)
 
     shown = up.client("reader").dry_run(one.job_id, "n1")
