@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Blame, Finding, Kind
+from detectors.finding import Blame, Evidence, Finding, Kind
 from rankmend.errors import JournalError, RankmendError
 from recovery.attempts import Attempts
 from recovery.diagnosis import EVIDENCE, HOST_SILENT, Doctor
@@ -16,7 +16,7 @@ from recovery.intake import fatal
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, expected_answer
 from recovery.observation import Observation
-from recovery.planner import PERSON, is_worth_moving, plan
+from recovery.planner import is_worth_moving, plan, trains
 from recovery.planning import Planning, decided, event_of
 from recovery.preparation import Waiting
 from recovery.records import (
@@ -145,8 +145,7 @@ class Incidents:
             self._situation.record(decided(incident, made), event)
             return True
         judgement = self._planning.ask(incident, made, now_s)
-        if judgement is Judgement.WAIT and (reason := self._overtaken(incident, now_s)):
-            self._situation.record(event_of(incident, Outcome.CANCEL, reason))
+        if judgement is Judgement.WAIT and self._drop_waiting(incident, now_s):
             return True
         if judgement is not Judgement.ALLOWED:
             return judgement is Judgement.REFUSED
@@ -157,18 +156,50 @@ class Incidents:
         self._planning.tell_pool(incident, made)
         return True
 
-    def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
-        """Return why a plan that waits is of no use any more, or None.
+    def _drop_waiting(self, incident: OpenIncident, now_s: float) -> bool:
+        """End an incident whose plan waits once that is of no use any more.
 
         Hours may pass until somebody approves it, and the ranks do not stand still meanwhile.
         """
+        failure = self._failed_meanwhile(incident, now_s)
+        if failure is not None:
+            self._supersede(incident, failure, now_s)
+        elif reason := self._overtaken(incident, now_s):
+            self._situation.record(event_of(incident, Outcome.CANCEL, reason))
+        else:
+            return False
+        return True
+
+    def _failed_meanwhile(self, incident: OpenIncident, now_s: float) -> Failure | None:
+        """Return what has failed since, where the incident is not about ranks that have failed."""
+        finding = incident.failure.finding
+        is_accused = finding.signature.startswith(EVIDENCE)
+        if self._seen.is_done or not (is_accused or trains(finding)):
+            return None
+        failure = self._watch.find_failure(now_s, incident.policy)
+        if failure is None or not is_accused:
+            return failure
+        # That the ranks stand still is what made the alert an incident, and no news.
+        is_same = failure.finding.signature.startswith(EVIDENCE)
+        is_same |= failure.finding.kind is Kind.RANK_HUNG
+        return None if is_same else failure
+
+    def _supersede(self, incident: OpenIncident, failure: Failure, now_s: float) -> None:
+        """Journal that a failure ends the incident and opens its own, which keeps the evidence."""
+        before, found = incident.failure.finding, failure.finding
+        known = Evidence(f"incident {incident.state.incident_id}", before.summary)
+        joined = replace(found, evidence=(*found.evidence, known, *before.evidence))
+        cancelled = event_of(incident, Outcome.CANCEL, f"superseded by a failure: {found.summary}")
+        records = [*self._watch.milestone(now_s, is_due=True), cancelled]
+        ledger = self._situation.book.foresee(records)
+        self._situation.record(*records, self.opened(replace(failure, finding=joined), ledger))
+
+    def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
+        """Return why a plan that waits is of no use any more though nothing has failed, or None."""
         seen, finding = self._seen, incident.failure.finding
         began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
         if seen.is_done:
             return "every rank has ended with exit code 0"
-        if finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON):
-            is_failed = self._watch.find_failure(now_s, incident.policy) is not None
-            return "the ranks have failed meanwhile" if is_failed else None
         stood_still = finding.kind is Kind.RANK_HUNG or finding.signature == HOST_SILENT
         stood_still |= finding.signature.startswith(EVIDENCE)
         moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s

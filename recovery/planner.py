@@ -35,6 +35,11 @@ class Scene:
 _ONE_MACHINE: Final = Scene()
 
 
+def trains(finding: Finding) -> bool:
+    """Return whether the finding is of ranks that train on."""
+    return finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
+
+
 def plan(
     finding: Finding,
     ledger: Ledger,

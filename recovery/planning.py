@@ -14,7 +14,7 @@ from recovery.intake import fatal
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, answer
 from recovery.membership import CUT_OFF
-from recovery.planner import PERSON, Scene
+from recovery.planner import PERSON, Scene, trains
 from recovery.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
 from recovery.situation import Situation
 
@@ -78,8 +78,7 @@ class Planning:
             if now_s - self._asked_at_s < _ASK_S:
                 return Judgement.WAIT
             self._asked_at_s = now_s
-        trains = finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
-        is_standing = not (trains and self._ledger.wish is Wish.RANKS)
+        is_standing = not (trains(finding) and self._ledger.wish is Wish.RANKS)
         # A person's word wins, about the plan that was shown and about no other.
         approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
         said = self._gate.judge(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.hung import HungLimits
 from recovery.controller import Controller
 from recovery.gate import (
@@ -18,6 +18,7 @@ from recovery.gate import (
     PlanRequest,
 )
 from recovery.ledger import fold_all
+from recovery.machine import Outcome
 from recovery.messages import Endpoint, Found, FoundCheckpoint, Order, RankExit, RankReport, Report
 from recovery.observation import Observation
 from recovery.policy import Policy
@@ -106,6 +107,9 @@ class Bench:
         self.journal = FakeJournal(self.clock, opened)
         self.nodes = {name: FakeNode(name) for name in names}
         self.answer = Answer(Judgement.ALLOWED, "open")
+        self.answer_standing: Answer | None = (
+            None  # about ranks that do not train, where it differs
+        )
         self.asked: list[PlanRequest] = []
         self.held: dict[str, str] = {}
         self.blamed: list[tuple[str, str]] = []
@@ -119,6 +123,8 @@ class Bench:
 
     def judge(self, request: PlanRequest) -> Answer:
         self.asked.append(request)
+        if request.is_standing and self.answer_standing is not None:
+            return self.answer_standing
         return self.answer
 
     def unusable(self, node: str) -> str | None:
@@ -715,22 +721,75 @@ def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
     assert training.asked[-1].is_standing is not moves
 
 
-def test_a_rank_that_dies_while_a_slow_one_waits_to_be_moved_is_an_incident_of_its_own(
+def wait_for_approval_of_a_slow_rank(bench: Bench) -> None:
+    """Have the plan to move rank 1 wait, while what stands may be restarted without a word."""
+    bench.kill("a")
+    bench.beat(2.0)
+    for step in (5, 6, 7, 8):
+        bench.beat(1.0, step)
+    bench.answer_standing = bench.answer
+    bench.answer = Answer(Judgement.WAIT, "needs approval")
+    bench.control.take_slow(slow(), 1.6)
+    bench.beat(2.0, 9)
+    assert len(bench.records(PlanWaits)) == 1
+    assert len(bench.records(AttemptStarted)) == 2
+
+
+def assert_superseded(bench: Bench, kind: Kind, why: str) -> IncidentOpened:
+    """Check that the newest incident ended another in one go, and keeps its evidence."""
+    kept = [one.record for one in bench.journal.entries]
+    opened = bench.records(IncidentOpened)[-1]
+    ended = kept[kept.index(opened) - 1]
+    before = bench.records(IncidentOpened)[-2]
+    assert ended.event.incident_id == before.incident_id
+    assert ended.event.outcome is Outcome.CANCEL
+    assert ended.event.reason.startswith("superseded by a failure: ")
+    finding = opened.failure.finding
+    assert finding.kind is kind
+    assert Evidence(f"incident {before.incident_id}", why) in finding.evidence
+    assert set(before.failure.finding.evidence) <= set(finding.evidence)
+    return opened
+
+
+def test_a_rank_that_dies_while_a_slow_one_waits_to_be_moved_is_handled_at_once(
     training: Bench,
 ) -> None:
-    training.kill("a")
-    training.beat(2.0)
-    for step in (5, 6, 7, 8):
-        training.beat(1.0, step)
-    training.answer = Answer(Judgement.WAIT, "needs approval")
-    training.control.take_slow(slow(), 1.6)
-    training.beat(2.0, 9)
+    wait_for_approval_of_a_slow_rank(training)
 
-    training.kill("b")
+    training.kill("a")
     training.beat(3.0)
 
-    causes = [one.failure.finding.kind for one in training.records(IncidentOpened)]
-    assert causes[-2:] == [Kind.RANK_SLOW, Kind.RANK_FAILED]
+    opened = assert_superseded(training, Kind.RANK_FAILED, "rank 1 is slow")
+    assert opened.failure.exit_code == 128 + 9
+    assert len(training.records(AttemptStarted)) == 3
+
+
+def test_a_hang_while_a_slow_rank_waits_to_be_moved_is_handled_at_once(training: Bench) -> None:
+    wait_for_approval_of_a_slow_rank(training)
+
+    training.age(POLICY.hung.floor_s + 5.0)
+
+    assert_superseded(training, Kind.RANK_HUNG, "rank 1 is slow")
+    assert len(training.records(AttemptStarted)) == 3
+
+
+def test_a_rank_that_dies_while_an_alerts_plan_waits_is_an_incident_that_joins_the_alert(
+    training: Bench,
+) -> None:
+    training.answer = Answer(Judgement.WAIT, "paused (cluster) by ada")
+    training.control.take_evidence(evidence("b"))
+    training.age(16.0)
+    training.age(POLICY.hung.ceil_s)  # the same stand-still, for longer, is no news
+    assert len(training.records(IncidentOpened)) == 1
+
+    training.kill("a")
+    training.beat(2.0)
+    assert_superseded(training, Kind.RANK_FAILED, "XidFatal on b: Xid 79")
+    assert len(training.records(AttemptStarted)) == 1, "what waits for everybody waits for a death"
+
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(4.0)
+    assert training.placed == ["a", "c"], "the alert still counts"
 
 
 def test_a_plan_that_waits_is_dropped_when_the_ranks_advance_again(training: Bench) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.finding import Kind, Severity
+from detectors.finding import Severity
 from recovery.cluster.book import ClusterLedger
 from recovery.cluster.judge import HOUR_S, quarantine
 from recovery.cluster.policy import DAY_S, ClusterPolicy
 from recovery.cluster.records import Hold
 from recovery.ledger import Ledger, OpenIncident
-from recovery.planner import PERSON
+from recovery.planner import trains
 from recovery.policy import Policy, exhausted
 from recovery.records import JobOutcome, OutcomeKind
 
@@ -127,10 +127,9 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     assert incident.waits is not None, "called for a plan that waits"
     plan, reason = incident.waits
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
-    trains = finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
     return Notice(
         NoticeKind.PLAN_WAITS,
-        Severity.WARNING if trains else Severity.CRITICAL,
+        Severity.WARNING if trains(finding) else Severity.CRITICAL,
         f"job {job.name}: the plan {plan.step.value} waits: {reason}",
         f"rankmend why {incident_id} shows the plan; approve or reject it, or end what holds it",
         job.job_id,
