@@ -17,6 +17,7 @@ thread of the process, the one that trains. Cost: docs/hook.md.
 
 import os
 import sys
+from _thread import allocate_lock as _allocate_lock
 
 from rankmend.hook import layout as _layout
 
@@ -25,6 +26,7 @@ __all__ = ["attach", "may_publish", "resume", "section", "step"]
 _writer = None
 _attach_error = None  # why this process writes no progress
 _explicit = False  # the script tells its steps itself
+_attaching = _allocate_lock()
 
 
 class _Nothing:
@@ -69,14 +71,22 @@ def _attach(flags):
         return True
     if _attach_error is not None:
         return False
+    # Another thread is at it, or what a signal has interrupted: this call tells nothing, for a
+    # second writer would take the first one for another process, or count beside it.
+    if not _attaching.acquire(False):
+        return False
     try:
+        if _writer is not None:
+            return True
         writer = _make_writer(flags)
+        _writer = writer
+        section = writer.section
     except Exception as error:
         _attach_error = error
         step, section = _no_step, _no_section
         return False
-    _writer = writer
-    section = writer.section
+    finally:
+        _attaching.release()
     _offer_stacks()
     return True
 

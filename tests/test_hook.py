@@ -440,28 +440,30 @@ def test_file_that_vanishes_under_a_writer_disturbs_nothing(rank: Rank, python: 
 
 
 def test_steps_and_sections_from_several_threads_raise_nothing(rank: Rank, python: str) -> None:
-    told = rank.run(
-        python,
-        """
-        import sys, threading, rankmend
-        sys.setswitchinterval(1e-5)
-        errors = []
-        def work(first):
-            try:
-                for number in range(first, first + 5000):
-                    with rankmend.section("compute"):
-                        rankmend.step(number)
-            except BaseException as error:
-                errors.append(error)
-        threads = [threading.Thread(target=work, args=(start,)) for start in (0, 10**6)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        rankmend.step(42)
-        print(errors)
-        """,
+    done = rank.run_command(
+        rank.command(
+            python,
+            """
+            import sys, threading, rankmend
+            sys.setswitchinterval(1e-5)
+            errors = []
+            def work(first):
+                try:
+                    for number in range(first, first + 5000):
+                        with rankmend.section("compute"):
+                            rankmend.step(number)
+                except BaseException as error:
+                    errors.append(error)
+            threads = [threading.Thread(target=work, args=(start,)) for start in (0, 10**6)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            rankmend.step(42)
+            print(errors)
+            """,
+        )
     )
 
-    assert told == "[]\n"
+    assert (done.stdout, done.stderr) == ("[]\n", "")
     assert rank.steps()[-1] == 42
 
 

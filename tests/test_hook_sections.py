@@ -274,8 +274,13 @@ class FakeEvent:
 
 
 @pytest.fixture
-def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
-    writer = Writer(str(Rank(tmp_path).path))
+def own_rank(tmp_path: Path) -> Rank:
+    return Rank(tmp_path)
+
+
+@pytest.fixture
+def writer(own_rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    writer = Writer(str(own_rank.path))
     writer.step(1)
     monkeypatch.setattr(rankmend, "_writer", writer)
     return writer
@@ -316,3 +321,18 @@ def test_no_event_is_recorded_while_a_graph_is_captured(writer: Writer) -> None:
     cuda.is_capturing = True
 
     assert not torch_sections._Events(cuda).is_on()
+
+
+def test_time_that_two_threads_made_negative_begins_anew_and_no_step_is_lost(
+    writer: Writer, own_rank: Rank, capfd: pytest.CaptureFixture[str]
+) -> None:
+    writer.add_wait(-1_000_000_000)
+
+    writer.step(2)
+    writer.add_wait(5_000_000)
+    writer.step(3)
+
+    records = own_rank.read().records
+    assert [record.step for record in records] == [1, 2, 3]
+    assert [record.waited_s for record in records[1:]] == [0.0, 0.005]
+    assert capfd.readouterr().err == ""

@@ -408,6 +408,22 @@ def test_head_that_names_a_record_which_is_not_there_is_an_error(path: Path, cou
         _read(path, records_max=0)
 
 
+def test_record_that_racing_threads_have_leapt_over_hides_no_newer_one(path: Path) -> None:
+    os.close(create(path, IDENTITY))
+    writer = Writer(str(path))
+    for step in range(300):
+        writer.step(step)
+    offset = layout.RING_AT + 298 % layout.RING_SLOTS * layout.RECORD_SIZE
+    stale = 298 - layout.RING_SLOTS
+    _overwrite(path, offset, _with_crc(layout.RECORD.pack(stale, 0, 1, 0, 0, 0, 0, 0)))
+
+    assert [record.count for record in _read(path, records_max=10).records] == [299, 300]
+
+    _overwrite(path, offset, _with_crc(layout.RECORD.pack(stale + 1, 0, 1, 0, 0, 0, 0, 0)))
+    with pytest.raises(SourceError, match="slot of step 298 holds 43"):
+        _read(path, records_max=10)
+
+
 def test_steps_without_a_process_are_an_error(path: Path) -> None:
     os.close(create(path, IDENTITY))
     Writer(str(path)).step(1)

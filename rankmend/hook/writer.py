@@ -190,7 +190,17 @@ class Writer:
             except Exception as error:
                 if type(number) is int and not isinstance(error, struct.error):
                     raise  # out of a signal handler of the script: not ours to swallow
-                warn_once(number)
+                if type(number) is not int or number < 0 or min(totals) >= 0:
+                    warn_once(number)
+                    return
+                # Of two threads in sections one can subtract what the other has added.
+                settled = [max(total, 0) for total in totals]
+                totals[:] = settled
+                following = count + 1
+                body = pack_record(following, number, now(), *settled[1:])
+                memory[places[following & slot_mask]] = seal_record(body, crc32(body))
+                count = following
+                words[head_word] = following
 
         class Section:
             __slots__ = ("code",)
