@@ -227,7 +227,7 @@ class Attempts:
         The ranks may train on behind a network that is cut. Only proofs end the attempt.
         """
         ledger, limit_s = self._ledger, self._policy.hung.ceil_s
-        if not self._settings.is_joined or now_s - self._nodes.heard_last_s(ledger) < limit_s:
+        if not self._settings.is_joined or self._nodes.is_any_heard(ledger, now_s - limit_s):
             return False
         gone = self.gone(self._policy, now_s)
         if gone.is_proved:
@@ -258,7 +258,7 @@ class Attempts:
         told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
         reason = (
             f"nothing proves that attempt {ledger.attempt} is gone ({told}): reboot the node, or "
-            f"`rankmend confirm-gone NODE` once it is switched off"
+            f"`rankmend confirm-gone NODE --job {self._settings.name}` once it is switched off"
         )
         self._situation.record(FenceWaits(ledger.attempt, waits, reason))
         return True

@@ -93,7 +93,7 @@ def test_a_node_of_which_nothing_is_proved_is_named_until_it_is_heard() -> None:
     (notice,) = told(running(ledger, "n2"))
 
     assert (notice.kind, notice.node) == (NoticeKind.GONE_UNPROVED, "n2")
-    assert "rankmend confirm-gone n2" in notice.todo
+    assert "`rankmend confirm-gone n2 --job " in notice.todo
     assert told(running(replace(ledger, is_attempt_open=False), "n2")) == ()
 
 

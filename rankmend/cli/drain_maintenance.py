@@ -56,7 +56,7 @@ def add(
 ) -> None:
     """Add a window for NODES, names or shell patterns.
 
-    Ranks that run there run on: `rankmend drain NODE --now` moves them first.
+    Ranks that run there run on: `rankmend drain NODE --now --reason TEXT` moves them first.
     """
     import msgspec
 

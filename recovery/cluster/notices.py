@@ -105,7 +105,7 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             Severity.CRITICAL,
             f"nothing proves that attempt {ledger.attempt} of job {job.name} is gone from {node}, "
             f"which is silent: no further attempt is started beside it",
-            f"switch {node} off or look at it, then: rankmend confirm-gone {node}",
+            f"switch {node} off or look at it, then: `rankmend confirm-gone {node} --job {job.name}`",
             job.job_id,
             job.name,
             incident_id,
@@ -131,7 +131,8 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
         NoticeKind.PLAN_WAITS,
         Severity.WARNING if trains(finding) else Severity.CRITICAL,
         f"job {job.name}: the plan {plan.step.value} waits: {reason}",
-        f"rankmend why {incident_id} shows the plan; approve or reject it, or end what holds it",
+        f"`rankmend why {incident_id}` shows the plan; `rankmend approve {incident_id}` or reject it, "
+        f"or end what holds it",
         job.job_id,
         job.name,
         incident_id,
@@ -152,8 +153,8 @@ def _escalated(
             NoticeKind.INCIDENT_ESCALATED,
             Severity.CRITICAL,
             f"job {job.name} stands, and rankmend has given it up: {job.outcome.reason}",
-            f"rankmend why {job.incident_id} says how it came to that; start the job again, or "
-            f"acknowledge the incident",
+            f"`rankmend why {job.incident_id}` says how it came to that; start the job again, or "
+            f"`rankmend acknowledge {job.incident_id}`",
             job.job_id,
             job.name,
             job.incident_id,
@@ -180,7 +181,7 @@ def _of_cluster(
                 NoticeKind.NODE_QUARANTINED,
                 Severity.WARNING,
                 f"{node} gets no ranks: {held.reason}",
-                f"have {node} looked at and repaired, then: rankmend resume {node}",
+                f"have {node} looked at and repaired, then: `rankmend resume --node {node}`",
                 node=node,
             )
         elif held is None and len(past.blames) >= policy.quarantine.blames:
