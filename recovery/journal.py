@@ -224,7 +224,7 @@ class Journal:
         try:
             rows = _read_rows(self._connection, path)
             entries, torn = verify_rows(rows, str(path))
-            lost_frames = max(0, wal_frames - self._count_sound_frames()) if wal_frames else 0
+            lost_frames = max(0, wal_frames - _count_sound_frames(path)) if wal_frames else 0
         except BaseException:
             self._connection.close()
             raise
@@ -333,11 +333,6 @@ class Journal:
         if verdict != "ok":
             raise JournalError(f"{self.path} is damaged ({verdict}). {_WAY_OUT}")
 
-    def _count_sound_frames(self) -> int:
-        """Return how many frames of the log SQLite found to be whole and committed."""
-        row = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return max(0, int(row[1]))
-
     def _tell_of_cut(self, torn: int, lost_frames: int) -> tuple[str, ...]:
         if not torn and not lost_frames:
             return ()
@@ -346,8 +341,11 @@ class Journal:
             f"{self.path}: the end was unfinished: {torn} records from number {first} on and "
             f"{lost_frames} frames of the write-ahead log were cut off"
         )
-        self.opened += (self.append(TailCut(first, torn, lost_frames, reason)),)
         log.warning("journal tail cut", extra={"path": str(self.path), "rows": torn})
+        try:
+            self.opened += (self.append(TailCut(first, torn, lost_frames, reason)),)
+        except JournalError as error:  # such as the full disk that left the end unfinished
+            log.warning("the cut can't be recorded now", extra={"error": str(error)})
         return (reason,)
 
     def _write_forever(self) -> None:
@@ -507,11 +505,12 @@ def _refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _count_wal_frames(path: Path) -> int:
-    """Return how many frames of the current cycle the write-ahead log holds, whole or not.
+    """Return how many frames of the current cycle, whole or not, the write-ahead log holds up to its last commit.
 
     Form: sqlite.org/fileformat2.html section 4. A frame belongs to the current cycle when it
-    carries the two salts of the file's header. Where SQLite then finds fewer, the rest are
-    torn or uncommitted.
+    carries the two salts of the file's header, and ends a transaction when it says how large the
+    database then is. Where SQLite finds fewer, a commit is torn. What follows the last commit was
+    never acknowledged: a disk was full, or the writer died.
     """
     try:
         with path.with_name(path.name + "-wal").open("rb") as wal:
@@ -521,15 +520,30 @@ def _count_wal_frames(path: Path) -> int:
             page_size, salts = struct.unpack_from(">I", header, 8)[0], header[16:24]
             if not 512 <= page_size <= 65536:
                 return 0
-            frames = 0
+            frames = committed = 0
             while True:
                 frame = wal.read(24)
                 if len(frame) < 24 or frame[8:16] != salts:
-                    return frames
+                    return committed
                 frames += 1
+                if frame[4:8] != bytes(4):
+                    committed = frames
                 wal.seek(page_size, os.SEEK_CUR)
     except OSError:
         return 0
+
+
+def _count_sound_frames(path: Path) -> int:
+    """Return how many frames SQLite found to be whole and committed when it opened the log.
+
+    Its index (sqlite.org/walformat.html, mxFrame) tells; a checkpoint would, too, but not on a full disk.
+    """
+    try:
+        with path.with_name(path.name + "-shm").open("rb") as index:
+            header = index.read(20)
+    except OSError as error:
+        raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
+    return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
 
 
 def _sync_folder(folder: Path) -> None:

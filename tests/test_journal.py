@@ -299,6 +299,9 @@ for number in range(1, 500):
     except JournalError as error:
         refused = str(error)
         break
+if "dies" in sys.argv:
+    print(acknowledged, flush=True)
+    os._exit(0)  # as by kill -9: nothing is closed
 for _again in range(3):  # the caller tries again while the disk stays full
     try:
         journal.append(Milestone(1, 1))
@@ -313,15 +316,40 @@ print(acknowledged, entry.number, refused, sep="|")
 """
 
 
-@pytest.mark.real
-def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
-    script = tmp_path / "full.py"
-    script.write_text(FULL_DISK)
+OPENED_ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+from rankmend.clock import SystemClock
+from rankmend.errors import JournalError
+from recovery.journal import Journal
+from recovery.records import BudgetsReset, Milestone, TailCut
+disk = Path(sys.argv[1])
+journal = Journal(disk / "journal.db", SystemClock(), "boot-1")
+cuts = sum(isinstance(entry.record, TailCut) for entry in journal.opened)
+refused = ""
+try:
+    journal.append(BudgetsReset("somebody", "r" * 20000))
+except JournalError as error:
+    refused = str(error)
+(disk / "filler").unlink()
+number = journal.append(Milestone(1, 2)).number
+journal.close()
+print(number, refused, cuts, sep="|")
+"""
+
+
+def run_on_a_small_disk(tmp_path: Path, *scripts: str) -> list[str]:
+    """Return what each script printed; the disk is its first argument, words after a script the others."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = f"mount -t tmpfs -o size=1m tmpfs {disk} && exec {sys.executable} {script} {disk}"
+    steps = [f"mount -t tmpfs -o size=1m tmpfs {disk}"]
+    for number, script in enumerate(scripts):
+        source, _, words = script.partition("\0")
+        file = tmp_path / f"script-{number}.py"
+        file.write_text(source)
+        steps.append(f"{sys.executable} {file} {disk} {words}")
     result = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", mount],
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", " && ".join(steps)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -333,12 +361,28 @@ def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
         pytest.skip(f"no mount namespace here: {result.stderr.strip()}")
 
     assert result.returncode == 0, result.stderr
-    acknowledged, number, refused = result.stdout.strip().split("|")
+    return result.stdout.splitlines()
 
+
+@pytest.mark.real
+def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
+    (told,) = run_on_a_small_disk(tmp_path, FULL_DISK)
+
+    acknowledged, number, refused = told.split("|")
     assert "journal.db" in refused
     assert "ENOSPC" in refused
     assert int(acknowledged) > 0
     assert int(number) == int(acknowledged) + 1  # no gap, nothing half written
+
+
+@pytest.mark.real
+def test_a_journal_whose_writer_died_on_a_full_disk_opens_while_it_is_full(tmp_path: Path) -> None:
+    acknowledged, told = run_on_a_small_disk(tmp_path, f"{FULL_DISK}\0dies", OPENED_ON_A_FULL_DISK)
+
+    number, refused, unfinished = told.split("|")
+    assert "ENOSPC" in refused
+    # A small record still fits: that of what the refused write has left.
+    assert int(number) == int(acknowledged) + 1 + int(unfinished)
 
 
 def test_a_record_that_is_too_large_is_refused_and_the_journal_goes_on(tmp_path: Path) -> None:

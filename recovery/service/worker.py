@@ -279,7 +279,10 @@ class Worker:
             settings = settings_of(job_id, join, self.policy_for(join.name), parts)
             if job_id in self.jobs:
                 raise ConflictError(f"job {job_id} has another key", "job_id", job_id)
-            stored.save(folder.path, kept)
+            if (
+                resumes
+            ):  # else it is what was just read, and a full disk keeps no job from being taken up
+                stored.save(folder.path, kept)
         except BaseException:
             os.close(folder.lock_descriptor)
             raise
