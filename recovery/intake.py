@@ -27,6 +27,8 @@ def ends_use(evidence: NodeEvidence) -> bool:
 
 def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
     """Return the alerts of the newest attempt that end the use of what its ranks stand on."""
+    if not ledger.evidence:  # asked at every look, on thousands of nodes
+        return ()
     placed = {place.node: frozenset(place.ranks) for place in ledger.placement}
     return tuple(
         kept

@@ -195,10 +195,11 @@ class Nodes:
         at_s = self._started_at_s
         return at_s if heard is None else max(at_s, heard.at_s)
 
-    def heard_last_s(self, ledger: Ledger) -> float:
-        """Return when any node of the newest attempt was last heard."""
-        nodes = [place.node for place in ledger.placement]
-        return max(map(self.heard_at_s, nodes), default=self._started_at_s)
+    def is_any_heard(self, ledger: Ledger, since_s: float) -> bool:
+        """Return whether any node of the newest attempt was heard after that time."""
+        if self._started_at_s > since_s:
+            return True
+        return any(self.heard_at_s(place.node) > since_s for place in ledger.placement)
 
     def is_heard(self, node: str) -> bool:
         return node in self._heard

@@ -17,6 +17,9 @@ from recovery.situation import Situation
 
 _LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
 _LOOK_RATIO: Final = 0.05  # of the time that nothing has moved
+_LOOK_S_PER_NODE: Final = (
+    1e-4  # before ranks have started: a look costs 2 us a node, 2 % of the time
+)
 
 
 class Watch:
@@ -73,8 +76,11 @@ class Watch:
         """
         seen = self._seen
         moved_at_s = seen.advanced_at_s or seen.started_at_s
-        if moved_at_s is None:
-            return True  # cheap: ranks are not judged before they have started
+        if moved_at_s is None:  # ranks are not judged before they have started, but nodes are
+            if now_s - self._looked_at_s < _LOOK_S_PER_NODE * len(self._ledger.placement):
+                return False
+            self._looked_at_s = now_s
+            return True
         still_s = now_s - moved_at_s
         if still_s < min(policy.hung.stopped_floor_s, policy.node_silent_s):
             return False

@@ -59,7 +59,8 @@ class ClusterLedger:
 
     def hold_of(self, node: str, now_unix_s: float) -> NodeHeld | None:
         """Return what holds the node back now, if anything does."""
-        held = self.past(node).held
+        past = self.nodes.get(node)  # asked of every node at every tick while a job gathers
+        held = None if past is None else past.held
         if held is None or (held.until_unix_s is not None and held.until_unix_s <= now_unix_s):
             return None
         return held

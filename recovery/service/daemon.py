@@ -23,6 +23,7 @@ from rankmend.notify import Notifier
 from recovery.cluster.policy_file import PolicyFile
 from recovery.service import config as configuration
 from recovery.service.config import Config
+from recovery.service.cycles import Cycles
 from recovery.service.server import Service
 from recovery.service.tokens import Tokens
 
@@ -48,11 +49,9 @@ def run(path: Path) -> int:
     clock = SystemClock()
     service = Service(config, clock, tokens, policy)
     notifier = Notifier.from_environment(os.environ, os.getpid())
-    # Modules live as long as the service, and reports die by their count: 16,000 ranks' newest ones are
-    # 100,000 objects, which to look through at every 700th new one would take a tenth of the CPU.
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.freeze()  # modules live as long as the service
+    gc.disable()  # `cycles` looks when memory has grown
     try:
         return uvloop.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
     finally:
@@ -124,6 +123,7 @@ class _Daemon:
         """Ping until a signal comes, or until the deciding thread has died."""
         ping_s = self._notifier.ping_s
         wait_s = _LOOK_S if ping_s is None else min(_LOOK_S, ping_s)
+        cycles = Cycles()
         while not self._should_stop.is_set():
             if not self._service.worker.is_alive:
                 log.error("the deciding thread has died: the controller ends, to be started anew")
@@ -134,6 +134,7 @@ class _Daemon:
             if self._is_alive and not is_alive:
                 log.error("the deciding thread stands still, the watchdog is not pinged")
             self._is_alive = is_alive
+            cycles.look()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._should_stop.wait(), wait_s)
         return 0

@@ -35,6 +35,10 @@ PAUSE_MIN_S: Final = 1.0  # before a controller that raised is made anew, double
 PAUSE_MAX_S: Final = 60.0
 TICK_BUSY_S: Final = 0.05  # as the launcher's own loop: an incident is decided without waiting
 TICK_S: Final = 0.25  # ages and time-outs are seconds
+# With 9,900 nodes that join a tick takes 0.1 s: no job may take more than a third of the thread by its
+# ticks, so that reports are heard and other jobs looked after; and none waits longer than a second.
+_TICK_SHARE: Final = 1 / 3
+_TICK_S_MAX: Final = 1.0
 _CONTROLLER_ID: Final = str(uuid.uuid4())  # of this start of the process
 _LAUNCHERS_KEPT: Final = 20_000
 OVERRIDE_FACTOR_MAX: Final = 10
@@ -174,6 +178,7 @@ class Job:
     failures: int = 0
     retry_at_s: float = 0.0
     ticked_at_s: float = 0.0
+    tick_pause_s: float = 0.0  # by what the last tick took
     is_touched: bool = False
     resumes: bool = False  # somebody starts the job: one that had ended begins again
     _found_end: JobOutcome | None = None
@@ -252,7 +257,8 @@ class Job:
         """Return whether something is to be done: a tick, or another try to take the job up."""
         if self.controller is None:
             return now_s >= self.retry_at_s
-        return now_s - self.ticked_at_s >= (TICK_BUSY_S if self.is_touched else TICK_S)
+        pause_s = TICK_BUSY_S if self.is_touched else TICK_S
+        return now_s - self.ticked_at_s >= max(pause_s, self.tick_pause_s)
 
     def tick(self, now_s: float) -> None:
         self.ticked_at_s, self.is_touched = now_s, False
@@ -260,6 +266,8 @@ class Job:
             self._guard(self._start)
         else:
             self._guard(self._tick)
+        took_s = self.clock.now_s() - now_s
+        self.tick_pause_s = min(_TICK_S_MAX, took_s / _TICK_SHARE)
 
     def _tick(self) -> None:
         controller = self._live()
