@@ -62,17 +62,21 @@ class Connection:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._writer is None or self._reader is None:
+            self._reader, self._writer = await asyncio.open_connection(
+                "127.0.0.1", self._port, ssl=self._context, server_hostname="localhost"
+            )
+        return self._reader, self._writer
+
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         try:
-            if self._writer is None or self._reader is None:
-                self._reader, self._writer = await asyncio.open_connection(
-                    "127.0.0.1", self._port, ssl=self._context, server_hostname="localhost"
-                )
+            reader, writer = await self.open()
             head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
-            self._writer.write(head.encode() + body)
-            answer = await self._reader.readuntil(b"\r\n\r\n")
+            writer.write(head.encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
             length = self._LENGTH.search(answer)
-            rest = await self._reader.readexactly(int(length[1])) if length else b""
+            rest = await reader.readexactly(int(length[1])) if length else b""
         except LOST:
             self.close()
             raise
@@ -247,11 +251,11 @@ class Fleet:
         async def join(one: Launcher) -> None:
             async with room:
                 self.job_id = await one.join()
-
-        await asyncio.gather(*(join(one) for one in self.launchers))
-        for one in self.launchers:
+                await one.polls.open()
             self._tasks.append(asyncio.create_task(one.keep_telling()))
             self._tasks.append(asyncio.create_task(one.listen()))
+
+        await asyncio.gather(*(join(one) for one in self.launchers))
 
     async def run_through(self, attempt: int) -> None:
         """Return once the attempt was ordered from as many launchers as the job has nodes."""
@@ -353,6 +357,10 @@ async def until(is_so: object, what: str, within_s: float) -> None:
 async def in_thread(act: object, *arguments: object, **named: object) -> object:
     assert callable(act)
     return await asyncio.to_thread(act, *arguments, **named)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def percentiles(values: list[float], unit: float = 1e3) -> dict[str, float]:
@@ -513,8 +521,10 @@ async def measure(options: argparse.Namespace, server: Server) -> dict[str, obje
     idle_mib, began_s = server.rss_mib, time.perf_counter()
     await fleet.start()
     told["join_s"] = round(time.perf_counter() - began_s, 2)
+    say(f"all have joined after {told['join_s']} s")
     await fleet.run_through(1)
     told["first_order_s"] = round(time.perf_counter() - began_s, 2)
+    say(f"all were ordered to start after {told['first_order_s']} s")
     await asyncio.sleep(options.settle)
     told["idle_mib"] = round(idle_mib)
     for part in options.parts.split(","):
