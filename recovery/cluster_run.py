@@ -29,7 +29,7 @@ from recovery.assembly import (
     port_range,
     say,
 )
-from recovery.checkpoints.marks import FenceFile, check_writable
+from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.config import read_policy
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
@@ -59,7 +59,6 @@ from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, Join, Joined
 
 log = logging.getLogger(__name__)
 
-BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 WAITING_SAID_AFTER_S: Final = 10.0
 _SIGNAL_CODES: Final = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "time limit": 124}
 _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")

@@ -27,11 +27,10 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, JobHeldError, RankmendError
 from recovery.assembly import port_range, say
 from recovery.book import BudgetStore
-from recovery.checkpoints.marks import BudgetCopy, check_writable
+from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
 from recovery.cluster.desk import Desk
 from recovery.cluster.policy_file import PolicyFile
 from recovery.cluster_run import (
-    BESIDE,
     Node,
     begin_logging,
     checked_node_name,

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import ConfigError, LaunchError, SourceError
+from recovery.checkpoints.marks import BESIDE
 from recovery.launcher.state import write_atomically
 from recovery.records import JobOutcome
 
@@ -106,3 +107,16 @@ class HostFolder:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
             raise LaunchError(f"cannot make {self.folder}: {error.strerror}") from error
+
+
+def find_host(checkpoint_dir: Path) -> HostNote:
+    """Return who hosts the controller of the job with these checkpoints, or say why nobody does."""
+    note = HostFolder(checkpoint_dir / BESIDE).read()
+    if note is None:
+        raise ConfigError(
+            f"no launcher has left a note in {checkpoint_dir / BESIDE}: it is no checkpoint folder of "
+            f"a job of rankmend run --rdzv-endpoint, or none of its launchers has started yet"
+        )
+    if note.outcome is not None:
+        raise ConfigError(f"the job of {checkpoint_dir} has ended: {note.outcome.reason}")
+    return note

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rankmend.cli.controller_options import access_of
+from rankmend.cli.controller_options import access_of, client_of
 
 if TYPE_CHECKING:
     from recovery.service.client import ControllerClient
@@ -51,20 +51,16 @@ def _ask(
 ) -> list[str]:
     """Return the names that begin so, or nothing where the controller does not tell them in time."""
     from rankmend.errors import RankmendError
-    from recovery.service.client import ControllerClient
 
     access = access_of(ctx.params)
-    if not access.urls:
+    if not access.is_named:
         return []
     found: list[str] = []
 
     def ask() -> None:
         try:
-            client = ControllerClient(
-                access.urls, token_file=access.token_file, ca_file=access.ca_file
-            )
-            found.extend(names(client))
-        except RankmendError:
+            found.extend(names(client_of(access)))
+        except (RankmendError, OSError):
             return  # the command itself will say it
 
     asking = threading.Thread(target=ask, daemon=True)

@@ -25,7 +25,8 @@ _WIDTH_PIPED: Final = 160  # columns of a table that no terminal shows
 _NAMES_SHOWN: Final = 20  # in an error
 
 _NONE_NAMED: Final = (
-    "this needs a controller: name it with --controller URL or RANKMEND_CONTROLLER. "
+    "this needs a controller: name it with --controller URL or RANKMEND_CONTROLLER, or the checkpoint "
+    "folder of a job whose launchers host it (--rdzv-endpoint) with --job-folder. "
     "A job of `rankmend run` on one node has none: SIGTERM to its launcher stops it, with a save"
 )
 _OPTIONS: Final = (
@@ -47,9 +48,15 @@ _OPTIONS: Final = (
         envvar="RANKMEND_CA_FILE",
         help="Authority of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
     ),
+    click.option(
+        "--job-folder",
+        metavar="DIR",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Checkpoint folder of your job of --rdzv-endpoint: asks the launcher that hosts its controller.",
+    ),
 )
 
-_NAMES: Final = ("controller", "token_file", "ca_file")
+_NAMES: Final = ("controller", "token_file", "ca_file", "job_folder")
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 
@@ -66,9 +73,15 @@ def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable
 class Access:
     """Which controllers to ask, and as whom."""
 
-    urls: tuple[str, ...]  # none: no controller is named
+    urls: tuple[str, ...]
     token_file: Path | None
     ca_file: Path | None
+    job_folder: Path | None = None  # of a job whose launchers host their controller
+
+    @property
+    def is_named(self) -> bool:
+        """Whether there is anybody to ask."""
+        return bool(self.urls) or self.job_folder is not None
 
 
 def controller_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +102,8 @@ def access_of(options: Mapping[str, Any]) -> Access:
     """Return what the parsed options of a command say."""
     urls = str(options.get("controller") or "").split(",")
     named = tuple(url.strip() for url in urls if url.strip())
-    return Access(named, options.get("token_file"), options.get("ca_file"))
+    folder = options.get("job_folder")
+    return Access(named, options.get("token_file"), options.get("ca_file"), folder)
 
 
 def is_local(access: Access) -> bool:
@@ -97,32 +111,49 @@ def is_local(access: Access) -> bool:
 
     What stands on the command line counts more than the environment; both together are a slip.
     """
-    if not access.urls:
+    if not access.is_named:
         return True
-    context = click.get_current_context()
-    named = [
-        name
-        for name in ("state_dir", "controller")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if len(named) == 2:
+    named = _on_command_line("state_dir", "controller", "job_folder")
+    if "state_dir" in named and len(named) > 1:
         raise click.UsageError(
-            "--state-dir reads this machine, --controller asks a service: one of them"
+            "--state-dir reads this machine, --controller and --job-folder ask a controller: one of them"
         )
     return named == ["state_dir"]
+
+
+def _on_command_line(*names: str) -> list[str]:
+    context = click.get_current_context()
+    given = ParameterSource.COMMANDLINE
+    return [name for name in names if context.get_parameter_source(name) is given]
+
+
+def client_of(access: Access) -> "ControllerClient":
+    """Return the way to the controller, or raise ConfigError or OSError."""
+    from recovery.service.client import ControllerClient
+
+    if access.job_folder is None:
+        return ControllerClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
+    from recovery.meeting_note import find_host
+    from recovery.meeting_secret import Identity
+
+    note = find_host(access.job_folder)
+    identity = Identity(note.secret)
+    return ControllerClient([note.url], token=identity.token, fingerprint=identity.fingerprint)
 
 
 @contextmanager
 def asking(access: Access) -> "Iterator[ControllerClient]":
     """Speak to the controller; what goes wrong ends the command with a message that says what to do."""
-    from rankmend.errors import ConfigError
-    from recovery.service.client import ControllerClient, ControllerError
+    from rankmend.errors import ConfigError, SourceError
+    from recovery.service.client import ControllerError
 
-    if not access.urls:
+    if not access.is_named:
         fail(_NONE_NAMED, USAGE)
+    if len(_on_command_line("controller", "job_folder")) == 2:
+        raise click.UsageError("--controller and --job-folder name two controllers: one of them")
     try:
-        client = ControllerClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
-    except (ConfigError, OSError, ValueError) as error:
+        client = client_of(access)
+    except (ConfigError, SourceError, OSError, ValueError) as error:
         fail(_explain_setting(error, access), USAGE)
     try:
         yield client

@@ -11,6 +11,7 @@ from typing import Final
 
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
 
+BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
 BUDGETS_BYTES_MAX: Final = 1 << 20
 

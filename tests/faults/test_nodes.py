@@ -227,6 +227,36 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
     assert len(hosted) == 1, nodes.output
 
 
+def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
+    make_meeting: Callable[..., Nodes],
+) -> None:
+    nodes = make_meeting("2", steps=100_000)
+    nodes.start("a")
+    nodes.wait_said("a", "hosts the controller")
+    nodes.start("b")
+    nodes.wait_step(20)
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "rankmend.cli", *arguments]
+        named = f"--job-folder={nodes.checkpoints}"
+        return subprocess.run(
+            [*argv, named], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    shown = ask("status", nodes.name, "--json")
+    restarted = ask("restart", nodes.name, "--yes", "--reason=new data")
+    nodes.wait_said("a", "attempt 2 makes steps on 4 ranks")
+    unknown = ask("confirm-gone", "z", f"--job={nodes.name}", "--yes")
+    stopped = ask("stop", nodes.name, "--yes")
+
+    assert nodes.name in shown.stdout, shown.stderr
+    assert restarted.returncode == stopped.returncode == 0, restarted.stderr + stopped.stderr
+    assert (unknown.returncode, "node z has no ranks" in unknown.stderr) == (1, True)
+    assert nodes.wait_ends("a", "b") == [143, 143], nodes.output
+    gone = ask("stop", nodes.name, "--yes")
+    assert (gone.returncode, "has ended" in gone.stderr) == (2, True), gone.stderr
+
+
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[str]:
     """A controller that runs as a service, on this machine alone."""
