@@ -331,9 +331,8 @@ class Nodes:
         is_gone = ledger.wish is Wish.RANKS and not self._settings.is_joined
         if is_gone and self.are_empty(ledger):
             return  # an attempt that is known to be gone is never started again
-        for order in orders_for(ledger, self._settings):
-            if nodes is None or order.node in nodes:
-                self._orders.send(order)
+        for order in orders_for(ledger, self._settings, nodes):
+            self._orders.send(order)
 
 
 def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
@@ -365,8 +364,10 @@ def _is_older(member: Member, report: Report) -> bool:
     return report.launcher_started_s < member.launcher_started_s
 
 
-def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
-    """Return what each node ought to be running, from the ledger alone.
+def orders_for(
+    ledger: Ledger, settings: JobSettings, nodes: Collection[str] | None = None
+) -> tuple[Order, ...]:
+    """Return what each node, or each of ``nodes``, ought to be running, from the ledger alone.
 
     A node without ranks (a spare, one that left, one whose launcher came after the attempt began)
     is told to run nothing, so that whatever it may still run is stopped.
@@ -385,7 +386,7 @@ def orders_for(ledger: Ledger, settings: JobSettings) -> tuple[Order, ...]:
     readers = nodes_to_read(ledger, placement) if asked else set()
     first = next(iter(ranks), None)
     orders = []
-    for node in names:
+    for node in names if nodes is None else [name for name in names if name in nodes]:
         member = members.get(node)
         is_its = member is None or has_launcher_of_attempt(ledger, member)
         runs = ranks.get(node, ()) if is_running and is_its else ()
