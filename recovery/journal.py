@@ -42,7 +42,9 @@ APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
 GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 
 _QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
-_GROUP_ROWS_MAX = 512  # rows in one commit, and so the longest tail that one crash can tear
+# Rows in one commit, and so the longest tail that one crash can tear: a plan and a record for each of the
+# 10,000 nodes that it leaves, when a hall loses its power.
+_GROUP_ROWS_MAX = 16_384
 _APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken
 _BUSY_TIMEOUT_S = 5.0  # a reader's checkpoint lock
 _CLOSE_TIMEOUT_S = 10.0

@@ -88,6 +88,15 @@ def test_append_many_writes_all_under_consecutive_numbers(tmp_path: Path) -> Non
     assert open_readonly(tmp_path / "journal.db").entries == entries
 
 
+def test_ten_thousand_nodes_that_are_left_at_once_are_one_write(tmp_path: Path) -> None:
+    left = [records.NodeLeft(f"n{number}", "silent", is_lost=True) for number in range(10_000)]
+
+    with opened(tmp_path / "j") as journal:
+        entries = journal.append_many(left)
+
+    assert [entry.number for entry in entries] == list(range(1, 10_001))
+
+
 def test_many_threads_that_append_get_each_its_own_number(tmp_path: Path) -> None:
     numbers: list[int] = []
 
