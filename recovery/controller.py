@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Finding
+from detectors.finding import Blame, Finding
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.attempts import Attempts, Checkpoints, Fence, ended_unstarted
@@ -30,6 +30,7 @@ from recovery.incidents import Incidents
 from recovery.intake import Intake
 from recovery.ledger import Ledger, Wish
 from recovery.machine import Outcome, Phase
+from recovery.membership import placement_of
 from recovery.messages import Report, Stop
 from recovery.nodes import Orders, refuses
 from recovery.outside import NodeEvidence, PersonAct, PersonCommand
@@ -84,7 +85,7 @@ class Controller:
         self._policy = settings.policy
         self._situation = Situation(journal, orders, budget_copy, clock, settings, on_entry)
         self._book, self._nodes = self._situation.book, self._situation.nodes
-        pool = pool or OpenPool()
+        self._pool = pool = pool or OpenPool()
         self._watch = Watch(self._situation)
         self._attempts = Attempts(self._situation, self._watch, pool, checkpoints, fence)
         planning = Planning(self._situation, self._attempts, gate or OpenGate(), pool)
@@ -274,6 +275,7 @@ class Controller:
         if (evidence := self._judged_evidence(ledger, now_s)) is not None:
             self._situation.record(evidence)
             self._evidence.forget()
+            self._tell_pool(evidence)
             return True
         if taken := self._intake.due(ledger):
             self._situation.record(taken)
@@ -300,7 +302,17 @@ class Controller:
             return None
         if ledger.incident is not None:
             self._last_finding = ledger.incident.last_failure.finding
-        return self._evidence.due(ledger.nodes, self._last_finding, now_s)
+        nodes = {place.node for place in placement_of(ledger, self._settings)}
+        return self._evidence.due(nodes, self._last_finding, now_s)
+
+    def _tell_pool(self, evidence: EvidenceCollected) -> None:
+        """Have the pool hear of the node that the evidence accuses, where it was not told yet."""
+        accused, told = evidence.finding, self._last_finding
+        if accused is None or told is None or not evidence.is_sure:
+            return
+        if (told.blame, told.node) != (Blame.RANK, accused.node):
+            job_id = self._settings.job_id
+            self._pool.note_blame(accused.node, job_id, evidence.incident_id, accused)
 
     def _duty(self, ledger: Ledger) -> Callable[[float], bool]:
         """Return what the controller is at."""

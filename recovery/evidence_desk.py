@@ -6,9 +6,10 @@ overdue. It comes after the ranks are stopped and holds up nothing.
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Finding, Kind
+from detectors.finding import Blame, Finding, Kind
 from detectors.hang_evidence import judge_evidence
 from recovery.ledger import Ledger
 from recovery.machine import Phase
@@ -88,11 +89,16 @@ class EvidenceDesk:
         except Exception as error:  # a verdict is a help; recovery goes on without
             log.exception("the evidence of incident %s can't be judged", incident_id)
             return EvidenceCollected(incident_id, attempt, saved, reason=f"not judged: {error!r}")
+        where = {rank.rank: node for node, one in heard.items() for rank in one.ranks}
+        accused = judged.finding
+        if accused != finding and accused.blame is Blame.RANK:
+            on = {where.get(rank, "") for rank in accused.ranks}
+            accused = replace(accused, node=next(iter(on)) if len(on) == 1 else "")
         return EvidenceCollected(
             incident_id,
             attempt,
             saved,
-            finding=judged.finding if judged.finding != finding else None,
+            finding=accused if accused != finding else None,
             cause=judged.cause,
             reason=judged.reason,
             confidence=judged.confidence,

@@ -172,6 +172,8 @@ class Ledger:
     commands: Mapping[str, str] = field(default_factory=dict)  # key of a command, its result
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
+    run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
+    failed_attempt: int = 0  # this attempt's
     slow: Mapping[int, SlowNow] = field(default_factory=dict)  # ranks of the newest attempt
     fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
@@ -407,17 +409,30 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     before = ledger.errors
     is_same = before is not None and (before.signature, before.step, before.base) == key
     count = before.count + 1 if before is not None and is_same else 1
-    finding = failure.finding
-    node_run = ledger.node_run
-    if finding.blame is Blame.RANK and finding.node:
-        node_run = (finding.node, node_run[1] + 1 if node_run[0] == finding.node else 1)
     return replace(
         ledger,
-        node_run=node_run,
+        node_run=_blamed(ledger.node_run, failure.finding),
+        run_before=ledger.node_run,
+        failed_attempt=failure.attempt,
         errors=ErrorRun(*key, count),
         telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
         is_comparable=ledger.is_comparable and not failure.is_relative,
     )
+
+
+def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
+    """Return which node has been blamed how often in a row, after one more failure."""
+    if finding.blame is not Blame.RANK or not finding.node:
+        return run
+    return finding.node, run[1] + 1 if run[0] == finding.node else 1
+
+
+@_fold.register
+def _(record: records.EvidenceCollected, ledger: Ledger) -> Ledger:
+    """Blame whom the evidence is sure of in the place of whom the ranks' states had named."""
+    if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
+        return ledger
+    return replace(ledger, node_run=_blamed(ledger.run_before, record.finding))
 
 
 @_fold.register
@@ -622,7 +637,7 @@ def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
         case PersonCommand(act=PersonAct.RESUME, node=str(node)) if node in ledger.members:
             member = replace(ledger.members[node], left=None, is_lost=False)
             members = {**ledger.members, node: member}
-            after = replace(ledger, members=members, node_run=("", 0))
+            after = replace(ledger, members=members, node_run=("", 0), run_before=("", 0))
         case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.incident is not None:
             after = replace(ledger, incident=replace(ledger.incident, approved_by=who))
         case PersonCommand(act=PersonAct.CONFIRM_GONE, node=str(node)):
@@ -662,6 +677,7 @@ def _(_record: records.BudgetsReset, ledger: Ledger) -> Ledger:
         last_restore_path=None,
         errors=None,
         node_run=("", 0),
+        run_before=("", 0),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from detectors.finding import Evidence, Finding
+from detectors.finding import Blame, Evidence, Finding
 from rankmend.errors import JournalError
 from recovery.cluster.records import CLUSTER_KINDS, ClusterRecord
 from recovery.machine import Event
@@ -22,6 +22,9 @@ from recovery.policy import Policy
 
 MAJOR: Final = 1
 MINOR: Final = 1  # 1: several nodes
+# Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
+# (0.8 and 0.95, detectors/hang.py); Python stacks (0.6) are a hint to people.
+SURE_MIN: Final = 0.8
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
 
 
@@ -345,6 +348,13 @@ class EvidenceCollected:
     cause: str = ""  # class of the verdict; empty: it adds nothing
     reason: str = ""  # in one sentence
     confidence: float = 0.0
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it names ranks of one node, surely enough to hold that against the node."""
+        accused = self.finding
+        names_one = accused is not None and accused.blame is Blame.RANK and bool(accused.node)
+        return names_one and self.confidence >= SURE_MIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.formats.flight_recorder import FlightDump, parse_dump
 from detectors.hung import HungLimits
 from recovery.controller import Controller
+from recovery.evidence_desk import LATE_S
 from recovery.gate import (
     Answer,
     Judgement,
@@ -19,7 +21,17 @@ from recovery.gate import (
 )
 from recovery.ledger import fold_all
 from recovery.machine import Outcome
-from recovery.messages import Endpoint, Found, FoundCheckpoint, Order, RankExit, RankReport, Report
+from recovery.messages import (
+    Collected,
+    Endpoint,
+    Found,
+    FoundCheckpoint,
+    Order,
+    RankEvidence,
+    RankExit,
+    RankReport,
+    Report,
+)
 from recovery.observation import Observation
 from recovery.policy import Policy
 from recovery.records import (
@@ -28,6 +40,7 @@ from recovery.records import (
     AttemptStarted,
     Decided,
     Entry,
+    EvidenceCollected,
     EvidenceTaken,
     FinderChosen,
     IncidentOpened,
@@ -470,6 +483,75 @@ def test_the_second_failure_in_a_row_that_blames_a_node_moves_the_job(training: 
     training.beat(3.0)
     assert training.placed == ["a", "c"]
     assert "2 times in a row" in training.records(NodeLeft)[0].reason
+
+
+def dump(launched: int) -> FlightDump:
+    """Return the flight-recorder dump of one of two ranks; the one that launched more waits."""
+    entries = [
+        {
+            "record_id": number,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": number,
+            "profiling_name": "nccl:all_reduce",
+            "state": "completed" if number <= 6 else "started",
+            "retired": number <= 6,
+            "is_p2p": False,
+        }
+        for number in range(1, launched + 1)
+    ]
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    return parse_dump(
+        json.dumps({"version": "2.10", "entries": entries, "pg_config": groups}).encode()
+    )
+
+
+def hang(bench: Bench, *, is_told: bool = True) -> None:
+    """Let all ranks stand alike, of which only the dumps know that rank 1 is waited for."""
+    step = 100 * len(bench.records(AttemptStarted))
+    for more in range(4):
+        bench.beat(1.0, step + more)
+    before = len(bench.records(IncidentOpened))
+    while len(bench.records(IncidentOpened)) == before:
+        bench.age(1.0)
+    opened = bench.records(IncidentOpened)[-1]
+    for name, rank, launched in (("a", 0, 7), ("b", 1, 6)):
+        ranks = (RankEvidence(rank, (), dump(launched)),)
+        told = Collected(opened.incident_id, opened.failure.attempt, "/e", 1, 10, 0.1, (), ranks)
+        if is_told:
+            bench.control.handle_report(replace(bench.nodes[name].report(), collected=told))
+    bench.beat(3.0)
+
+
+def test_evidence_of_hangs_that_nobody_was_blamed_for_moves_the_job_when_it_repeats(
+    training: Bench,
+) -> None:
+    hang(training)
+    first, collected = training.records(IncidentOpened)[0], training.records(EvidenceCollected)[0]
+    assert first.failure.finding.blame is Blame.NOBODY
+    assert (collected.finding.ranks, collected.finding.node) == ((1,), "b")
+    assert training.blamed == [("b", first.incident_id)], "the cluster hears of it, too"
+    assert training.placed == ["a", "b"], "blamed once"
+
+    hang(training)
+    if training.placed == ["a", "b"]:  # the evidence came after the restart, which waits for none
+        hang(training, is_told=False)
+
+    assert training.placed == ["a", "c"]
+    assert "b: blamed 2 times in a row" in training.records(Decided)[-1].plan.reason
+
+
+def test_evidence_is_judged_when_every_node_of_the_attempt_has_told_or_is_late(
+    training: Bench,
+) -> None:
+    told = Collected("i-1", 1, "/e", 1, 10, 0.1, ())
+    report = replace(training.nodes["a"].report(), collected=told)
+    training.control.handle_report(report)
+
+    training.beat(2.0)
+    assert training.records(EvidenceCollected) == []
+    training.beat(LATE_S)
+    assert [one.node for one in training.records(EvidenceCollected)[0].saved] == ["a"]
 
 
 def test_a_node_that_the_cluster_holds_back_is_not_used_again(training: Bench) -> None:
