@@ -115,7 +115,7 @@ class Job:
 
     @property
     def has_state(self) -> bool:
-        return bool(list(self.state.glob("jobs/*/job.json")))
+        return bool(list(self.state.glob("jobs/*/journal.db")))
 
     @property
     def state_folder(self) -> Path:
