@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from recovery.accounting import Account, account_all
 from recovery.machine import Phase
-from recovery.records import AttemptVerified, Entry, IncidentEvent, IncidentOpened
+from recovery.records import AttemptVerified, Entry, IncidentEvent, IncidentOpened, SlowFound
 from recovery.service.job import Job
 from recovery.service.pager import Pager
 
@@ -34,6 +34,7 @@ class Measures:
 
         self.incidents = counter("incidents", "Incidents that have ended.", "cause", "outcome")
         self.opened = counter("incidents_opened", "Incidents that were opened.", "cause")
+        self.slow = counter("slow_ranks", "Ranks that were called slow.", "section")
         self.phase_s = Histogram(
             f"{prefix}_recovery_phase_seconds",
             "Phases of MTTR of incidents that were recovered.",
@@ -96,6 +97,8 @@ class Measures:
         if isinstance(record, IncidentOpened):
             running = self._running[job.job_id] = []
             self.opened.labels(record.failure.finding.kind.value).inc()
+        if isinstance(record, SlowFound):
+            self.slow.labels(record.section).inc()
         if running is None:
             return
         if len(running) < _ENTRIES_MAX:
