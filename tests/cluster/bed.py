@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from recovery.service.client import ControllerClient, ControllerError
 from recovery.service.setup import init, make_node_files
 from recovery.service.wire import NodeView
 from tests.faults.harness import JOBS, wait_for
-from tests.hosts import Fault, Fleet, Host, Process
+from tests.hosts import FakeClock, Fleet, Host, Process
 
 DEADLINE_S = 120.0
 LOOK_S = 0.1
@@ -50,19 +50,19 @@ Entry = dict[str, Any]
 class Cluster:
     """A controller and its nodes; every process in it is a real one."""
 
-    def __init__(
-        self, fleet: Fleet, *, policy: str = POLICY, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         *self.nodes, self.home = fleet
         self.fleet = fleet
         self.folder = self.home.state / "controller"
         self.state = self.home.state / "state"
-        self._environment = dict(environment or {})
+        self.state.mkdir()
+        # Small, so that a test may fill it; the journals of these tests take less than 2 MB.
+        self.home.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", self.state])
         self._running: Process | None = None
         self._client: ControllerClient | None = None
         self.agents: dict[str, Process] = {}
         made = init(self.folder, [self.home.address, self.home.name], self.state, None)
-        (self.folder / "policy.toml").write_text(policy)
+        (self.folder / "policy.toml").write_text(POLICY)
         text = made.config.read_text()
         off = '#policy_file = "/etc/rankmend/policy.toml"'
         assert off in text
@@ -88,15 +88,18 @@ class Cluster:
         assert self._running is not None, "the controller runs"
         return self._running
 
-    def start_controller(self, *, is_waited_for: bool = True) -> None:
+    def start_controller(self, clock: FakeClock | None = None) -> None:
         config = self.folder / "controller.toml"
         argv = [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"]
         with self.log.open("ab") as out:
             self._running = self.home.popen(
-                argv, env=self._environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                argv,
+                env=clock.environment if clock is not None else {},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
-        if is_waited_for:
-            self.ask(lambda client: client.jobs() or True, "the controller answers")
+        self.ask(lambda client: client.jobs() or True, "the controller answers")
 
     def kill_controller(self) -> None:
         self.controller.kill()
@@ -162,12 +165,10 @@ class Cluster:
 
 
 @contextmanager
-def running(
-    folder: Path, nodes: int, *, environment: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
+def running(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Have a controller and agents on hosts of their own."""
-    with Fleet(nodes + 1, folder) as fleet:
-        cluster = Cluster(fleet, environment=environment)
+    with Fleet(nodes + 1, folder, planes=("data", "second")) as fleet:
+        cluster = Cluster(fleet)
         try:
             cluster.start_controller()
             for host in cluster.nodes:
@@ -188,6 +189,7 @@ class Training:
     flags: list[str] = field(default_factory=list)
     slots: int = 2
     name: str = field(default_factory=lambda: f"train-{uuid.uuid4().hex[:8]}")
+    plane: int = 0  # of which network the ranks meet on
     launchers: dict[str, Process] = field(default_factory=dict)
 
     @property
@@ -207,6 +209,7 @@ class Training:
                 *(f"--controller={self.cluster.url}", f"--ca-file={host.state}/ca.crt"),
                 *(f"--token-file={host.state}/launch.token", f"--state-dir={host.state}/launcher"),
                 *(f"--checkpoint-dir={self.checkpoints}", *self.flags),
+                f"--local-addr={host.addresses[self.plane].ip}",
                 *(str(self.script), *self.arguments),
             ]
             with self.log(host.name).open("ab") as out:
@@ -266,6 +269,33 @@ class Training:
         job_id = self.job_id
         return self.cluster.ask(lambda client: client.job(job_id).job.attempt, "the attempt")
 
+    def wait_told(self, kind: str, after: int) -> int:
+        """Wait for a record of this kind with a number above ``after``; return its number."""
+        job_id = self.job_id
+
+        def look(client: ControllerClient) -> int | None:
+            lines = client.story(job_id).lines
+            return next(
+                (one.number for one in lines if one.kind == kind and one.number > after), None
+            )
+
+        return self._wait(look, f"{kind} after #{after}")
+
+    @property
+    def last_number(self) -> int:
+        """The newest record's."""
+        job_id = self.job_id
+        return self.cluster.ask(lambda client: client.story(job_id).lines[-1].number, "the story")
+
+    @property
+    def journal(self) -> Path:
+        """The controller's journal of the job, as it is found from out here."""
+        state = self.cluster.home.path(self.cluster.state)
+        (name,) = [
+            path.parent for path in state.glob("jobs/*/job.json") if self.job_id in path.read_text()
+        ]
+        return name / "journal.db"
+
     def story_text(self) -> str:
         with self.cluster.home.network():
             try:
@@ -286,14 +316,22 @@ class Training:
                     found[rank] = process.pid
         return found
 
+    def attempts_running(self) -> set[int]:
+        """Return the attempts of which any process lives on any host."""
+        found = (_marked(pid, self.job_id) for pid in pids())
+        return {ref.attempt for ref in found if ref is not None and ref.attempt is not None}
+
     def steps(self) -> list[int]:
         return sorted(
-            int(path.stem.partition("-")[2]) for path in self.checkpoints.glob("step-*.npz")
+            int(path.stem.partition("-")[2]) for path in self.checkpoints.glob("step-*.*")
         )
 
     def wait_step(self, step: int) -> None:
         """Wait until a checkpoint of this step or a later one lies there."""
-        wait_for(lambda: self.steps()[-1:] >= [step], f"step {step}\n{self.output}", DEADLINE_S)
+        try:
+            wait_for(lambda: self.steps()[-1:] >= [step], f"step {step}", DEADLINE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story_text()}\n{self.output}") from None
 
     def wait_ends(self, *nodes: str) -> list[int]:
         until_s = time.monotonic() + DEADLINE_S
@@ -358,10 +396,5 @@ class Watch:
             self.together += [(ref, newest) for ref in old]
 
 
-def hold(fault: Fault, until: Callable[[], object]) -> None:
-    """Keep a fault until something has come, then end it."""
-    with fault:
-        until()
-
-
 LOCKSTEP = JOBS / "lockstep.py"
+DDP = JOBS / "ddp.py"

@@ -5,6 +5,7 @@ test ends the job and compares each checkpoint ever published with those of an u
 """
 
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -14,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recovery.service.client import ControllerClient
-from tests.cluster.bed import LOCKSTEP, Cluster, Entry, Training, Watch, running
+from tests.cluster.bed import DDP, LOCKSTEP, Cluster, Entry, Training, Watch, running
 from tests.faults.conftest import run_undisturbed
 from tests.faults.harness import wait_for
-from tests.hosts import Host, why_not
+from tests.hosts import FakeClock, Host, faketime_library, stop, why_not
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 RANKS = 6  # three nodes of two; the fourth is the spare
+DAY_S = 86400.0
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +107,21 @@ def steps_of(incident: dict[str, list[dict[str, Any]]]) -> list[str]:
     return [record["plan"]["step"] for record in incident["decided"]]
 
 
+def kill_a_rank(training: Training, host: Host) -> int:
+    rank, pid = next(iter(training.ranks_on(host).items()))
+    os.kill(pid, signal.SIGKILL)
+    return rank
+
+
 def test_a_killed_rank_starts_again_where_it_was(calm: Training) -> None:
     before = calm.attempt
     used, _spare = places(calm)
-    rank, pid = next(iter(calm.ranks_on(used[1]).items()))
 
-    os.kill(pid, signal.SIGKILL)
+    rank = kill_a_rank(calm, used[1])
 
     after = calm.placed(after=before)
     assert set(after) == {host.name for host in used}
+    assert [process.poll() for process in calm.launchers.values()] == [None] * 4
     incident = newest_incident(calm.why())
     assert finding_of(incident)["ranks"] == [rank]
     assert finding_of(incident)["node"] == used[1].name
@@ -189,6 +196,19 @@ def test_a_link_that_is_cut_for_less_than_the_lease_stops_nothing(calm: Training
     assert calm.ranks_on(used[0]) == ranks
 
 
+def test_a_host_that_reaches_its_peers_but_not_the_controller_trains_on(calm: Training) -> None:
+    before = calm.attempt
+    used, _spare = places(calm)
+    ranks = calm.ranks_on(used[0])
+
+    with calm.cluster.fleet.partition([used[0]], [calm.cluster.home]):
+        time.sleep(5)  # how long the fault lasts: the lease, and the time to kill
+    calm.wait_step(calm.steps()[-1] + 50)
+
+    assert calm.attempt == before
+    assert calm.ranks_on(used[0]) == ranks
+
+
 def test_two_hosts_that_cannot_reach_each_other_are_not_kept_together(calm: Training) -> None:
     before = calm.attempt
     used, spare = places(calm)
@@ -225,34 +245,105 @@ def test_ranks_of_a_host_that_is_cut_off_are_gone_before_others_take_their_place
     ]
 
 
-def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Training) -> None:
+def test_a_full_disk_of_the_controller_in_mid_incident_starts_nothing_that_is_not_on_record(
+    calm: Training,
+) -> None:
     cluster, job_id = calm.cluster, calm.job_id
-    opened = 0
-    for wanted in ("incident_opened", "decided", "attempt_ended", "attempt_started"):
-        before = calm.attempt
+    before, last = calm.attempt, calm.last_number
+    used, _spare = places(calm)
+
+    with stop(
+        calm.launchers[used[0].name]
+    ):  # so that the incident can't be over before the disk is full
+        kill_a_rank(calm, used[1])
+        calm.wait_told("incident_opened", last)
+        full = cluster.home.fill(cluster.state)
+    with full:
+        cluster.ask(lambda client: client.job(job_id).job.problem, "the full disk is told")
+        cluster.kill_controller()
+        cluster.start_controller()
+        problem = cluster.ask(lambda client: client.jobs()[0].problem, "it is told again")
+        assert "full" in problem
+        assert calm.attempts_running() <= {before}
+
+    calm.placed(after=before)
+    assert calm.attempt == before + 1, calm.story_text()
+    told = [entry["kind"] for entry in calm.why() if entry["number"] > last]
+    assert told.count("incident_opened") == 1
+    assert told.count("attempt_started") == 1
+
+
+def test_records_that_a_crash_tore_off_do_no_harm(calm: Training) -> None:
+    before, last = calm.attempt, calm.last_number
+    used, _spare = places(calm)
+    journal = calm.journal
+    kill_a_rank(calm, used[1])
+    calm.wait_told("attempt_started", last)
+
+    calm.cluster.kill_controller()
+    log = journal.with_name("journal.db-wal")
+    os.truncate(log, log.stat().st_size - 100)  # within the last frame
+    calm.cluster.start_controller()
+
+    calm.placed(after=before)
+    told = [entry for entry in calm.why() if entry["number"] > last]
+    assert [entry["kind"] for entry in told].count("tail_cut") == 1
+    assert [entry["kind"] for entry in told].count("incident_opened") == 1
+    heard = [one["record"]["attempt"] for one in told if one["kind"] == "attempt_heard"]
+    started = [one["record"]["attempt"] for one in told if one["kind"] == "attempt_started"]
+    assert set(heard).isdisjoint(started)  # what was ordered before the crash is not ordered again
+
+
+@pytest.mark.skipif(faketime_library() is None, reason="libfaketime is not installed")
+def test_a_wall_clock_that_jumps_by_a_day_in_mid_incident_changes_nothing(calm: Training) -> None:
+    cluster, job_id = calm.cluster, calm.job_id
+    clock = FakeClock(cluster.home.state / "clock")
+    cluster.kill_controller()
+    cluster.start_controller(clock)
+
+    for offset_s in (DAY_S, -DAY_S):
+        before, last = calm.attempt, calm.last_number
+        used, spare = places(calm)
+        kill_a_rank(calm, used[1])
+        calm.wait_told("incident_opened", last)
+        with clock.jump(offset_s):
+            assert spare.name not in calm.placed(after=before)
+            assert calm.attempt == before + 1, calm.story_text()
+        (incident,) = [
+            one
+            for one in cluster.ask(lambda client: client.incidents(job_id), "incidents")
+            if one.attempt == before
+        ]
+        assert incident.outcome == "recovered"
+        assert incident.total_s is not None
+        assert 0 < incident.total_s < DAY_S / 2
+        assert all(0 <= (part or 0) < DAY_S / 2 for part in incident.phases.values())
+
+
+def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Training) -> None:
+    cluster = calm.cluster
+    begun = calm.last_number
+    for wanted in ("decided", "attempt_ended"):  # the tests above kill it at other records
+        before, last = calm.attempt, calm.last_number
         used, _spare = places(calm)
-        last = calm.cluster.ask(lambda client: client.story(job_id).lines[-1].number, "the story")
-        os.kill(next(iter(calm.ranks_on(used[1]).values())), signal.SIGKILL)
-
-        def is_there(client: ControllerClient, wanted: str = wanted, last: int = last) -> bool:
-            lines = client.story(job_id).lines
-            return any(one.kind == wanted and one.number > last for one in lines)
-
-        cluster.ask(is_there, wanted)
+        kill_a_rank(calm, used[1])
+        calm.wait_told(wanted, last)
+        cluster.kill_controller()
+        cluster.start_controller()
+        time.sleep(random.uniform(0, 1.5))  # a moment that nobody has chosen
         cluster.kill_controller()
         cluster.start_controller()
 
         calm.placed(after=before)
         assert calm.attempt == before + 1, calm.story_text()
-        opened += 1
-    story = calm.why()
-    kinds = [entry["kind"] for entry in story]
-    starts = [entry["record"]["attempt"] for entry in story if entry["kind"] == "attempt_started"]
-    epochs = [entry["record"]["epoch"] for entry in story if entry["kind"] == "launcher_started"]
+    told = [entry for entry in calm.why() if entry["number"] > begun]
+    kinds = [entry["kind"] for entry in told]
+    starts = [entry["record"]["attempt"] for entry in told if entry["kind"] == "attempt_started"]
+    epochs = [entry["record"]["epoch"] for entry in told if entry["kind"] == "launcher_started"]
     assert starts == sorted(set(starts))
     assert epochs == sorted(set(epochs))
-    assert len(epochs) >= opened
-    assert kinds.count("incident_opened") >= opened
+    assert (len(epochs), len(starts)) == (4, 2)
+    assert kinds.count("incident_opened") == 2
 
 
 def test_agents_show_the_ranks_on_their_host_and_are_believed_by_the_controller(
@@ -273,6 +364,36 @@ def test_agents_show_the_ranks_on_their_host_and_are_believed_by_the_controller(
                 f"rank {rank} on the page of {host.name}",
             )
     assert f'job_id="{job_id}"' not in page(spare)
+
+
+def test_a_ddp_job_over_two_hosts_ends_with_the_parameters_of_an_undisturbed_run(
+    cluster: Cluster,
+) -> None:
+    torch = pytest.importorskip("torch")
+    training = Training(cluster, "2", DDP, [], slots=1, plane=1)
+    result = training.folder / "result.pt"
+    training.arguments = [f"--checkpoint-dir={training.checkpoints}", f"--result={result}"]
+    first, second = cluster.nodes[:2]
+    training.start(first, second)
+    try:
+        training.wait_step(10)
+        rank = kill_a_rank(training, second)
+
+        assert training.wait_ends(first.name, second.name) == [0, 0], training.output
+        story = training.why()
+        assert finding_of(newest_incident(story))["ranks"] == [rank]
+        starts = [entry["record"] for entry in story if entry["kind"] == "attempt_started"]
+        assert len(starts) == 2
+        assert {start["rendezvous"]["address"] for start in starts} <= {
+            host.addresses[1].ip for host in (first, second)
+        }
+    finally:
+        training.close()
+    from tests.faults.jobs.ddp import undisturbed
+
+    got, want = torch.load(result, weights_only=True), undisturbed()
+    assert got.keys() == want.keys()
+    assert all(torch.equal(got[name], want[name]) for name in want)
 
 
 def test_the_job_ends_with_the_parameters_of_an_undisturbed_run(

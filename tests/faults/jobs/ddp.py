@@ -1,0 +1,97 @@
+"""A small DDP job on gloo whose parameters depend on every step of every rank, and whose last rank saves late.
+
+Rank 0 ends at once after the last step. The last rank uses the store a while after that, as a long save does.
+"""
+
+import argparse
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import rankmend
+
+STEPS = 100
+
+
+def make() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def loss_of(model: nn.Module, seed: int) -> torch.Tensor:
+    inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(seed))
+    return (model(inputs) - inputs.sum(dim=1, keepdim=True)).square().mean()
+
+
+def undisturbed() -> dict[str, torch.Tensor]:
+    """Return what two ranks come to, computed by one process: half of each gradient is exact in binary."""
+    model, optimizer = make()
+    for step in range(1, STEPS + 1):
+        optimizer.zero_grad()
+        for rank in range(2):
+            (loss_of(model, step * 2 + rank) / 2).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checkpoint-dir", type=Path, required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--step-s", type=float, default=0.02)
+    arguments = parser.parse_args()
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    torch.set_num_threads(1)
+    model, optimizer = make()
+    done = 0
+    if (chosen := rankmend.resume()) is not None:
+        saved = torch.load(chosen.path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        done = saved["step"]
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    replica = DistributedDataParallel(model)
+    for step in range(done + 1, arguments.steps + 1):
+        time.sleep(arguments.step_s)
+        optimizer.zero_grad()
+        loss_of(replica, step * world_size + rank).backward()
+        optimizer.step()
+        rankmend.step(step)
+        if rank == 0 and step % arguments.every == 0:
+            publish(
+                arguments.checkpoint_dir / f"step-{step:08d}.pt",
+                {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()},
+            )
+    if rank == world_size - 1:
+        time.sleep(1)  # the long save
+        store = dist.TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            timeout=timedelta(seconds=10),
+        )
+        store.set("saved", "late")
+        assert store.get("saved") == b"late"
+        publish(arguments.result, model.state_dict())
+    os._exit(0)  # a gloo group that is destroyed at once can hang (torch 2.13: 1 of 10 runs)
+
+
+def publish(path: Path, body: object) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    torch.save(body, temporary)
+    if rankmend.may_publish(path):
+        temporary.replace(path)
+
+
+if __name__ == "__main__":
+    main()
