@@ -1,6 +1,7 @@
 """From reports to records: when a slow rank is named, when it is so no more, and what is said."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from detectors.finding import Blame, Kind
 from recovery.codec import decode_report, encode_message
 from recovery.controller import Controller
 from recovery.messages import VERSION, Order, RankReport, Report, StepTiming
-from recovery.records import Record, SlowEnded, SlowFound
+from recovery.records import Entry, Record, SlowEnded, SlowFound
+from recovery.service.measures import Measures
 from recovery.settings import JobSettings, Placement
 from recovery.slow_watch import SlowWatch
 from tests.test_controller import FakeClock, FakeJournal
@@ -229,3 +231,14 @@ def test_ranks_that_pair_up_may_differ_from_the_start() -> None:
 
     assert apart.run(60, slow=3) == []
     assert [type(record) for record in alike.run(60, slow=3)] == [SlowFound]
+
+
+def test_controller_counts_ranks_called_slow_by_section() -> None:
+    nodes, measures = SimNodes(), Measures()
+    nodes.run(30)
+    job = SimpleNamespace(job_id="job-1", clock=SimpleNamespace(now_s=lambda: nodes.now_s))
+
+    for number, record in enumerate(nodes.run(30, slow=2), 1):
+        measures.entry(job, Entry(number, 0.0, nodes.now_s, "boot", record))
+
+    assert b'rankmend_controller_slow_ranks_total{section="io"} 1.0' in measures.render()
