@@ -41,7 +41,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     connections: _Count = 25_000  # 10,000 nodes hold two each, and as many again after a failover
     bodies_bytes: Annotated[int, msgspec.Meta(ge=1 << 23, le=1 << 36)] = 256 << 20  # at once
     reports_per_node: _Positive = 10.0  # a launcher reports once a second, and at each event
-    launches: _Positive = 500.0  # joins and polls of one subject
+    # Joins and polls of one subject. All launchers of a site may have one token: 10,000 that are told to stop
+    # and to start poll 20,000 times within a second, which is what the bucket holds.
+    launches: _Positive = 2000.0
     alerts: _Positive = 20.0  # messages, not alerts
     reads: _Positive = 50.0
     acts: _Positive = 5.0

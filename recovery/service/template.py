@@ -52,7 +52,7 @@ state_dir = @state_dir@
 # Reports of one node of one job.
 #reports_per_node = 10.0
 # Joins and polls for orders of one subject.
-#launches = 500.0
+#launches = 2000.0
 # Messages with alerts of one subject.
 #alerts = 20.0
 # Requests that read, and that act, of one subject.
