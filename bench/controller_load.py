@@ -444,10 +444,8 @@ async def measure_storm(fleet: Fleet, server: Server, *, is_patient: bool) -> di
         lambda: min(one.polled_s for one in fleet.launchers) > began_s, "all hold a poll", 120
     )
     ordered_s, used_s = time.perf_counter() - began_s, server.cpu_s - cpu_s
-    back = sorted(one.accepted_s - began_s for one in fleet.launchers)
     seen, fleet.seen, fleet.is_patient = fleet.seen, Seen(), True
     return {
-        "half_back_s": round(back[len(back) // 2], 2),
         "all_back_s": round(took_s, 2),
         "all_ordered_s": round(ordered_s, 2),
         "report_with_handshake_ms": percentiles(seen.latencies_s),
