@@ -58,3 +58,16 @@ def test_the_core_alone_is_measured_for_fifty_nodes(tmp_path: Path) -> None:
 
     assert (told["nodes"], told["ranks"]) == (50, 400)
     assert told["reports_per_s"] > 0
+
+
+def test_the_page_on_scale_shows_the_figures_that_are_saved() -> None:
+    told = subprocess.run(
+        [sys.executable, str(BENCH / "scale.py"), "--render"],
+        check=True,
+        timeout=RUN_S_MAX,
+        capture_output=True,
+        text=True,
+    )
+
+    assert told.stdout.strip() in (BENCH.parent / "docs" / "scale.md").read_text()
+    assert "reports a second" in told.stdout
