@@ -137,10 +137,14 @@ class Observation:
         self.launch_error: str | None = None
         self.started_at_s: float | None = None  # when every rank was known to have a process
         self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
+        # The same of those that a step followed. One that ends with the ranks (a survivor leaves its
+        # section as it dies) is none: else each hang would double the limit for the next one.
+        self.proved_gap_s = longest_gap_s
         self.advanced_at_s: float | None = None  # when a rank last advanced
         self.is_relative = False
         self.newest_step: int | None = None
         self._is_settled = False
+        self._has_stepped = False  # any rank, by the report that is being taken in
         self._started = 0
         self._ended = 0
         self._done = 0
@@ -152,7 +156,7 @@ class Observation:
         """Take in a report; one of another attempt changes nothing."""
         if report.attempt != self.attempt:
             return
-        before_s = self.advanced_at_s
+        before_s, self._has_stepped = self.advanced_at_s, False
         self.launch_error = report.launch_error or self.launch_error
         own = None if self._places is None else self._places.get(report.node, frozenset())
         for told in report.ranks:
@@ -164,13 +168,16 @@ class Observation:
             self.started_at_s = now_s
         if before_s is not None and self.advanced_at_s is not None and self._is_settled:
             self.longest_gap_s = max(self.longest_gap_s, self.advanced_at_s - before_s)
+        if self._has_stepped:
+            self.proved_gap_s = self.longest_gap_s
 
     def _take_rank(self, told: RankReport, node: str, now_s: float) -> None:
         view = self.ranks.get(told.rank)
         if view is None:
             view = self.ranks[told.rank] = RankView(told.rank, node)
-        was_started, had_ended = view.is_started, view.exit is not None
+        was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
         view.take(told, now_s)
+        self._has_stepped = self._has_stepped or view.steps_done > steps
         self._started += view.is_started and not was_started
         if view.exit is not None and not had_ended:
             self._ended += 1

@@ -86,7 +86,7 @@ class Situation:
 
     def observe_anew(self) -> None:
         """Observe the newest attempt, beginning with what its nodes have said of it."""
-        ledger, gap_s = self.ledger, self.observation.longest_gap_s
+        ledger, gap_s = self.ledger, self.observation.proved_gap_s
         placement = placement_of(ledger, self.settings)
         size = sum(len(place.ranks) for place in placement)
         places = {place.node: frozenset(place.ranks) for place in placement}

@@ -3,6 +3,8 @@
 import re
 
 from recovery.cluster.policy import ClusterPolicy, Quarantine
+from recovery.messages import RankReport
+from recovery.observation import Observation
 from recovery.records import AttemptStarted, IncidentOpened
 from tests.agent_support import ROOT
 from tests.test_cluster_judge import FINDING, JOB, make_desk
@@ -81,3 +83,26 @@ def test_a_node_that_a_person_takes_back_is_free_at_once_and_its_past_forgotten(
     assert desk.unusable("n2") is None
     desk.note_blame("n2", JOB, "i-3", FINDING)
     assert desk.unusable("n2") is None  # one blame, not the third
+
+
+def test_a_pause_that_ended_with_the_ranks_is_nothing_that_the_next_attempt_is_allowed() -> None:
+    seen, node = Observation(1, 1), FakeNode("a")
+    node.attempt = 1
+
+    def hear(step: int, sections: int, now_s: float) -> None:
+        told = RankReport(
+            0, 0, 100, "S", attached_age_s=now_s, step=step, step_age_s=0.0, steps_done=step,
+            section="communication", section_age_s=0.0, sections_entered=sections,
+        )  # fmt: skip
+        node.ranks = {0: told}
+        seen.take(node.report(), now_s)
+
+    for step in range(1, 9):
+        hear(step, step, float(step))
+    assert seen.proved_gap_s == 1.0
+
+    hear(8, 9, 48.0)  # it leaves its section as it dies
+    assert (seen.longest_gap_s, seen.proved_gap_s) == (40.0, 1.0)
+
+    hear(9, 10, 49.0)  # or it does not: then it was a pause that the job makes
+    assert seen.proved_gap_s == 40.0

@@ -39,7 +39,7 @@ evidence_wait_s = 0.5
 node_failures_max = 100
 [hang]
 floor_s = 5
-ceil_s = 60
+ceil_s = 10
 [quarantine]
 blames = 1000
 """
