@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -60,6 +61,10 @@ from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, Join, Joined
 log = logging.getLogger(__name__)
 
 WAITING_SAID_AFTER_S: Final = 10.0
+WAITS: Final = (
+    "joined, and there is nothing to run yet: other nodes have to come, or the job has all the nodes that "
+    "--nnodes allows"
+)
 _SIGNAL_CODES: Final = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "time limit": 124}
 _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")
 
@@ -143,9 +148,15 @@ def route_address(host: str, port: int) -> str:
         ) from error
 
 
-def join(client: JoiningClient, request: Join) -> Joined:
-    """Join the job, and wait for the controller as long as it takes."""
-    failures, began_s, has_said = 0, time.monotonic(), False
+def join(
+    client: JoiningClient, request: Join, said_after_s: float = WAITING_SAID_AFTER_S
+) -> Joined:
+    """Join the job, and wait for the controller as long as it takes.
+
+    What time alone does not heal is said at once, all else when it lasts.
+    """
+    failures, began_s = 0, time.monotonic()
+    said: list[str] | None = None
     while True:
         try:
             return client.join(request)
@@ -153,13 +164,29 @@ def join(client: JoiningClient, request: Join) -> Joined:
             raise
         except ControllerError as error:
             failures += 1
-            if not has_said and time.monotonic() - began_s >= WAITING_SAID_AFTER_S:
-                has_said = True
-                say(f"waiting for the controller: {error}")
+            text, hint = str(error), hint_for(str(error))
+            reasons = sorted(error.problems) if isinstance(error, UnreachableError) else [text]
+            lasts = time.monotonic() - began_s >= said_after_s
+            if reasons != said and (hint is not None or lasts):
+                said = reasons
+                say(f"waiting for the controller: {text}" + (f"; {hint}" if hint else ""))
             wait_s = pause_s(failures)
             if isinstance(error, UnreachableError) and error.retry_after_s is not None:
                 wait_s = max(wait_s, error.retry_after_s)
             time.sleep(wait_s)
+
+
+def hint_for(text: str) -> str | None:
+    """Return what a person can do about a controller that can't be spoken to, where that is known."""
+    if "Hostname mismatch" in text or "IP address mismatch" in text:
+        return "name the controller by a name that is in its certificate"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return (
+            "--ca-file names the authority of its certificate (ca.crt of rankmend controller init)"
+        )
+    if "WRONG_VERSION_NUMBER" in text:
+        return "what answers there does not speak TLS"
+    return None
 
 
 class _Link:
@@ -170,7 +197,8 @@ class _Link:
         self._request = request
         self._peers = peers
         self._quiet = quiet
-        self._told: tuple[int, bool] | None = None
+        self._told = (0, False)  # attempt, and whether ranks of it were to run here
+        self._has_told = False
         self.launcher: Launcher | None = None
         self.newest: Order | None = None
         self.outcome: JobOutcome | None = None
@@ -179,11 +207,16 @@ class _Link:
     def order(self, order: Order) -> None:
         self.newest = order
         told = (order.attempt, bool(order.ranks))
-        if told != self._told and not self._quiet:
-            self._told = told
-            say(describe(order))
+        if (told != self._told or not self._has_told) and not self._quiet:
+            say(describe(order, is_over=self._told == (order.attempt, True)))
+            self._told, self._has_told = told, True
         if self.launcher is not None:
             self.launcher.send(order)
+
+    def tell_waiting(self) -> None:
+        """Say that no order has come, where none has."""
+        if self.newest is None and not self._quiet:
+            say(WAITS)
 
     def taken(self, asked_at_s: float) -> None:
         self._peers.note_controller(asked_at_s)
@@ -204,11 +237,14 @@ class _Link:
             raise ControllerError(f"the controller knows this job as {joined.job_id} now")
 
 
-def describe(order: Order) -> str:
-    """Return an order in a few words."""
+def describe(order: Order, *, is_over: bool) -> str:
+    """Return an order in a few words; ``is_over``: ranks of its attempt were running here."""
+    if not order.ranks and not order.attempt:
+        return "waiting for other nodes: this node has nothing to run"
+    if not order.ranks and is_over:
+        return f"attempt {order.attempt} is over: this node has nothing to run"
     if not order.ranks:
-        what = f"attempt {order.attempt} is over" if order.attempt else "waiting for other nodes"
-        return f"{what}: this node has nothing to run"
+        return f"attempt {order.attempt} needs no ranks of this node: it is a spare"
     first, last = order.ranks[0], order.ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
     source = order.restore.path if order.restore is not None else "the beginning"
@@ -354,11 +390,15 @@ class Node:
         )
         link.launcher = launcher
         remote.start()
+        waiting = threading.Timer(WAITING_SAID_AFTER_S, link.tell_waiting)
+        waiting.daemon = True
+        waiting.start()
         try:
             launcher.run(0)
             if link.outcome is None and link.replaced_by is None:
                 remote.flush()
         finally:
+            waiting.cancel()
             remote.close()
             launcher.close()
             store.close()

@@ -63,6 +63,7 @@ class Nodes:
         self.names = tuple(place.node for place in settings.placement)
         self._heard: dict[str, Heard] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
+        self._refused: set[str] = set()  # nodes above the most, each said once
         self._confirmed_at_s: dict[str, float] = {}
         self._started_at_s = 0.0
         self._running = 0  # the highest attempt that a report has named as there
@@ -152,8 +153,7 @@ class Nodes:
         for node, (report, _at_s) in sorted(self._joining.items())[:_JOINED_MAX]:
             if node not in present and node not in ledger.members:
                 if len(present) >= self._settings.nodes_max:
-                    log.warning("node refused: the job has all its nodes", extra={"node": node})
-                    del self._joining[node]
+                    self._refuse(node)
                     continue
                 present.add(node)
             joined.append(
@@ -167,6 +167,13 @@ class Nodes:
                 )
             )
         return tuple(joined)
+
+    def _refuse(self, node: str) -> None:
+        """Pass over a node that the job has no place for. It reports on, and may be taken later."""
+        del self._joining[node]
+        if node not in self._refused and len(self._refused) < _JOINED_MAX:
+            self._refused.add(node)
+            log.warning("node refused: the job has all its nodes", extra={"node": node})
 
     def take_joined(self, joined: tuple[Joined, ...]) -> list[Report]:
         """Hear those that are now on record, and return what they have said."""

@@ -271,6 +271,19 @@ def test_more_nodes_than_the_most_are_refused() -> None:
     assert sorted(bench.control.ledger.members) == ["a", "b", "c"]
 
 
+def test_a_node_above_the_most_is_passed_over_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(names="abcd")
+
+    for step in range(1, 6):
+        bench.beat(1.0, step)
+
+    assert sorted(bench.control.ledger.members) == ["a", "b", "c"]
+    said = [record for record in caplog.records if "has all its nodes" in record.message]
+    assert [record.__dict__["node"] for record in said] == ["d"]
+
+
 def test_a_launcher_that_was_replaced_is_refused_for_ever(training: Bench) -> None:
     old = training.nodes["c"].report()
     training.nodes["c"].launcher_id, training.nodes["c"].started_s = "c-2", 9.0

@@ -1,8 +1,11 @@
 """Tokens, certificates, configuration and what `rankmend controller init` makes."""
 
 import re
+import socket
 import ssl
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -191,6 +194,21 @@ def test_shipped_configuration_names_every_key_with_its_default() -> None:
     for struct in (config.Config, config.Tls, config.Jobs, config.Limits, config.Discovery):
         for name in struct.__struct_fields__:
             assert re.search(rf"(?m)^#?\[?{name}\b", text), name
+
+
+@pytest.mark.real
+def test_port_that_is_taken_is_named_and_the_controller_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path = tmp_path / "controller.toml"
+        path.write_text(f'listen = "{address}"\nstate_dir = "{tmp_path}/state"\n')
+
+        command = [sys.executable, "-m", "rankmend.cli", "controller", "run", "--config", path]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert run.returncode == 1
+    assert f"Error: cannot listen on {address}: Address already in use" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 @pytest.mark.parametrize("listen", [":9477", "0.0.0.0:9477", "[::]:9477", "controller:9477"])

@@ -247,11 +247,15 @@ class Job:
 
     @property
     def unacknowledged(self) -> int:
-        """Return how many nodes have not said that they carry out the newest order."""
+        """Return how many of the job's nodes have not said that they carry out the newest order."""
         if self.controller is None or self.controller.ledger.wish is Wish.NOTHING_YET:
             return 0
-        revision = self.controller.ledger.revision
-        return sum(known < revision for known in self.revisions.values())
+        ledger = self.controller.ledger
+        return sum(
+            known < ledger.revision
+            for node, known in self.revisions.items()
+            if (member := ledger.members.get(node)) is not None and member.left is None
+        )
 
     def is_due(self, now_s: float) -> bool:
         """Return whether something is to be done: a tick, or another try to take the job up."""

@@ -159,6 +159,8 @@ class Worker:
         with self._condition:
             self._should_stop = True
             self._condition.notify()
+        if self._thread.ident is None:
+            return  # it was never started: the port is taken
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             log.warning("the controller's thread does not end", extra={"waited_s": timeout_s})
