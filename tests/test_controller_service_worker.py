@@ -20,7 +20,7 @@ from recovery.service.board import Board
 from recovery.service.job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
 from recovery.service.measures import Measures
 from recovery.service.stored import StateFolder
-from recovery.service.worker import EndedError, FullError, Worker
+from recovery.service.worker import ConflictError, EndedError, FullError, Worker
 from tests.service_support import Speaker, join_of, wait_until
 
 
@@ -276,3 +276,22 @@ def test_launcher_of_an_ended_run_does_not_begin_the_job_again(make: Callable[..
         with pytest.raises(EndedError):
             bench.join(**changes)
     assert bench.join(run="r2", launcher_id="other") == job_id
+
+
+def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_changed(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    job_id = bench.join()
+    with pytest.raises(ConflictError, match=r"nodes_min 2, this launcher says 1.*rankmend stop"):
+        bench.join(nodes_min=1)
+    job = bench.worker.jobs[job_id]
+    job.joined_at_s -= Policy().node_silent_s
+
+    again = bench.join(nodes_min=1, launcher_id="other")
+
+    assert again == job_id
+    assert bench.worker.jobs[job_id].settings.nodes_min == 1
+    assert bench.worker.jobs[job_id].stored.secret == job.stored.secret
+    with pytest.raises(ConflictError):
+        bench.join(nodes_min=2)

@@ -174,6 +174,7 @@ class Job:
     launchers: set[str] = field(default_factory=set)
     heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
     revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
+    joined_at_s: float = 0.0  # when a launcher joined last, or the job was taken up
     entries: int = 0
     failures: int = 0
     retry_at_s: float = 0.0
@@ -195,6 +196,7 @@ class Job:
 
     def note_launcher(self, join: Join) -> None:
         """Remember who took part, so that the end of the job is the end for them, too."""
+        self.joined_at_s = self.clock.now_s()
         if join.run:
             self.runs.add(join.run)
         if len(self.launchers) < _LAUNCHERS_KEPT:
@@ -244,6 +246,15 @@ class Job:
         """Return why a launcher is refused for ever, or None. For any thread."""
         controller = self.controller
         return None if controller is None else controller.refuses(node, launcher_id)
+
+    def is_abandoned(self, now_s: float) -> bool:
+        """Return whether no attempt was ever started and nobody is there who waits for one."""
+        if self.controller is None or self.controller.ledger.attempt > 0:
+            return False
+        silent_s = self.settings.policy.node_silent_s
+        return all(
+            now_s - at_s >= silent_s for at_s in (self.joined_at_s, *self.heard_at_s.values())
+        )
 
     @property
     def unacknowledged(self) -> int:

@@ -298,6 +298,7 @@ class Worker:
             listener=self._listener,
             make_core=self._make_core,
             resumes=resumes,
+            joined_at_s=self._clock.now_s(),
         )
         self.jobs[job_id] = job
         self._by_key[owner, join.key] = job_id
@@ -311,12 +312,31 @@ class Worker:
         job_id = self._by_key.get((owner, join.key))
         job = self.jobs.get(job_id) if job_id is not None else None
         if job is not None:
-            _refuse_difference(job.stored.join, join)
+            job = self._agreed(job, owner, join)
             is_new = False
         else:
             job, is_new = self._begin(owner, join, job_id), True
         job.note_launcher(join)
         return job, is_new
+
+    def _agreed(self, job: Job, owner: str, join: Join) -> Job:
+        """Return the job, as a launcher says that it is to run; raise where another one says else.
+
+        Who stopped a job before it began, and starts it with other settings, needs to stop nothing first.
+        """
+        try:
+            _refuse_difference(job.stored.join, join)
+        except ConflictError:
+            if not job.is_abandoned(self._clock.now_s()):
+                raise
+            log.info("job begins with other settings", extra={"job_id": job.job_id})
+            job.close()
+            del self.jobs[job.job_id]
+            self._board.end(job.job_id)
+            self._listener.ended(job)
+            job = self._open(owner, join, job.stored.secret, resumes=True)
+            self._publish()
+        return job
 
     def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
         before = self._ended.get(job_id) if job_id is not None else None
@@ -474,7 +494,8 @@ def _refuse_difference(first: Join, other: Join) -> None:
         if getattr(first, name) != getattr(other, name):
             raise ConflictError(
                 f"the job runs with {name} {getattr(first, name)!r:.200}, "
-                f"this launcher says {getattr(other, name)!r:.200}",
+                f"this launcher says {getattr(other, name)!r:.200}: every launcher of a job says the same; "
+                "to change it end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
                 name,
                 getattr(other, name),
             )
