@@ -249,6 +249,38 @@ def test_quarantine_is_bounded_by_number_and_by_share_of_the_nodes_that_run_rank
     assert held == 6 or any("is not held back" in note for note in desk.notes)
 
 
+def test_what_is_left_of_the_clusters_budgets_is_told() -> None:
+    budgets = Budgets(stops_per_hour_max=2, nodes_held_max=5, nodes_held_percent=10.0)
+    desk, _journal, _clock = make_desk(
+        ClusterPolicy(budgets=budgets, quarantine=Quarantine(blames=1))
+    )
+    desk.note_running(f"n{number}" for number in range(20))
+    before = desk.budgets_left()
+
+    desk.note_blame("n1", JOB, "i-1", FINDING)
+    for job in ("1", "2", "3"):
+        desk.judge(replace(RESTART, job_id=job, is_standing=False))
+
+    assert before == {"stops_per_hour": 2, "nodes_held": 2}
+    assert desk.budgets_left() == {"stops_per_hour": 0, "nodes_held": 1}
+
+
+def test_of_each_node_only_the_newest_note_is_kept_and_none_once_it_is_taken_back() -> None:
+    desk, _journal, _clock = make_desk(ClusterPolicy(quarantine=Quarantine(blames=1)))
+    for incident in ("i-1", "i-2"):
+        desk.note_blame("n1", JOB, incident, FINDING)
+    desk.note_blame("n10", JOB, "i-1", FINDING)
+    noted = desk.notes
+
+    desk.release("n1", "ann", "")
+
+    assert [note.split(" and ")[0] for note in noted] == [
+        "n1 was blamed in 2 incidents",
+        "n10 was blamed in 1 incidents",
+    ]
+    assert desk.notes == noted[1:]
+
+
 def test_a_drain_by_a_person_is_not_counted_and_never_refused() -> None:
     desk, _journal, _clock = make_desk(ClusterPolicy(budgets=Budgets(nodes_held_max=0)))
 

@@ -445,6 +445,7 @@ def test_incident_is_counted_with_its_phases(up: Running) -> None:
         "orders_pending",
         "reports_queued",
         "restarts_left",
+        'budget_left{budget="stops_per_hour"} 6.0',
         "turn_seconds_bucket",
     ):
         assert f"rankmend_controller_{name}".encode() in body

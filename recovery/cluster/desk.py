@@ -15,7 +15,7 @@ from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.alert_book import AlertBook, JobNode, Taken
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.book import ClusterLedger, fold_cluster, fold_entry
-from recovery.cluster.judge import counts_as_spent, judge, quarantine, unusable
+from recovery.cluster.judge import budgets_left, counts_as_spent, judge, quarantine, unusable
 from recovery.cluster.policy import DAY_S, ClusterPolicy
 from recovery.cluster.records import (
     Acknowledged,
@@ -111,16 +111,16 @@ class Desk:
             self._write(blamed)
             self._quarantine(node)
         except JournalError as error:
-            self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}")
+            self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
 
     def _quarantine(self, node: str) -> None:
         now_s = self.now_unix_s()
         held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
         if isinstance(held, NodeHeld):
             self._write(held)
-            self._note(f"{node} is held back: {held.reason}")
+            self._note(f"{node} is held back: {held.reason}", node)
         elif held is not None:
-            self._note(held)
+            self._note(held, node)
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Hear which nodes run ranks now."""
@@ -133,6 +133,10 @@ class Desk:
         for node in [name for name, at_s in self._ran.items() if at_s < due_s]:
             del self._ran[node]
         return len(self._ran)
+
+    def budgets_left(self) -> dict[str, int]:
+        """Return what is left of the cluster's budgets, by name."""
+        return budgets_left(self.nodes_active(), self.ledger, self.policy, self.now_unix_s())
 
     # Alerts.
 
@@ -171,6 +175,7 @@ class Desk:
         """Take the node back: from a drain, from quarantine, and its past is forgotten."""
         _check_name("node", node)
         self._write(NodeReleased(node, who, reason[:_TEXT_MAX]))
+        self._forget_notes(node)
 
     def pause(self, scope: str, who: str, reason: str) -> None:
         self._write(Paused(_check_scope(scope), who, reason[:_TEXT_MAX]))
@@ -209,9 +214,15 @@ class Desk:
         for entry in self._journal.append_many([record]):
             self.ledger = fold_entry(self.ledger, entry)
 
-    def _note(self, text: str) -> None:
+    def _note(self, text: str, node: str | None = None) -> None:
+        """Say it, and keep it for those who ask: of each node only the newest."""
         log.warning("cluster", extra={"note": text})
+        if node is not None:
+            self._forget_notes(node)
         self.notes = (*self.notes, text)[-100:]
+
+    def _forget_notes(self, node: str) -> None:
+        self.notes = tuple(text for text in self.notes if not text.startswith(f"{node} "))
 
 
 def _check_name(what: str, name: str) -> None:

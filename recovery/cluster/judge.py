@@ -78,7 +78,7 @@ def _over_budget(
     if request.is_standing:
         return None
     budgets = policy.budgets
-    stops = sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
+    stops = _stops_within_an_hour(ledger, now_unix_s)
     if stops >= budgets.stops_per_hour_max:
         return (
             f"{stops} jobs that trained were stopped within the last hour, "
@@ -94,6 +94,24 @@ def _over_budget(
             f"{budgets.moves_per_job_day_max} are allowed (moves_per_job_day_max)"
         )
     return None
+
+
+def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> int:
+    return sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
+
+
+def _held_most(policy: ClusterPolicy, nodes_active: int) -> int:
+    budgets = policy.budgets
+    return min(budgets.nodes_held_max, int(nodes_active * budgets.nodes_held_percent / 100.0))
+
+
+def budgets_left(
+    nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+) -> dict[str, int]:
+    """Return what is left of the cluster's budgets, by name."""
+    stops = policy.budgets.stops_per_hour_max - _stops_within_an_hour(ledger, now_unix_s)
+    held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
+    return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}
 
 
 def counts_as_spent(request: PlanRequest) -> bool:
@@ -121,14 +139,14 @@ def quarantine(
 
     ``nodes_active`` is the number of nodes that ran ranks within the last day: the denominator.
     """
-    rules, budgets = policy.quarantine, policy.budgets
+    rules = policy.quarantine
     if ledger.hold_of(node, now_unix_s) is not None:
         return None
     blames = ledger.blames_since(node, now_unix_s - rules.window_s)
     if blames < rules.blames:
         return None
     held = len(ledger.held_by_policy(now_unix_s))
-    most = min(budgets.nodes_held_max, int(nodes_active * budgets.nodes_held_percent / 100.0))
+    most = _held_most(policy, nodes_active)
     if held >= most:
         return (
             f"{node} was blamed in {blames} incidents and is not held back: {held} nodes are, "

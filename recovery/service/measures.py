@@ -69,6 +69,9 @@ class Measures:
         self.budget = gauge(
             "restarts_left", "Restarts that the job's budget still allows.", "job_id"
         )
+        self.cluster_budget = gauge(
+            "budget_left", "What the cluster's budgets still allow.", "budget"
+        )
         self.journal_s = gauge(
             "journal_append_seconds", "Age of a record when it was acted on, newest.", "job_id"
         )

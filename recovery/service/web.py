@@ -718,6 +718,8 @@ class Api:
                     measures.budget.labels(job.job_id).set(max(0, left))
                     pending += job.unacknowledged
             measures.orders.set(pending)
+            for budget, left in worker.desk.budgets_left().items():
+                measures.cluster_budget.labels(budget).set(left)
 
         try:
             await self._ask(act)
