@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.change_point import find_episode, robust_noise
+from detectors.change_point import Episode, find_episode, robust_noise
 from detectors.model import Verdict
 from detectors.peers import Rows, column_medians, group_rows, log_ratios, row_medians
 from detectors.placement import locate
@@ -30,6 +30,7 @@ from detectors.slow_model import (
 )
 
 SAMPLE_MAX: Final = 1_024  # peers or others that are asked how much they vary
+PEERS_ASKED_MAX: Final = 32  # what each of them did, and its best episode
 BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
 SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
 ALL_WORK: Final = "all work"
@@ -46,6 +47,8 @@ class SlowLimits:
     held: float = 0.8  # share of an episode's steps that are slow
     sigmas: float = 4.0  # outside of the peers' own variation
     chance_sigmas: float = 7.0  # the best of all episodes of all workers is high by chance alone
+    clump: float = 0.01  # likelihood that slow steps lie together by chance
+    drift: float = 2.0  # times what the best episodes of the peers are high by
     always_sigmas: float = 6.0  # with no past to compare with
     kind_share: float = 0.1  # a kind of work below this share of all is not judged alone
     imbalance: float = 1.05  # a stage, a replica or a pause that costs less is no reason
@@ -92,10 +95,13 @@ def find_suspects(
     for number, rows in enumerate(groups):
         group_of[rows] = number
     found: dict[int, Suspect] = {}
+    episodes: dict[int, Episode | None] = {}
     for row in _screen(shifts, limits):
         suspect = _changed(
             row, seconds, shifts, groups, group_of, kind, limits, does_same_work=does_same_work
         )
+        if suspect is not None and _drifts(row, shifts, groups[group_of[row]], limits, episodes):
+            suspect = None
         if suspect is None and does_same_work:
             suspect = _always(row, shifts, groups, group_of, kind, limits)
         if suspect is not None:
@@ -186,10 +192,10 @@ def _changed(
     inside = np.zeros(shifts.shape[1], dtype=bool)
     inside[episode.first : episode.end] = True
     # Nobody waits for a worker that was ahead of its peers in the rest of the time; and its own
-    # time has to have risen: the peers may have become faster.
+    # time has to have risen, by most of it: the peers may have become faster.
     level = float(np.nanmedian(shifts[row][inside])) if does_same_work else least
     own = _own_rise(seconds, row, inside, groups[group_of[row]])
-    if min(level, own) < 0.5 * least:
+    if level < 0.5 * least or own < 0.5 * episode.rise:
         return None
     held = _held(shifts[row], inside, episode.rise, limits)
     if held is None:
@@ -213,6 +219,32 @@ def _changed(
     )
 
 
+def _drifts(
+    row: int, shifts: Matrix, peers: Rows, limits: SlowLimits, known: dict[int, Episode | None]
+) -> bool:
+    """Return whether a worker's best episode is no more than what its peers' best ones are, too.
+
+    `chance_sigmas` is for noise without memory. Where times wander, everybody has an episode far
+    above that, and the peers tell how far. ``known`` keeps the episodes that were looked for.
+    """
+    others = peers[peers != row] if len(peers) > 2 else _outside(peers, len(shifts))
+    sample = others[:: max(1, len(others) // PEERS_ASKED_MAX)]
+    for one in (row, *sample.tolist()):
+        if one not in known:
+            known[one] = find_episode(shifts[one], limits.steps_min)
+    mine = known[row]
+    assert mine is not None, "a suspect has an episode"
+    # In a small group the median is often the worker itself: its noise looks too small.
+    usual = [
+        episode.rise / (max(episode.noise, mine.noise) * episode.sure)
+        for one in sample.tolist()
+        if (episode := known[one]) is not None and max(episode.noise, mine.noise) > 0
+    ]
+    if not usual or not mine.noise:
+        return False
+    return mine.rise / (mine.noise * mine.sure) < limits.drift * float(np.median(usual))
+
+
 def _held(
     shifts: NDArray[np.float64], inside: NDArray[np.bool_], rise: float, limits: SlowLimits
 ) -> float | None:
@@ -222,19 +254,44 @@ def _held(
     held = _share_above(above[inside], enough)
     if held < limits.held or (above[inside] >= enough).sum() < limits.steps_min:
         return None
+    is_known = np.isfinite(above)
+    rest = is_known & ~inside
+    usual = (int((above[rest] >= enough).sum()) + 0.5) / (int(rest.sum()) + 1)
+    if _by_chance(held, usual, int((is_known & inside).sum()), len(above)) > limits.clump:
+        return None  # it jitters, and here its slow steps happen to lie together
     return held
 
 
+def _by_chance(share: float, usual: float, steps: int, places: int) -> float:
+    """Return at most how likely so many slow steps lie together somewhere, at the usual rate.
+
+    Chernoff's bound of the binomial tail, exp(-steps x divergence), times the places.
+    """
+    if share <= usual:
+        return 1.0
+    divergence = share * np.log(share / usual)
+    if share < 1.0:
+        divergence += (1.0 - share) * np.log((1.0 - share) / (1.0 - usual))
+    return float(min(1.0, places * np.exp(-steps * divergence)))
+
+
 def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows) -> float:
-    """Return how much a worker's own time rose, less what all outside of its group did."""
+    """Return how much a worker's own time rose, less what its peers or all others did.
+
+    Where half of the peers became slower the median that a worker is compared with moves, too.
+    """
+    others = peers[peers != row]
+    common = [0.0]
     with np.errstate(divide="ignore", invalid="ignore"):
         own = _rise(np.log(seconds[[row]]), inside)[0]
-        # a sample of rows says what everybody did
-        sample = _outside(peers, len(seconds))
-        if not len(sample):
-            return float(own)
-        common = np.nanmedian(_rise(np.log(seconds[sample]), inside))
-    return float(own - max(0.0, common if np.isfinite(common) else 0.0))
+        # samples of rows say what everybody did
+        peers_asked = others[:: max(1, len(others) // PEERS_ASKED_MAX)]
+        for sample in (peers_asked, _outside(peers, len(seconds))):
+            rises = _rise(np.log(seconds[sample]), inside) if len(sample) else np.array([])
+            rises = rises[np.isfinite(rises)]
+            if len(rises):
+                common.append(float(np.median(rises)))
+    return float(own - max(common))
 
 
 def _outside(rows: Rows, count: int) -> Rows:

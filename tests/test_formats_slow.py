@@ -109,6 +109,25 @@ def test_bytes_that_are_no_parquet_are_an_error() -> None:
         straggler_analysis.read_parquet(b"PAR1" + bytes(64) + b"PAR1")
 
 
+def test_rows_of_a_trace_that_are_there_twice_count_once() -> None:
+    rows = {
+        "dp_rank": [0, 0, 1, 1, 1],
+        "stage": [0] * 5,
+        "rank": [0, 0, 1, 1, 1],
+        "step": [1] * 5,
+        "optype": ["forward-compute"] * 5,
+        "start_ts": [0.0, 0.5, 0.0, 0.5, 0.5],
+        "duration": [0.3, 0.3, 0.3, 0.3, 0.3],
+    }
+
+    table = straggler_analysis.read(rows)
+    unknown = straggler_analysis.read({**rows, "start_ts": [0.0] * 5})
+
+    assert table.seconds[0, :, 0].tolist() == [0.6, 0.6]
+    assert table.notes == ("1 rows left out: they repeat others",)
+    assert unknown.seconds[0, 1, 0] == pytest.approx(0.9), "without times equal is not the same"
+
+
 def test_mini_batch_times_are_averaged_where_one_iteration_is_there_twice() -> None:
     columns = {"worker": [0, 0, 1], "time": [1, 1, 1], "batch_time_norm": [10, 30, 50]}
 

@@ -137,6 +137,53 @@ def test_a_rise_that_the_rest_of_the_series_reaches_too_accuses_nobody() -> None
     assert diagnose_slow(table).culprits == ()
 
 
+def test_times_that_wander_for_everybody_accuse_nobody() -> None:
+    random = np.random.default_rng(1)
+    wander = random.standard_normal((10, 300)).cumsum(axis=1) * 0.02
+    seconds = np.exp(wander + 0.01 * random.standard_normal((10, 300)))
+
+    assert find_suspects(seconds, [np.arange(10)], does_same_work=False) == ()
+
+
+def test_a_worker_that_jitters_is_no_straggler_where_its_slow_steps_lie_together() -> None:
+    table = job(replicas=4, stages=1)
+    seconds = table.seconds.copy()
+    clump = [3, 4, 5, 6, 7, 12, 15, 16, 20, 24, 25, 29, 33, 34, 38]
+    seconds[:, 2, clump] *= 2.0
+    alone = table.seconds.copy()
+    alone[:, 2, clump[:5]] *= 2.0
+
+    assert diagnose_slow(replace(table, seconds=seconds)).culprits == ()
+    assert diagnose_slow(replace(table, seconds=alone)).culprits == (table.workers[2],)
+
+
+@needs_data
+def test_no_other_worker_is_named_where_the_straggler_of_a_recorded_job_is_left_out() -> None:
+    table = recorded("pai-minibatch/job_1_norm.csv")
+
+    for left_out in range(len(table.workers)):
+        kept = [row for row in range(len(table.workers)) if row not in (6, left_out)]
+        some = replace(
+            table,
+            workers=tuple(table.workers[row] for row in kept),
+            seconds=table.seconds[:, kept],
+        )
+
+        assert diagnose_slow(some).culprits == ()
+
+
+@needs_data
+@pytest.mark.parametrize("job_number", [1, 2])
+def test_where_most_workers_become_slower_nobody_of_all_is_named(job_number: int) -> None:
+    table = recorded(f"pai-minibatch/job_{job_number}_norm.csv")
+
+    for first in range(30, 180, 15):
+        found = diagnose_slow(slow_down(table, range(6), 1.5, first))
+
+        assert {worker.worker for worker in found.culprits} <= {6}
+        assert found.onset is None or found.onset >= 1811 or found.verdict is Verdict.NOBODY
+
+
 def test_work_that_is_dealt_anew_accuses_nobody() -> None:
     table = job(replicas=9, stages=1)
     seconds = table.seconds.copy()

@@ -75,6 +75,12 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
     if not kinds:
         raise SourceError(f"no operation is {' or '.join(KINDS)}; there are {', '.join(names)}")
     good, notes = usable((replica, stage, step, rank), duration)
+    starts = number_column(columns["start_ts"], "start_ts") if "start_ts" in columns else None
+    if starts is not None:
+        repeated = _repeated((replica, stage, rank, step, operation, starts, duration), good)
+        if repeated.any():
+            good &= ~repeated
+            notes = (*notes, f"{int(repeated.sum())} rows left out: they repeat others")
     order = np.stack([replica, stage, rank, step]).astype(np.int64)[:, good]
     operation, duration = operation[good], duration[good]
     ids, rows = np.unique(order[:3], axis=1, return_inverse=True)
@@ -94,9 +100,8 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
             rows, places, sequence[good], duration, [operation == code for code in codes], shape
         )
     starts_s = None
-    if "start_ts" in columns:
-        at_s = number_column(columns["start_ts"], "start_ts")[good]
-        starts_s = step_starts(places, at_s, len(steps))
+    if starts is not None:
+        starts_s = step_starts(places, starts[good], len(steps))
     counts = np.bincount(rows, minlength=shape[0])
     if counts.min() * 2 < counts.max() and len({(int(s)) for s in ids[1]}) == 1:
         notes = (*notes, "some workers have fewer than half the operations of others")
@@ -110,6 +115,24 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
         pauses=np.nan_to_num(matrix(PAUSE)) if PAUSE in names else None,
         notes=notes,
     )
+
+
+def _repeated(columns: Sequence[NDArray[Any]], good: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows are told a second time: part of a trace was written or joined twice.
+
+    Their work would count twice. Equal rows lie side by side once sorted.
+    """
+    *_more, starts, _duration = columns
+    rows = np.flatnonzero(good & np.isfinite(starts))
+    if not len(rows) or np.ptp(starts[rows]) == 0:
+        return np.zeros(len(good), dtype=bool)  # not recorded: equal work is not the same work
+    order = rows[np.lexsort([column[rows] for column in columns])]
+    is_same = np.ones(max(0, len(order) - 1), dtype=bool)
+    for column in columns:
+        is_same &= column[order[1:]] == column[order[:-1]]
+    repeated = np.zeros(len(good), dtype=bool)
+    repeated[order[1:][is_same]] = True
+    return repeated
 
 
 def _numbers(columns: Mapping[str, Sequence[object]]) -> Column | None:
