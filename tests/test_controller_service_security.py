@@ -263,6 +263,29 @@ def test_init_writes_over_nothing_and_keeps_secrets_to_itself(tmp_path: Path) ->
     }
 
 
+def test_certificate_can_be_made_anew_and_its_end_is_a_metric(tmp_path: Path) -> None:
+    folder, new = tmp_path / "files", tmp_path / "new"
+    make_folder(folder)
+    new.mkdir()
+    asked = ["server-cert", "--host", "127.0.0.1", "--dir", str(folder), "--output", str(new)]
+
+    made = CliRunner().invoke(controller, asked)
+    again = CliRunner().invoke(controller, asked)
+
+    assert (made.exit_code, again.exit_code) == (0, 1)
+    assert "nothing is written over" in again.output
+    with running(folder) as up:
+        ends = up.service.measures.certificate_s
+        at_start = ends._value.get()
+        ends.set(0)
+        for name in ("server.crt", "server.key"):
+            (new / name).replace(folder / name)
+        up.thread.reload(*read(folder / "controller.toml"))
+        after = ends._value.get()
+        assert up.client("admin").jobs() == []  # who trusts the authority notices nothing
+    assert 0 < at_start <= after == authority.expires_unix_s(folder / "server.crt")
+
+
 def test_init_that_fails_leaves_nothing(tmp_path: Path) -> None:
     done = CliRunner().invoke(controller, ["init", str(tmp_path / "x"), "--host", "ü"])
 

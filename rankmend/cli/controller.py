@@ -177,9 +177,7 @@ def revoke(token_id: str, tokens_file: Path) -> None:
     click.echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
 
 
-@controller.command("node-cert")
-@click.argument("node")
-@click.option(
+_authority_option = click.option(
     "--dir",
     "folder",
     type=_path,
@@ -187,7 +185,38 @@ def revoke(token_id: str, tokens_file: Path) -> None:
     show_default=True,
     help="Folder with ca.crt and ca.key.",
 )
-@click.option("--output", type=_path, default=Path(), help="Folder for the files [default: here].")
+_output_option = click.option(
+    "--output", type=_path, default=Path(), help="Folder for the files [default: here]."
+)
+
+
+@controller.command("server-cert")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Name or address under which the controller is reached; may be given again.",
+)
+@_authority_option
+@_output_option
+def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
+    """Make the controller's certificate anew, before the old one runs out or for another name."""
+    from rankmend.errors import RankmendError
+    from recovery.service.setup import make_server_files
+
+    try:
+        cert, key = make_server_files(folder, list(hosts), output)
+    except RankmendError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"made {cert} and {key}: put them where [tls] looks, and reload the controller")
+
+
+@controller.command("node-cert")
+@click.argument("node")
+@_authority_option
+@_output_option
 def node_cert(node: str, folder: Path, output: Path) -> None:
     """Make the certificate by which the agent on NODE proves where it is."""
     from rankmend.errors import RankmendError

@@ -147,6 +147,15 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     write_new(path, body, 0o600)
 
 
+def expires_unix_s(cert_path: Path) -> float:
+    """Return until when the first certificate of the file holds, in unix seconds."""
+    try:
+        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the certificate {cert_path}: {error}") from error
+    return certificate.not_valid_after_utc.timestamp()
+
+
 def write_new(path: Path, body: bytes, mode: int) -> None:
     """Make a file with this mode, or raise where there is one already."""
     try:

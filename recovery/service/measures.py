@@ -79,6 +79,9 @@ class Measures:
         self.told = gauge(
             "people_told", "Whether the Alertmanager took the newest message for people.", "target"
         )
+        self.certificate_s = gauge(
+            "certificate_expiry_timestamp_seconds", "End of the certificate; 0 without TLS."
+        )
         self.silent_s = gauge("turn_age_seconds", "Since the deciding thread last went round.")
 
     def render(self) -> bytes:

@@ -25,6 +25,7 @@ from recovery.journal import Journal
 from recovery.policy import Policy
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
+from recovery.service.authority import expires_unix_s
 from recovery.service.board import Board
 from recovery.service.config import Config, make_context, parse_address
 from recovery.service.guard import HANDSHAKE_S_MAX, IDLE_S_MAX, Room
@@ -65,6 +66,7 @@ class Service:
         """``parts`` gives jobs checkpoints, a fence and budgets where this process sees them."""
         self.config = config
         self._context = context or (make_context(config.tls) if config.tls else None)
+        ends_unix_s = _ends_unix_s(config)
         state = Path(config.state_dir)
         self._folder = StateFolder(state)
         with contextlib.ExitStack() as undo:
@@ -75,6 +77,7 @@ class Service:
             undo.callback(self._journal.close)
             self.policy = policy
             self.measures = Measures()
+            self.measures.certificate_s.set(ends_unix_s)
             self.board = Board()
             desk = Desk(self._journal, policy.cluster, clock, self._job_name)
             self.worker = Worker(
@@ -163,6 +166,7 @@ class Service:
     async def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
         """Take over what can change while running; all of it was read and found good before."""
         context = make_context(config.tls) if config.tls else None
+        ends_unix_s = _ends_unix_s(config)
         taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
         await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
         self.config = self.api.config = config
@@ -171,6 +175,7 @@ class Service:
         if self._room is not None:
             self._room.connections_max = config.limits.connections
         self._context = context
+        self.measures.certificate_s.set(ends_unix_s)
         await self._serve()
 
     @property
@@ -203,6 +208,12 @@ class Service:
         self._audit.close()
         self._journal.close()
         self._folder.close()
+
+
+def _ends_unix_s(config: Config) -> float:
+    if config.tls is None:
+        return 0.0
+    return expires_unix_s(Path(config.tls.cert_file))
 
 
 def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:

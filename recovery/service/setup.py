@@ -73,12 +73,25 @@ def _find_user(name: str | None) -> pwd.struct_passwd | None:
         raise ConfigError(f"there is no user {name!r} here") from error
 
 
+def make_server_files(ca_folder: Path, hosts: list[str], target: Path) -> tuple[Path, Path]:
+    """Make a controller's certificate and key anew with the authority in ``ca_folder``."""
+    ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
+    cert, key = target / "server.crt", target / "server.key"
+    _refuse_to_write_over(cert, key)
+    authority.make_server(ca, cert, key, hosts)
+    return cert, key
+
+
+def _refuse_to_write_over(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            raise ConfigError(f"{path} is there already: nothing is written over")
+
+
 def make_node_files(ca_folder: Path, node: str, target: Path) -> tuple[Path, Path]:
     """Make a node's certificate and key with the authority in ``ca_folder``."""
     ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
     cert, key = target / f"{node}.crt", target / f"{node}.key"
-    for path in (cert, key):
-        if path.exists():
-            raise ConfigError(f"{path} is there already: nothing is written over")
+    _refuse_to_write_over(cert, key)
     authority.make_node(ca, cert, key, node)
     return cert, key
