@@ -29,7 +29,7 @@ from typing import Final
 from detectors.failed import ranks_in_words
 from detectors.finding import Evidence
 from detectors.groups import Group, places_of
-from detectors.hang_state import JobView, RankView, Standing
+from detectors.hang_state import ONE_SIDED, JobView, RankView, Standing
 from detectors.model import (
     Culprit,
     Diagnosis,
@@ -52,10 +52,6 @@ _P2P_SURE: Final = 0.4
 _EQUAL_SURE: Final = 0.7
 _DOUBT: Final = 0.85  # factor for each kind of missing or doubtful input
 
-# These can end on one rank without another rank's part (roots and non-roots differ).
-_ONE_SIDED: Final = frozenset(
-    {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter", "send", "recv"}
-)
 # Every rank's sizes are equal in these.
 _SYMMETRIC: Final = frozenset(
     {
@@ -217,7 +213,7 @@ class _Case:
                     break  # most of a group is not behind: some are ahead
                 for rank in level.there:
                     first = self.standing[rank, stand.group.name].first
-                    if first is None or first.kind not in _ONE_SIDED:
+                    if first is None or first.kind not in ONE_SIDED:
                         self.overtaken[rank].append((stand, number))
 
     # -- who waits for whom

@@ -5,6 +5,7 @@ collectives a rank has launched and completed and the first one outstanding, and
 point-to-point operations that are outstanding.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,12 @@ from detectors.groups import Group, Parallelism
 from detectors.model import Operation, OperationState
 
 ATTEMPT_GAP_S: Final = 1800.0  # PyTorch's longest default timeout: a hang's dumps lie closer
+
+FOREIGN_GAP_S: Final = 60.0  # hosts launch ahead by steps; recorded hangs: 0.03 s over 16 ranks
+# These can end on one rank without another rank's part (roots and non-roots differ).
+ONE_SIDED: Final = frozenset(
+    {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter", "send", "recv"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,16 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
     if outside:
         warnings.append(f"left out, for their groups don't have them as members: ranks {outside}")
         unread |= set(outside)
-    mixed = {
+    foreign = _of_other_times(dumps, names, frozenset(outside))
+    if foreign:
+        warnings.append(
+            "left out, for their counts and times can't be of the attempt of the others: "
+            f"ranks {foreign}"
+        )
+        unread |= set(foreign)
+    # Sends and receives of pipelines may all have left the ring: their counters are never compared.
+    mixed = {group.name for group in groups if group.parallelism is Parallelism.PIPELINE}
+    mixed |= {
         names[rank, operation.group]
         for rank, dump in dumps.items()
         for operation in dump.operations
@@ -124,6 +140,58 @@ def _one_attempt(dumps: Mapping[int, FlightDump]) -> tuple[dict[int, FlightDump]
     kept = {rank: dump for rank, dump in dumps.items() if rank not in old}
     text = f"left out as of an earlier attempt, more than {gap_s:g} s older: ranks {sorted(old)}"
     return kept, [text]
+
+
+def _of_other_times(
+    dumps: Mapping[int, FlightDump], names: Mapping[tuple[int, str], str], outside: frozenset[int]
+) -> list[int]:
+    """Return the ranks whose dump contradicts most of some group, and is of another time, too.
+
+    A collective to which all contribute ends on nobody before all have launched it: who ended one
+    that another has not launched was not recorded at the same time. Counts alone prove nothing: an
+    abort ends what hangs on the ranks that it reaches.
+    """
+    times_s = {r: dump.newest_s for r, dump in dumps.items() if r not in outside}
+    known_s = sorted(time_s for time_s in times_s.values() if time_s is not None)
+    if len(known_s) < 3:
+        return []
+    usual_s = known_s[len(known_s) // 2]
+    one_sided = {
+        name
+        for rank in times_s
+        for operation in dumps[rank].operations
+        if operation.kind in ONE_SIDED and (name := names.get((rank, operation.group))) is not None
+    }
+    ended: dict[str, dict[int, int]] = defaultdict(dict)
+    launched: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank in times_s:
+        done: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for status in dumps[rank].statuses:
+            done[status.group] = status.completed or 0
+            counts[status.group] = status.enqueued or 0
+        for operation in dumps[rank].operations:
+            group, number = operation.group, operation.sequence
+            counts[group] = max(counts.get(group, 0), number)
+            if operation.state is OperationState.DONE:
+                done[group] = max(done.get(group, 0), number)
+        for group, count in counts.items():
+            name = names.get((rank, group))
+            if name is not None and count and name not in one_sided:
+                launched[name][rank] = count
+                ended[name][rank] = done.get(group, 0)
+    found = set()
+    for name, counted in launched.items():
+        ends = sorted(ended[name].values())
+        starts = sorted(counted.values())
+        for rank, count in counted.items():
+            behind = len(ends) - bisect_right(ends, count)
+            ahead = bisect_left(starts, ended[name][rank])
+            time_s = times_s[rank]
+            is_apart = time_s is not None and abs(time_s - usual_s) > FOREIGN_GAP_S
+            if is_apart and 2 * max(behind, ahead) > len(counted) - 1 > 1:
+                found.add(rank)
+    return sorted(found)
 
 
 def _merge_groups(

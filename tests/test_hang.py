@@ -316,6 +316,36 @@ def test_dumps_of_an_earlier_attempt_are_left_out_and_said() -> None:
 
 
 @needs_datasets
+@pytest.mark.parametrize("case", RECORDED)
+@pytest.mark.parametrize("rank", [0, 4, 9])
+def test_dump_of_a_hang_some_minutes_before_or_after_names_no_healthy_rank(
+    case: str, rank: int
+) -> None:
+    (other,) = set(RECORDED) - {case}
+    dumps = {**recorded(case), rank: recorded(other)[rank]}
+
+    diagnosis = diagnose_hang(view_job(dumps))
+
+    assert named(diagnosis) == RECORDED[case][0]
+    assert diagnosis.confidence < 0.9
+    assert any("counts and times" in line.text for line in diagnosis.evidence)
+
+
+@needs_datasets
+@pytest.mark.parametrize("case", RECORDED)
+def test_counters_of_pipeline_groups_are_not_compared_where_no_transfer_is_left(case: str) -> None:
+    dumps = {
+        rank: replace(
+            dump,
+            operations=tuple(op for op in dump.operations if op.kind not in {"send", "recv"}),
+        )
+        for rank, dump in recorded(case).items()
+    }
+
+    assert named(diagnose_hang(view_job(dumps))) == RECORDED[case][0]
+
+
+@needs_datasets
 def test_dump_under_another_ranks_name_is_left_out_and_said() -> None:
     dumps = dict(recorded("lock_gil_2nd"))
     dumps[3] = dumps[4]
