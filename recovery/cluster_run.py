@@ -35,6 +35,7 @@ from recovery.config import read_policy
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
+from recovery.launcher.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.membership import Membership
 from recovery.launcher.output import Output
@@ -48,6 +49,7 @@ from recovery.policy import Policy
 from recovery.records import JobOutcome, OutcomeKind
 from recovery.run_options import RunOptions, count_ranks, make_output_plan, parse_nodes
 from recovery.service.client import (
+    Contact,
     ControllerClient,
     ControllerError,
     RefusedError,
@@ -70,6 +72,8 @@ _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT
 
 
 class JoiningClient(Client, Protocol):
+    @property
+    def contact(self) -> Contact | None: ...
     def join(self, request: Join) -> Joined: ...
 
 
@@ -180,6 +184,11 @@ def hint_for(text: str) -> str | None:
     """Return what a person can do about a controller that can't be spoken to, where that is known."""
     if "Hostname mismatch" in text or "IP address mismatch" in text:
         return "name the controller by a name that is in its certificate"
+    if "certificate has expired" in text or "not yet valid" in text:
+        return (
+            "its certificate does not hold at this machine's time: is the clock right? "
+            "A new one is made by rankmend controller server-cert"
+        )
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return (
             "--ca-file names the authority of its certificate (ca.crt of rankmend controller init)"
@@ -384,7 +393,7 @@ class Node:
             clock,
             remote.put,
             standbys,
-            Membership(self.launcher_id, self.slots, peers, storage),
+            Membership(self.launcher_id, self.slots, peers, storage, lambda: client.contact),
             evidence=EvidenceCollector(folder.incidents, clock, output.last_lines),
             hardware=make_hardware(options, joined.job_id, clock),
         )
@@ -400,10 +409,18 @@ class Node:
         finally:
             waiting.cancel()
             remote.close()
-            launcher.close()
+            if launcher.close() and link.outcome is None and link.replaced_by is None:
+                self._say_end(client, launcher)
             store.close()
             output.close()
         return self._exit_code(link, launcher.stop_requested)
+
+    @staticmethod
+    def _say_end(client: JoiningClient, launcher: Launcher) -> None:
+        """Have the controller know at once that this node is empty, and no spare any more."""
+        report = launcher.last_report()
+        if report is not None:
+            say_within(client.report, report, LAUNCHER_S_MAX)
 
     @staticmethod
     def _exit_code(link: _Link, stop_requested: str | None) -> int:

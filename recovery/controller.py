@@ -80,10 +80,14 @@ class Controller:
         on_entry: Callable[[Entry], None] | None = None,
         gate: Gate | None = None,
         pool: Pool | None = None,
+        hearing: Clock | None = None,
     ) -> None:
+        """``hearing`` counts only time in which nodes could be heard (`recovery.hearing`)."""
         self._settings = settings
         self._policy = settings.policy
-        self._situation = Situation(journal, orders, budget_copy, clock, settings, on_entry)
+        self._situation = Situation(
+            journal, orders, budget_copy, clock, settings, on_entry, hearing
+        )
         self._book, self._nodes = self._situation.book, self._situation.nodes
         self._pool = pool = pool or OpenPool()
         self._watch = Watch(self._situation)
@@ -280,6 +284,10 @@ class Controller:
         if taken := self._intake.due(ledger):
             self._situation.record(taken)
             self._intake.forget(taken)
+            return True
+        if ended := self._nodes.ending():
+            self._situation.record(ended)
+            self._nodes.take_ended(ended)
             return True
         if joined := self._nodes.joining(ledger, now_s):
             self._situation.record(NodesJoined(joined))

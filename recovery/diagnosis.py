@@ -34,6 +34,7 @@ class Accused:
     replaced: tuple[str, ...] = ()  # their launchers are others than those of the attempt
     evidence: tuple[NodeEvidence, ...] = ()  # alerts that end the use of what ranks stand on
     fresh: tuple[NodeEvidence, ...] = ()  # those that began lately, and whose ranks could speak
+    ended: tuple[str, ...] = ()  # their launchers have ended, by their last word
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,15 @@ class Doctor:
     ) -> Failure | None:
         """Return the failure of a node that is accused and whose peers stand still.
 
-        A launcher that was replaced took its ranks with it. Silence alone is nothing: the others
+        A launcher that has ended or was replaced took its ranks with it. Silence alone is nothing: the others
         must stand still in the middle of a step, or have been stopped by their launchers.
         """
         finding = None
-        if accused.replaced:
+        if accused.ended:
+            node = accused.ended[0]
+            text = f"the launcher of {node} has ended, and the ranks there with it"
+            finding = self._host(seen, node, text, "host:ended", ())
+        elif accused.replaced:
             node = accused.replaced[0]
             text = f"the launcher of {node} was started anew: the ranks there are gone"
             finding = self._host(seen, node, text, "host:restarted", ())

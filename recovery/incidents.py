@@ -267,12 +267,18 @@ class Incidents:
         if made.step is PlanStep.ESCALATE and made.without:  # what it would take is not allowed
             self._escalate(incident, made.reason, None)
             return True
-        if not left or made.step is PlanStep.ESCALATE:
+        if not (left or self._has_lost_more(incident, made)) or made.step is PlanStep.ESCALATE:
             return False
         if self._planning.ask(incident, made, now_s) is Judgement.ALLOWED:
             self._situation.record(decided(incident, made), *left)
             self._planning.tell_pool(incident, made)
         return True
+
+    def _has_lost_more(self, incident: OpenIncident, made: Plan) -> bool:
+        """Return whether launchers have ended since the plan was made: they are left already."""
+        known = () if incident.plan is None else incident.plan.without
+        ended = [self._ledger.members.get(node) for node in made.without if node not in known]
+        return any(member is not None and member.ended_through is not None for member in ended)
 
     def _order_attempt(self, incident: OpenIncident, now_s: float) -> bool:
         """Choose nodes and where to restore from, and order the next attempt."""

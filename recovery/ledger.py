@@ -99,7 +99,10 @@ class Member:
     boot_since: int  # of the record by which its boot changed; 0: it never did
     replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
     left: str | None = None  # why it gets no ranks
-    is_lost: bool = False  # it left because it was silent or cut off
+    is_lost: bool = False  # it left because it was silent or cut off, or its launcher ended
+    ended_through: int | None = (
+        None  # its launcher has ended, with nothing left through this attempt
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class Ledger:
     placement: tuple[Placement, ...] = ()  # of the newest attempt; (): that of the settings
     started_number: int = 0  # of the newest attempt's record
     has_lost_lease: bool = False  # the newest attempt is one of a lost journal, and keeps a lease
-    replaced_number: int = 0  # of the record by which a node's launcher was last replaced
+    replaced_number: int = 0  # of the record by which a node's launcher was last replaced, or ended
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0
@@ -562,6 +565,25 @@ def _member(before: Member | None, joined: records.Joined, number: int) -> Membe
         replaced=before.replaced if is_same_launcher else before.replaced | {before.launcher_id},
         left=None if before.is_lost else before.left,
     )
+
+
+@_fold.register
+def _(record: records.LaunchersEnded, ledger: Ledger) -> Ledger:
+    members, had_ranks = dict(ledger.members), {place.node for place in ledger.placement}
+    replaced_number = ledger.replaced_number
+    for one in record.launchers:
+        member = members.get(one.node)
+        if member is None or member.launcher_id != one.launcher_id:
+            continue
+        members[one.node] = replace(
+            member,
+            left=member.left or "its launcher has ended",
+            is_lost=member.left is None or member.is_lost,
+            ended_through=one.empty_through,
+        )
+        if one.node in had_ranks:
+            replaced_number = ledger.number
+    return replace(ledger, members=members, replaced_number=replaced_number)
 
 
 def is_other_boot(before: str, after: str) -> bool:

@@ -48,7 +48,7 @@ from recovery.nodes import Orders
 from recovery.policy import Policy
 from recovery.records import Entry, JobOutcome
 from recovery.run_options import Meeting, RunOptions, make_policy, parse_meeting
-from recovery.service.client import ControllerClient, UnreachableError, is_loopback
+from recovery.service.client import Contact, ControllerClient, UnreachableError, is_loopback
 from recovery.service.config import Config, Limits
 from recovery.service.job import Core, Parts, make_core
 from recovery.service.server import Service, ServiceThread
@@ -210,6 +210,11 @@ class MeetingClient:
     def url(self) -> str:
         client = self._client
         return client.url if client is not None else str(self._site.meeting)
+
+    @property
+    def contact(self) -> Contact | None:
+        client = self._client
+        return None if client is None else client.contact
 
     def join(self, request: Join) -> Joined:
         return self._now().join(request)

@@ -77,11 +77,13 @@ def judge_gone(
     *,
     started_at_s: float,
     confirmed_at_s: Mapping[str, float],
+    ended_at_s: Mapping[str, float] | None = None,
 ) -> Gone:
     """Return whether every node is proved to be empty of the newest attempt.
 
     ``started_at_s`` is when this controller started: what it heard before is forgotten.
-    ``confirmed_at_s`` says when a person spoke, where that was since then.
+    ``confirmed_at_s`` says when a person spoke, ``ended_at_s`` when a launcher's end was heard of,
+    where that was since then.
     """
     attempt = ledger.attempt
     proofs: list[GoneProof] = []
@@ -94,9 +96,11 @@ def judge_gone(
         if word is not None and word.empty_through >= attempt:
             if place.node in counted:
                 last_at_s = max(last_at_s, word.empty_at_s)
-        elif (proof := _proof(ledger, place.node)) is not None:
+        elif (proof := _proof(ledger, place)) is not None:
             proofs.append(proof)
             since_s = confirmed_at_s.get(place.node, started_at_s)
+            if proof.proof is Proof.LAST_WORD:
+                since_s = (ended_at_s or {}).get(place.node, started_at_s)
             if proof.proof is Proof.BOOT and word is not None:
                 since_s = word.launcher_at_s
             last_at_s = max(last_at_s, since_s)
@@ -124,13 +128,29 @@ def judge_gone(
     return Gone(True, tuple(proofs))
 
 
-def _proof(ledger: Ledger, node: str) -> GoneProof | None:
+def _proof(ledger: Ledger, place: Placement) -> GoneProof | None:
+    node = place.node
     member = ledger.members.get(node)
+    if member is not None and _has_ended(ledger, place, member):
+        reason = f"launcher {member.launcher_id} has ended and left no process behind"
+        return GoneProof(node, Proof.LAST_WORD, reason)
     if member is not None and member.boot_since > ledger.started_number:
         return GoneProof(node, Proof.BOOT, f"booted anew: {member.boot_id}")
     if ledger.confirmed.get(node, 0) >= ledger.attempt:
         return GoneProof(node, Proof.PERSON, "a person has said so")
     return None
+
+
+def _has_ended(ledger: Ledger, place: Placement, member: Member) -> bool:
+    """Return whether the launcher's end is the end of the newest attempt on its node.
+
+    No order that was sent to it is carried out any more, so nothing of an attempt that was ordered
+    from it can be there; of others only what its word names.
+    """
+    if member.ended_through is None:
+        return False
+    is_its = bool(place.ranks) and has_launcher_of_attempt(ledger, member)
+    return is_its or member.ended_through >= ledger.attempt
 
 
 def choose_placement(

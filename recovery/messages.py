@@ -212,6 +212,8 @@ class Report:
     # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
     launcher_started_s: float = 0.0
     hardware: Hardware | None = None  # only when an order asks, in the first reports
+    # This launcher carries out no further order, and all that it had started is gone from the node.
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

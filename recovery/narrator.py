@@ -199,6 +199,14 @@ def _(record: records.NodesJoined) -> str:
 
 
 @narrate.register
+def _(record: records.LaunchersEnded) -> str:
+    names = ", ".join(one.node for one in record.launchers[:_NODES_SHOWN])
+    more = len(record.launchers) - _NODES_SHOWN
+    what = f"{names} and {more} more" if more > 0 else names
+    return f"launchers ended, with nothing left behind: {what}"
+
+
+@narrate.register
 def _(record: records.AttemptHeard) -> str:
     return f"attempt {record.attempt} runs, which this journal knows nothing of: it is stopped"
 

@@ -20,7 +20,7 @@ from recovery.membership import (
 )
 from recovery.messages import VERSION, Endpoint, Order, Report, Stop
 from recovery.policy import Policy
-from recovery.records import Joined
+from recovery.records import EndedLauncher, Joined, LaunchersEnded
 from recovery.settings import JobSettings
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class Nodes:
         self._heard: dict[str, Heard] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
         self._refused: set[str] = set()  # nodes above the most, each said once
+        self._ending: dict[str, tuple[Report, float]] = {}  # not on record yet
+        self._ended_at_s: dict[str, float] = {}
         self._confirmed_at_s: dict[str, float] = {}
         self._started_at_s = 0.0
         self._running = 0  # the highest attempt that a report has named as there
@@ -84,8 +86,17 @@ class Nodes:
                 return False
             self._note(report, now_s)
             return True
+        return self._take_of_several(report, ledger, now_s)
+
+    def _take_of_several(self, report: Report, ledger: Ledger, now_s: float) -> bool:
         member = ledger.members.get(report.node)
         if refuses(ledger, report.node, report.launcher_id) is not None:
+            return False
+        ending = self._ending.get(report.node)
+        if ending is not None and ending[0].launcher_id == report.launcher_id:
+            return False  # overtaken by its last
+        if report.leaving:
+            self._take_leaving(report, member, now_s)
             return False
         if member is None or _has_changed(ledger, member, report):
             self._let_join(report, member, now_s)
@@ -117,6 +128,32 @@ class Nodes:
                 default=0,
             )
         return self._running if self._running > ledger.attempt else None
+
+    def _take_leaving(self, report: Report, member: Member | None, now_s: float) -> None:
+        """Hear that a launcher has ended; of one that is not on record, only that it does not join."""
+        joining = self._joining.get(report.node)
+        if joining is not None and joining[0].launcher_id == report.launcher_id:
+            del self._joining[report.node]
+        if member is None or member.launcher_id != report.launcher_id:
+            return
+        if not is_other_boot(member.boot_id, report.boot_id):
+            self._ending[report.node] = report, now_s
+
+    def ending(self) -> LaunchersEnded | None:
+        """Return what is to be recorded of launchers that have ended."""
+        if not self._ending:
+            return None
+        return LaunchersEnded(
+            tuple(
+                EndedLauncher(node, report.launcher_id, report.empty_through)
+                for node, (report, _at_s) in sorted(self._ending.items())[:_JOINED_MAX]
+            )
+        )
+
+    def take_ended(self, ended: LaunchersEnded) -> None:
+        """Hear that the ends of these launchers are on record."""
+        for one in ended.launchers:
+            _report, self._ended_at_s[one.node] = self._ending.pop(one.node)
 
     def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
         if not report.launcher_id:
@@ -212,9 +249,10 @@ class Nodes:
         return node in self._heard
 
     def missing(self, ledger: Ledger) -> list[str]:
-        """Return the nodes of the newest attempt that have said nothing yet."""
+        """Return the nodes of the newest attempt that have said nothing yet, and still may."""
         places = placement_of(ledger, self._settings)
-        return [place.node for place in places if place.node not in self._heard]
+        ended = {node for node, one in ledger.members.items() if one.ended_through is not None}
+        return [p.node for p in places if p.node not in self._heard and p.node not in ended]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
         """Return the nodes of the newest attempt that have said nothing for so long."""
@@ -232,6 +270,7 @@ class Nodes:
             node: heard.report.unreachable
             for node in nodes
             if (heard := self._heard.get(node)) is not None and now_s - heard.at_s < silent_s
+            if (member := ledger.members.get(node)) is None or member.ended_through is None
         }
         return find_torn(told, nodes)
 
@@ -286,6 +325,7 @@ class Nodes:
             now_s,
             started_at_s=self._started_at_s,
             confirmed_at_s=self._confirmed_at_s,
+            ended_at_s=self._ended_at_s,
         )
 
     def _all_say_empty(self, ledger: Ledger) -> bool:
@@ -345,7 +385,11 @@ class Nodes:
 def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
     """Return why this start of the node's launcher is refused for ever, or None."""
     member = ledger.members.get(node)
-    if member is None or launcher_id not in member.replaced:
+    if member is None:
+        return None
+    if member.ended_through is not None and launcher_id == member.launcher_id:
+        return f"launcher {launcher_id} of {node} has ended"
+    if launcher_id not in member.replaced:
         return None
     return f"launcher {launcher_id} of {node} was replaced by {member.launcher_id}"
 

@@ -108,7 +108,9 @@ class Preparation:
             return following
         waited_s = self.since("finder", ledger.finder_number)
         is_silent = self.now_s - self.nodes.heard_at_s(ledger.finder) >= self.policy.node_silent_s
-        is_late = is_silent or waited_s >= self.policy.start_timeout_s
+        member = ledger.members.get(ledger.finder)
+        has_ended = member is not None and member.ended_through is not None
+        is_late = is_silent or has_ended or waited_s >= self.policy.start_timeout_s
         following = self._ask(placement) if is_late else None
         return following or self._waits_for_finder(ledger.finder)
 

@@ -178,6 +178,7 @@ class Proof(Enum):
     BOOT = "boot"  # it was booted anew
     LEASE = "lease"  # its launcher was alone for so long that it has stopped its ranks
     PERSON = "person"  # a person has said so
+    LAST_WORD = "last_word"  # its launcher has ended, and what that had started was seen to be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,22 @@ class NodesJoined:
     """Nodes that joined the job, came back to it, or whose launcher or boot is another now."""
 
     nodes: tuple[Joined, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLauncher:
+    """A launcher that carries out no further order, and left no process behind."""
+
+    node: str
+    launcher_id: str
+    empty_through: int  # also of every attempt that was ordered from it
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchersEnded:
+    """Launchers ended and said so, or their guardians for them: their nodes are empty."""
+
+    launchers: tuple[EndedLauncher, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +493,7 @@ KnownRecord: TypeAlias = (
     | TailCut
     | RecordsLost
     | NodesJoined
+    | LaunchersEnded
     | AttemptHeard
     | NodeLeft
     | FinderChosen
@@ -511,6 +529,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "tail_cut": TailCut,
     "records_lost": RecordsLost,
     "nodes_joined": NodesJoined,
+    "launchers_ended": LaunchersEnded,
     "attempt_heard": AttemptHeard,
     "node_left": NodeLeft,
     "finder_chosen": FinderChosen,

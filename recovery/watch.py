@@ -97,15 +97,22 @@ class Watch:
             if (member := ledger.members.get(place.node)) is not None
             and not has_launcher_of_attempt(ledger, member)
         )
+        ended = tuple(
+            place.node
+            for place in ledger.placement
+            if (member := ledger.members.get(place.node)) is not None
+            and member.ended_through is not None
+        )
         silent = self._nodes.silent(ledger, now_s, policy.node_silent_s)
         told = fatal(ledger)
         fresh = tuple(
             kept.evidence
             for kept in told
-            if policy.evidence_wait_s <= now_s - kept.at.monotonic_s
-            and now_s - kept.at.monotonic_s + kept.evidence.since_age_s < policy.evidence_fresh_s
+            if policy.evidence_wait_s <= (age_s := self._situation.age_s(kept.at))
+            and age_s + kept.evidence.since_age_s < policy.evidence_fresh_s
         )
-        return Accused(tuple(silent), replaced, tuple(kept.evidence for kept in told), fresh)
+        evidence = tuple(kept.evidence for kept in told)
+        return Accused(tuple(silent), replaced, evidence, fresh, ended)
 
     def name_failure(self, finding: Finding) -> Failure:
         """Return what somebody else has found as the attempt's failure."""

@@ -1,6 +1,6 @@
 """A job on several hosts under a simulated clock: the real controller, journal form and policy.
 
-Simulated are the hosts (launchers, ranks, boots), the network between each two of them and the
+Simulated are the hosts (launchers and their last words, ranks, boots), the network between each two of them and the
 controller (late, twice, lost, cut one way), the lease, alerts, people and the cluster's gate.
 Everything random comes from one seed. The checkers state the rules where they could be broken:
 
@@ -107,8 +107,11 @@ class Setting:
     tears_tail: bool = False  # a crash while the journal is written leaves half of it
 
 
-def draw_setting(seed: int) -> Setting:
-    """Return a setting that depends on the seed alone."""
+def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
+    """Return a setting that depends on the seed alone.
+
+    ``ends_launchers``: launchers are killed or leave, too; seeds of before that keep what they drew.
+    """
     random = Random(seed)
     hosts = random.choice([1, 2, 3, 4, 4, 6])
     nodes_min = random.randrange(1, hosts + 1)
@@ -121,6 +124,8 @@ def draw_setting(seed: int) -> Setting:
         )
         for _ in range(random.randrange(6))
     )
+    if ends_launchers:
+        troubles += _draw_ends(Random(-1 - seed), hosts)
     return Setting(
         seed=seed,
         hosts=hosts,
@@ -138,6 +143,18 @@ def draw_setting(seed: int) -> Setting:
         has_two_controllers=random.random() < 0.08,
         torn_ratio=random.choice([0.0, 0.3, 1.0]),
         tears_tail=random.random() < 0.5,
+    )
+
+
+def _draw_ends(random: Random, hosts: int) -> tuple[Trouble, ...]:
+    return tuple(
+        Trouble(
+            random.choice(["kill_launcher", "kill_launcher", "leave"]),
+            random.uniform(0.5, 150.0),
+            random.randrange(hosts),
+            random.choice([0.5, 3.0, 20.0, 60.0, 2000.0]),
+        )
+        for _ in range(random.randrange(4))
     )
 
 
@@ -294,8 +311,10 @@ class Cluster:
         self.setting = setting
         self.clock = SimClock()
         self.random = Random(setting.seed)
+        self.words = Random(-1 - setting.seed)  # of last words alone
         self.began_s = self.clock.now_s()
         self.crashed = 0
+        self.said = 0  # last words
         self.is_disk_full = False
         self.gate_waits_until_s = 0.0
         self.fence = 0
@@ -426,6 +445,12 @@ class Cluster:
 
     def _restart_launcher(self, host: "Host", _trouble: Trouble) -> None:
         host.restart_launcher()
+
+    def _kill_launcher(self, host: "Host", trouble: Trouble) -> None:
+        host.kill_launcher(trouble.lasts_s)
+
+    def _leave(self, host: "Host", trouble: Trouble) -> None:
+        host.leave(trouble.lasts_s)
 
     def _cut_controller(self, host: "Host", trouble: Trouble) -> None:
         self.cut(host.name, CONTROLLER, trouble.lasts_s)
@@ -672,6 +697,7 @@ class Host:
             self._start_launcher()
 
     def _start_launcher(self) -> None:
+        self._end_ranks()  # a guardian that still kills is killed, and what it had not killed
         self._starts += 1
         self.launcher_id = f"{self.name}-launcher-{self._starts}"
         self._started_s = self._clock.now_s()
@@ -693,7 +719,11 @@ class Host:
             self._end_launcher()
 
     def _end_launcher(self) -> None:
-        run, self.run, self.launcher_id = self._run_here(), None, ""
+        self.launcher_id = ""
+        self._end_ranks()
+
+    def _end_ranks(self) -> None:
+        run, self.run = self._run_here(), None
         if run is not None:
             self._world.progress(run)
             for rank in run.nodes[self.name].values():
@@ -706,6 +736,72 @@ class Host:
             self._clock.call_after(
                 self._world.random.uniform(0.5, 5.0),
                 lambda: self._start_launcher() if self.is_up and not self.launcher_id else None,
+            )
+
+    def kill_launcher(self, away_s: float) -> None:
+        """Its guardian kills the ranks, and perhaps says so: late, twice, or after a successor."""
+        if not self.launcher_id:
+            return
+        words, boots, run = self._world.words, self._boots, self._run_here()
+        word = self._last_word(run.number if run else 0)
+        self.launcher_id = ""
+        ended_s = words.uniform(0.01, POLICY.kill_bound_s * 0.5)
+        pauses = [words.choice([0.1, 3.0, 10.0, 60.0]) for _ in range(words.choice([0, 1, 2, 3]))]
+
+        def end() -> None:
+            if self._boots == boots and not self.launcher_id:
+                self._end_ranks()
+                for pause_s in pauses:
+                    self._clock.call_after(
+                        pause_s * words.random(), lambda: self._send_word(word, boots)
+                    )
+
+        self._clock.call_after(ended_s, end)
+        self._come_back(away_s, boots)
+
+    def leave(self, away_s: float) -> None:
+        """Somebody ends the launcher of a spare."""
+        if not self.launcher_id or self._run_here() is not None:
+            return
+        if self._wanted is not None and self._wanted.ranks:
+            return
+        word, boots = self._last_word(0), self._boots
+        self.launcher_id = ""
+        for pause_s in (0.0, 0.6, 1.2, 1.8):
+            self._clock.call_after(pause_s, lambda: self._send_word(word, boots))
+        self._come_back(away_s, boots)
+
+    def _come_back(self, away_s: float, boots: int) -> None:
+        def start() -> None:
+            if self.is_up and self._boots == boots and not self.launcher_id:
+                self._start_launcher()
+
+        self._clock.call_after(away_s, start)
+
+    def _last_word(self, attempt: int) -> bytes:
+        word = Report(
+            version=1,
+            node=self.name,
+            boot_id=f"{self.name}-boot-{self._boots}",
+            job_id=JOB_ID,
+            revision=0,
+            attempt=0,
+            ranks=(),
+            empty_through=max(attempt, self._empty_through),
+            launcher_id=self.launcher_id,
+            slots=SLOTS,
+            launcher_started_s=self._started_s,
+            leaving=True,
+        )
+        return encode_message(word)
+
+    def _send_word(self, word: bytes, boots: int) -> None:
+        if not self.is_up or self._boots != boots:
+            return  # whoever was to say it is gone with its boot
+        self._world.said += 1
+        for control in self._world.controls:
+            self._world.deliver(
+                self.name, CONTROLLER, lambda to=control: to.hear(word, lambda: None)
             )
 
     def _run_here(self) -> Run | None:
@@ -813,7 +909,7 @@ class Host:
         self._found = Found(self._empty_through, saved, None, order.revision)
 
     def _kill(self, through: int) -> None:
-        if self._killing >= through:
+        if self._killing >= through or not self.launcher_id:
             return
         self._killing = through
         delay_s = self._world.random.uniform(0.01, POLICY.kill_bound_s * 0.5)

@@ -44,6 +44,7 @@ from recovery.records import (
     EvidenceTaken,
     FinderChosen,
     IncidentOpened,
+    LaunchersEnded,
     LauncherStarted,
     NodeLeft,
     NodesJoined,
@@ -51,6 +52,7 @@ from recovery.records import (
     PersonActed,
     PlanStep,
     PlanWaits,
+    Proof,
     decode_record,
     encode_record,
     kind_of,
@@ -295,6 +297,106 @@ def test_a_launcher_that_was_replaced_is_refused_for_ever(training: Bench) -> No
     assert "was replaced by c-2" in training.control.refuses("c", "c-1")
     assert training.control.refuses("c", "c-2") is None
     assert training.control.ledger.members["c"].launcher_id == "c-2"
+
+
+def last_word(node: FakeNode) -> Report:
+    """What a launcher, or its guardian for it, says at its end."""
+    return replace(
+        node.report(), revision=0, attempt=0, ranks=(), number=0, rendezvous=None, leaving=True
+    )
+
+
+def test_a_launcher_that_has_ended_proves_its_node_empty_at_once_and_a_spare_takes_its_place(
+    training: Bench,
+) -> None:
+    word, late = last_word(training.nodes["b"]), training.nodes["b"].report()
+    training.nodes["b"].is_silent = True
+
+    training.control.handle_report(word)
+    for again in (late, word):  # overtaken by it, and once more
+        training.control.handle_report(again)
+    training.beat(2.0)
+
+    (ended,) = training.records(LaunchersEnded)
+    assert [(one.node, one.launcher_id) for one in ended.launchers] == [("b", "b-1")]
+    (incident,) = training.records(IncidentOpened)
+    assert "the launcher of b has ended" in incident.failure.finding.summary
+    (proof,) = training.records(AttemptEnded)[0].proofs
+    assert (proof.node, proof.proof) == ("b", Proof.LAST_WORD)
+    assert training.placed == ["a", "c"]
+    assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
+
+
+def test_the_end_of_a_launcher_is_remembered_by_the_next_controller(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "later")
+    training.nodes["b"].is_silent = True
+    training.control.handle_report(last_word(training.nodes["b"]))
+    training.beat(1.0)
+
+    again = Bench(opened=training.journal.entries)
+    again.nodes |= {name: training.nodes[name] for name in "ac"}
+    again.nodes["b"].is_silent = True
+    again.beat(3.0)
+
+    assert again.records(AttemptEnded)[0].proofs[0].proof is Proof.LAST_WORD
+    assert again.placed == ["a", "c"]
+
+
+def test_a_spare_that_leaves_is_offered_no_more_until_a_newer_launcher_comes(
+    training: Bench,
+) -> None:
+    spare = training.nodes["c"]
+    training.control.handle_report(last_word(spare))
+    spare.is_silent = True
+    training.beat(0.5, 5)
+    assert training.control.ledger.members["c"].left == "its launcher has ended"
+    assert training.records(IncidentOpened) == []
+
+    spare.launcher_id, spare.started_s, spare.is_silent = "c-2", 9.0, False
+    training.beat(0.5, 6)
+
+    assert training.control.ledger.members["c"].left is None
+    assert training.control.refuses("c", "c-2") is None
+
+
+def test_the_end_of_a_launcher_that_has_a_successor_says_nothing_of_it(training: Bench) -> None:
+    old = last_word(training.nodes["b"])
+    training.nodes["b"].launcher_id, training.nodes["b"].started_s = "b-2", 9.0
+    training.nodes["b"].attempt, training.nodes["b"].ranks = 0, {}
+    training.beat(0.5)
+
+    training.control.handle_report(old)
+    training.beat(0.5)
+
+    assert training.records(LaunchersEnded) == []
+    assert training.control.ledger.members["b"].left is None
+
+
+def test_the_end_of_a_launcher_of_another_boot_or_that_never_joined_says_nothing(
+    training: Bench,
+) -> None:
+    word = last_word(training.nodes["b"])
+
+    training.control.handle_report(replace(word, boot_id="boot-9"))
+    training.control.handle_report(replace(word, launcher_id="stranger"))
+    training.beat(0.5, 5)
+
+    assert training.records(LaunchersEnded) == []
+
+
+def test_a_launcher_that_ends_while_its_plan_is_carried_out_is_left_with_the_gates_leave(
+    training: Bench,
+) -> None:
+    training.kill("a")
+    training.nodes["b"].is_silent = True
+    training.beat(1.0)  # restart in place: b is to say that it is empty
+    assert training.asked[-1].step is PlanStep.RESTART_IN_PLACE
+
+    training.control.handle_report(last_word(training.nodes["b"]))
+    training.beat(2.0)
+
+    assert training.asked[-1].without == ("b",)
+    assert training.placed == ["a", "c"]
 
 
 def test_a_late_first_report_of_an_older_launcher_replaces_nobody(training: Bench) -> None:

@@ -149,6 +149,34 @@ def test_a_persons_word_holds_for_the_attempt_it_was_given_for() -> None:
     assert not before.is_proved
 
 
+def test_the_end_of_a_launcher_is_proof_of_what_was_ordered_from_it_and_of_what_it_names() -> None:
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}
+    told = ledger("a", "b", "c")
+    unordered = tuple(replace(place, ranks=()) for place in told.placement)
+
+    def proofs(told: Ledger, **changes: object) -> list[Proof]:
+        members = {**told.members, "c": member("c", **changes)}
+        return [one.proof for one in judge(replace(told, members=members), words, 61.0).proofs]
+
+    assert proofs(told, ended_through=0) == [Proof.LAST_WORD]
+    assert proofs(told, ended_through=4, launcher_since=11) == []  # ordered from another launcher
+    assert proofs(told, ended_through=5, launcher_since=11) == [Proof.LAST_WORD]
+    assert proofs(replace(told, placement=unordered), ended_through=4) == []  # by another journal
+    assert proofs(told, ended_through=None) == []
+
+
+def test_a_launcher_that_has_ended_could_have_answered_until_its_word_came() -> None:
+    told = ledger("a", "b", "c", "d")
+    told = replace(told, members={**told.members, "c": member("c", ended_through=5)})
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}  # d is silent, and c is none of the silent
+
+    early = judge(told, words, 150.0 + BOUND_S - 0.1, ended_at_s={"c": 150.0})
+    late = judge(told, words, 150.0 + BOUND_S, ended_at_s={"c": 150.0})
+
+    assert not early.is_proved
+    assert [proof.proof for proof in late.proofs] == [Proof.LAST_WORD, Proof.LEASE]
+
+
 def test_a_rebooted_node_could_have_answered_until_its_boot() -> None:
     told = ledger("a", "b", "c", "d")
     told = replace(told, members={**told.members, "c": member("c", boot_since=11)})

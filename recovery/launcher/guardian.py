@@ -29,6 +29,7 @@ from recovery.launcher.guardian_messages import (
     TEXT_MAX,
     AdoptCommand,
     Command,
+    DismissCommand,
     Emptied,
     Event,
     Exited,
@@ -36,6 +37,7 @@ from recovery.launcher.guardian_messages import (
     GuardianLost,
     KillCommand,
     KillPending,
+    LastWordCommand,
     LeaseCommand,
     LeaseExpired,
     Message,
@@ -180,6 +182,17 @@ class Guardian:
         """
         self._send(LeaseCommand(attempt, until_s))
 
+    def leave_word(self, body: bytes) -> None:
+        """Have `last_word` said with this body when this process is killed; the newest counts.
+
+        The body may hold a token: it is never on a command line, in an environment or in a file.
+        """
+        # Run by the same rules as the guardian, with what this process imports from.
+        paths = [str(Path(entry).absolute()) for entry in sys.path]
+        argv = (sys.executable, "-I", "-S", str(Path(__file__).with_name("last_word.py")), *paths)
+        with _anonymous_file(body) as file:
+            self._send(LastWordCommand(argv), [file.fileno()])
+
     def read_events(self) -> list[Event]:
         """Return what has happened since the last call, without waiting."""
         events: list[Event] = []
@@ -201,11 +214,13 @@ class Guardian:
 
         One that is not done in time goes on by itself, until all is gone or 10 minutes are over.
         """
-        self._link.close()
+        with contextlib.suppress(LaunchError):  # it is gone
+            self._send(DismissCommand())
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
+        self._link.close()
         self._log.close()
         return code == 0
 

@@ -33,11 +33,13 @@ from recovery.launcher.guardian_messages import (
     SURVIVORS_MAX,
     TEXT_MAX,
     AdoptCommand,
+    DismissCommand,
     Emptied,
     Exited,
     Exiting,
     KillCommand,
     KillPending,
+    LastWordCommand,
     LeaseCommand,
     LeaseExpired,
     Message,
@@ -70,6 +72,9 @@ KILL_S_MAX: Final = 600.0  # without a launcher; then the guardian leaves what c
 COMMANDS_A_TURN: Final = 64
 # epoll counts no time in which the machine was suspended, a lease does: look this often.
 LEASE_LOOK_S: Final = 0.5
+# Its socket closes before its process is gone: milliseconds. One that is only stopped stays.
+LAUNCHER_END_S_MAX: Final = 2.0
+LAUNCHER_LOOK_S: Final = 0.01
 _EXEC_ERROR_BYTES_MAX: Final = 16 << 10
 
 # Signals that a shell, a scheduler or a service manager may send to all processes of a job.
@@ -121,6 +126,7 @@ class GuardianProcess:
         self._lease: LeaseCommand | None = None
         self._pending_at_s = 0.0
         self._lost_at_s: float | None = None
+        self._last_word: tuple[tuple[str, ...], int] | None = None  # arguments, stdin
         self._size_look_at_s = 0.0
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
@@ -133,7 +139,8 @@ class GuardianProcess:
         return self._loop()
 
     def abandon(self) -> int:
-        """Kill everything, after an error that the guardian can't go on from."""
+        """Kill everything, after an error that the guardian can't go on from; vouch for nothing."""
+        self._last_word = None
         self._lose_launcher()
         return self._loop() or 1
 
@@ -148,7 +155,7 @@ class GuardianProcess:
             self._look_for_exiting(now_s)
             self._go_on_killing(now_s)
             if self._lost_at_s is not None:
-                if self._kill is None:
+                if self._kill is None and self._has_spoken(now_s):
                     return 0
                 if now_s - self._lost_at_s >= KILL_S_MAX:
                     return 1
@@ -160,6 +167,8 @@ class GuardianProcess:
             due_s.append(now_s + FLAG_LOOK_S)
         if self._kill is not None:
             due_s.append(self._kill.due_s)
+        elif self._lost_at_s is not None:
+            due_s.append(now_s + LAUNCHER_LOOK_S)
         if self._lease is not None and self._lease.until_s is not None:
             left_s = self._lease.until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
             due_s.append(now_s + min(left_s, LEASE_LOOK_S))
@@ -214,6 +223,11 @@ class GuardianProcess:
                     self._kill_through(through)
                 case LeaseCommand():
                     self._lease = command
+                case LastWordCommand(argv=argv):
+                    self._keep_last_word(argv, *descriptors)
+                case DismissCommand():
+                    self._last_word = None
+                    self._lose_launcher()
                 case _:
                     raise SourceError(f"not a command: {command}")
         finally:
@@ -231,6 +245,33 @@ class GuardianProcess:
                 self._unwatch(descriptor)
                 os.close(descriptor)
         self._kill_through(EVERY_ATTEMPT)
+
+    def _keep_last_word(self, argv: tuple[str, ...], standard_input: int) -> None:
+        if self._last_word is not None:
+            os.close(self._last_word[1])
+        self._last_word = (argv, os.dup(standard_input))
+
+    def _has_spoken(self, now_s: float) -> bool:
+        """Have said that nothing is left, where the launcher is dead and can't say it itself.
+
+        For one that lives nobody else may speak: it may start ranks again, with another guardian.
+        """
+        if self._last_word is None:
+            return True
+        assert self._lost_at_s is not None, "called once the launcher is lost"
+        if os.getppid() == self._launcher_pid:
+            return now_s - self._lost_at_s >= LAUNCHER_END_S_MAX
+        (program, *arguments), standard_input = self._last_word
+        argv = [program, *arguments, str(max(0, self._newest_attempt))]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, standard_input, 0),
+            (os.POSIX_SPAWN_DUP2, self._null, 1),
+            (os.POSIX_SPAWN_DUP2, self._null, 2),
+        ]
+        # Its mark is a guardian's: a newer launcher of the node ends it, and speaks in its place.
+        with contextlib.suppress(OSError):  # then the lease decides
+            os.posix_spawn(program, argv, os.environ, file_actions=actions)
+        return True
 
     def _send(self, message: Message) -> None:
         if self._lost_at_s is not None:

@@ -137,10 +137,33 @@ class LeaseCommand:
     until_s: float | None  # CLOCK_BOOTTIME; None: never
 
 
+@dataclass(frozen=True, slots=True)
+class LastWordCommand:
+    """Run this once the launcher has died and nothing is left of its ranks. With it goes its stdin.
+
+    The attempt through which nothing is left is its last argument. The newest command counts.
+    """
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DismissCommand:
+    """The launcher ends in good order and speaks for itself: kill what is left, and go."""
+
+
 Event = (
     Spawned | SpawnFailed | Exiting | Exited | KillPending | Emptied | LeaseExpired | GuardianLost
 )
-Command = SpawnCommand | AdoptCommand | SignalCommand | KillCommand | LeaseCommand
+Command = (
+    SpawnCommand
+    | AdoptCommand
+    | SignalCommand
+    | KillCommand
+    | LeaseCommand
+    | LastWordCommand
+    | DismissCommand
+)
 Message = Ready | Event | Command
 
 _TYPES: Final[dict[str, type[Message]]] = {
@@ -160,6 +183,8 @@ _TYPES: Final[dict[str, type[Message]]] = {
         SignalCommand,
         KillCommand,
         LeaseCommand,
+        LastWordCommand,
+        DismissCommand,
     )
 }
 

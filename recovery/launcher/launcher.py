@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
@@ -30,12 +32,14 @@ from recovery.launcher.evidence.recorder import recorder_files
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
 from recovery.launcher.hardware import HardwareWatch
+from recovery.launcher.last_word import LastWord
 from recovery.launcher.membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
 from recovery.launcher.peers import Lease, boot_time_s
 from recovery.launcher.process_tree import fence_leftovers, find_marked
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
+from recovery.launcher.remote import RETURNS_PER_S
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore
@@ -127,6 +131,7 @@ class Launcher:
         self._controller_id = ""  # the first of that epoch
         self._launched_at_s = boot_time_s()
         self._leased_until_s: float | None = None
+        self._word_left: LastWord | None = None  # with the guardian
         self._fence_asked: tuple[int, float] | None = None  # attempt, since when
         self._found_for = 0  # revision for which the checkpoints were asked for
         self._stop_at_s: float | None = None
@@ -190,17 +195,22 @@ class Launcher:
                 self._check_store()
                 self._agent.tick()
                 self._keep_lease()
+                self._leave_word()
                 if self._standbys is not None:
                     self._standbys.tick(self._guardian, may_start=self._is_calm())
                 self._reconcile()
                 self._report_if_due()
         selector.close()
 
-    def close(self) -> None:
-        """Leave no process and no file behind."""
+    def close(self) -> bool:
+        """Leave no process and no file behind; return whether it is proved that no process is left."""
         if self._attempt is not None:
             self._close_ranks(self._attempt)
-        self._guardian.close()
+        is_empty = self._guardian.close()
+        if is_empty and self._attempt is not None:
+            self._empty_through = max(self._empty_through, self._attempt.number)
+            if self._membership is not None:
+                self._membership.peers.tell(self._attempt.number, self._empty_through)
         if self._standbys is not None:
             self._standbys.close()
         if self._evidence is not None:
@@ -214,6 +224,38 @@ class Launcher:
         self._runtime.remove()
         os.close(self._wake_read)
         os.close(self._wake_write)
+        return is_empty
+
+    def last_report(self) -> Report | None:
+        """Return what is to be said once `close` has proved that no process is left."""
+        word = self._make_word()
+        return None if word is None else word.report(self._empty_through)
+
+    def _make_word(self) -> LastWord | None:
+        plan, membership = self._plan, self._membership
+        contact = None if membership is None else membership.contact()
+        if membership is None or contact is None:
+            return None
+        group_count = 1 if self._wanted is None else self._wanted.group_count
+        return LastWord(
+            job_id=plan.job_id,
+            node=plan.node,
+            launcher_id=membership.launcher_id,
+            boot_id=plan.boot_id,
+            slots=membership.slots,
+            launcher_started_s=self._launched_at_s,
+            contact=contact,
+            spread_s=group_count / RETURNS_PER_S,
+        )
+
+    def _leave_word(self) -> None:
+        """Have the guardian speak for this launcher should it be killed."""
+        word = self._make_word()
+        if word is None or word == self._word_left:
+            return
+        with contextlib.suppress(LaunchError):  # its end is the next event
+            self._guardian.leave_word(msgspec.json.encode(word))
+            self._word_left = word
 
     def _wait_s(self) -> float:
         if self._report_now:
@@ -388,6 +430,7 @@ class Launcher:
             raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
         self._guardian = self._start_guardian()
         self._leased_until_s = None
+        self._word_left = None
         if self._standbys is not None:
             self._standbys.forget_all()
         self._selector.register(self._guardian.fileno(), selectors.EVENT_READ)

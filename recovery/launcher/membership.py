@@ -1,10 +1,12 @@
 """What a launcher needs that is one of several of its job: who it is, its peers, the storage."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from recovery.launcher.peers import Peers
 from recovery.launcher.storage import Storage
+from recovery.service.client import Contact
 
 # Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
 REPORTS_PER_S_MAX: Final = 2000.0
@@ -18,6 +20,8 @@ class Membership:
     slots: int
     peers: Peers
     storage: Storage
+    # How the controller is spoken to now; None: not known yet, or nobody but the launcher may.
+    contact: Callable[[], Contact | None] = lambda: None
 
 
 def report_pause_s(pause_s: float, group_count: int) -> float:

@@ -139,6 +139,16 @@ def check_url(url: str, *, has_token: bool) -> str:
     return url.rstrip("/")
 
 
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """How a controller is spoken to: what a `ControllerClient` is made of. Holds secrets."""
+
+    urls: tuple[str, ...]
+    token_file: str | None = None
+    token: str | None = None
+    ca_file: str | None = None
+    fingerprint: str | None = None
+
+
 class ControllerClient:
     def __init__(
         self,
@@ -160,6 +170,7 @@ class ControllerClient:
         self._token = read_token(token_file) if token_file is not None else token
         self._urls = [check_url(url, has_token=self._token is not None) for url in urls]
         self._current = self._urls[0]
+        self._ca_file, self._fingerprint = ca_file, fingerprint
         for path in (ca_file, *(certificate or ())):
             if path is not None and not path.is_file():
                 raise ConfigError(f"there is no file {path}")
@@ -179,6 +190,28 @@ class ControllerClient:
 
     def close(self) -> None:
         self._pool.clear()
+
+    @classmethod
+    def of(cls, contact: Contact) -> "ControllerClient":
+        return cls(
+            contact.urls,
+            token_file=None if contact.token_file is None else Path(contact.token_file),
+            token=contact.token,
+            ca_file=None if contact.ca_file is None else Path(contact.ca_file),
+            fingerprint=contact.fingerprint,
+        )
+
+    @property
+    def contact(self) -> Contact:
+        """What another process, wherever it runs, needs to speak to the same controllers as we do."""
+        token_file, ca_file = self._token_file, self._ca_file
+        return Contact(
+            urls=tuple(self._urls),
+            token_file=None if token_file is None else str(token_file.absolute()),
+            token=self._token if token_file is None else None,
+            ca_file=None if ca_file is None else str(ca_file.absolute()),
+            fingerprint=self._fingerprint,
+        )
 
     @property
     def url(self) -> str:

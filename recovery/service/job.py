@@ -55,6 +55,7 @@ class Parts:
     budget_copy: BudgetStore | None = None
     hears_evidence: bool = False
     epoch_min: int = 0
+    hearing: Clock | None = None  # counts only time in which nodes could be heard
 
 
 class Core(Protocol):
@@ -98,6 +99,7 @@ def make_core(
         on_entry=on_entry,
         gate=parts.gate,
         pool=parts.pool,
+        hearing=parts.hearing,
     )
 
 
@@ -190,13 +192,18 @@ class Job:
         return str(self.folder.job_id)
 
     @property
+    def hearing(self) -> Clock:
+        """The clock that dates what nodes say, and counts their silence."""
+        return self.parts.hearing or self.clock
+
+    @property
     def outcome(self) -> JobOutcome | None:
         """How the job ended; None while it has not."""
         return self._found_end if self.controller is None else self.controller.outcome
 
     def note_launcher(self, join: Join) -> None:
         """Remember who took part, so that the end of the job is the end for them, too."""
-        self.joined_at_s = self.clock.now_s()
+        self.joined_at_s = self.hearing.now_s()
         if join.run:
             self.runs.add(join.run)
         if len(self.launchers) < _LAUNCHERS_KEPT:
@@ -224,8 +231,11 @@ class Job:
 
     def take_report(self, report: Report) -> None:
         self.is_touched = True
-        if report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
-            self.heard_at_s[report.node] = self.clock.now_s()
+        if report.leaving:
+            self.heard_at_s.pop(report.node, None)
+            self.revisions.pop(report.node, None)
+        elif report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
+            self.heard_at_s[report.node] = self.hearing.now_s()
             self.revisions[report.node] = report.revision
         self._guard(lambda: self._live().handle_report(report))
 
@@ -247,11 +257,11 @@ class Job:
         controller = self.controller
         return None if controller is None else controller.refuses(node, launcher_id)
 
-    def is_abandoned(self, now_s: float) -> bool:
+    def is_abandoned(self) -> bool:
         """Return whether no attempt was ever started and nobody is there who waits for one."""
         if self.controller is None or self.controller.ledger.attempt > 0:
             return False
-        silent_s = self.settings.policy.node_silent_s
+        silent_s, now_s = self.settings.policy.node_silent_s, self.hearing.now_s()
         return all(
             now_s - at_s >= silent_s for at_s in (self.joined_at_s, *self.heard_at_s.values())
         )

@@ -1,0 +1,120 @@
+"""Says for a launcher that it has ended and that nothing which it had started is left on its node.
+
+A launcher that ends in good order says it itself (`say`). For one that was killed its guardian,
+once it has the same proof, runs ``python -I -S last_word.py PATHS ATTEMPT`` with the body of a
+`LastWord` as stdin: a program of its own, because the guardian has neither sockets nor packages.
+
+The word is positive evidence: a controller that takes it waits for no lease (docs/fencing.md).
+Where it can't be said in time nothing is lost but time. It may be repeated, and come late: a
+controller refuses it from a launcher that has a successor.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+if __name__ == "__main__":  # run with the launcher's own paths, and ours where they are a hook's
+    sys.path[:] = sys.argv[1:-1]
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+import msgspec
+
+from recovery.messages import VERSION, Report
+from recovery.service.client import (
+    ConflictError,
+    Contact,
+    ControllerClient,
+    ControllerError,
+    JobEndedError,
+    UnknownJobError,
+    pause_s,
+)
+
+# Below the lease by far. A controller that restarts is back after seconds; one that takes longer
+# counts the lease meanwhile.
+GUARDIAN_S_MAX: Final = 10.0
+LAUNCHER_S_MAX: Final = 2.0  # a person waits for a launcher to end
+CONFIRM_S: Final = 0.3  # a controller decides every 0.05 to 0.25 s, and then has it on record
+BODY_BYTES_MAX: Final = 64 << 10
+_DONE: Final = (ConflictError, JobEndedError, UnknownJobError)
+
+
+class LastWord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who speaks, and to whom. Holds secrets: never on a command line or in an environment."""
+
+    job_id: str
+    node: str
+    launcher_id: str
+    boot_id: str
+    slots: int
+    launcher_started_s: float
+    contact: Contact
+    spread_s: float = 0.0  # launchers that die all at once come one after the other
+
+    def report(self, empty_through: int) -> Report:
+        """Return the word: a report that is the last of its launcher."""
+        return Report(
+            version=VERSION,
+            node=self.node,
+            boot_id=self.boot_id,
+            job_id=self.job_id,
+            revision=0,
+            attempt=0,
+            ranks=(),
+            empty_through=empty_through,
+            launcher_id=self.launcher_id,
+            slots=self.slots,
+            launcher_started_s=self.launcher_started_s,
+            leaving=True,
+        )
+
+
+def say(send: Callable[[Report], object], report: Report, within_s: float) -> bool:
+    """Send the word until it is on record (409), or of no use; return whether that came in time.
+
+    What was only taken (202) may be lost with the controller: it is sent again.
+    """
+    until_s, failures = time.monotonic() + within_s, 0
+    while True:
+        try:
+            send(report)
+            wait_s = CONFIRM_S
+        except _DONE:
+            return True
+        except ControllerError:
+            failures += 1
+            wait_s = pause_s(failures)
+        if time.monotonic() + wait_s >= until_s:
+            return False
+        time.sleep(wait_s)
+
+
+def say_within(send: Callable[[Report], object], report: Report, within_s: float) -> None:
+    """Say the word for as long as that, whatever the network does."""
+    saying = threading.Thread(
+        target=say, args=(send, report, within_s), name="last-word", daemon=True
+    )
+    saying.start()
+    saying.join(within_s)
+
+
+def main() -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the guardian ignores it, and so would we
+    signal.alarm(int(GUARDIAN_S_MAX) + 1)  # a name server that says nothing holds up no exit
+    word = msgspec.json.decode(os.pread(0, BODY_BYTES_MAX, 0), type=LastWord)
+    time.sleep(random.random() * min(word.spread_s, GUARDIAN_S_MAX / 2))  # noqa: S311 - spreads
+    client = ControllerClient.of(word.contact)
+    try:
+        is_said = say(client.report, word.report(int(sys.argv[-1])), GUARDIAN_S_MAX)
+    finally:
+        client.close()
+    return 0 if is_said else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
