@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rankmend.clock import Clock
 from recovery.book import Book, BudgetStore, Journal
 from recovery.cause_desk import CauseDesk
-from recovery.ledger import Ledger
+from recovery.ledger import Ledger, Moment
 from recovery.membership import placement_of
 from recovery.messages import Report
 from recovery.nodes import Nodes, Orders
@@ -28,8 +28,12 @@ class Situation:
         clock: Clock,
         settings: JobSettings,
         on_entry: Callable[[Entry], None] | None,
+        hearing: Clock | None = None,
     ) -> None:
-        """``on_entry`` is told of every record once it is durable and acted on."""
+        """``on_entry`` is told of every record once it is durable and acted on.
+
+        ``hearing`` counts only time in which nodes could be heard (`recovery.hearing`).
+        """
         self.settings = settings
         self.book = Book(journal, budget_copy)
         self.nodes = Nodes(settings, orders)
@@ -38,6 +42,7 @@ class Situation:
         self.causes = CauseDesk()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
+        self._hearing = hearing or clock
         self._on_entry = on_entry
         self._foreseen: Ledger | None = None  # a stop that is obeyed before it can be journaled
         self._since_s: dict[tuple[object, ...], float] = {}
@@ -53,7 +58,12 @@ class Situation:
         return self._foreseen or self.ledger
 
     def now_s(self) -> float:
-        return self._clock.now_s()
+        """Return the time up to which the nodes were heard: all of theirs is dated by it."""
+        return self._hearing.now_s()
+
+    def age_s(self, at: Moment) -> float:
+        """Return how old a record is."""
+        return self._clock.now_s() - at.monotonic_s
 
     # Remember, then act.
 

@@ -59,7 +59,7 @@ def _scene(job: Job, ledger: Ledger, desk: Desk, lost: str | None) -> Scene:
     placed = tuple(place.node for place in ledger.placement)
     must = {lost: "it is lost"} if lost is not None and lost in placed else {}
     must |= {node: held for node in placed if (held := desk.unusable(node)) is not None}
-    silent_at_s = job.clock.now_s() - job.settings.policy.node_silent_s
+    silent_at_s = job.hearing.now_s() - job.settings.policy.node_silent_s
     spares = sum(
         member.left is None
         and member.slots in (0, job.settings.slots)

@@ -6,6 +6,7 @@ a million requests in one breath, would be held for ever. Here a request's head 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from aiohttp import web
@@ -108,9 +109,13 @@ class Guard(asyncio.Protocol):
 class Room:
     """All connections of the server, those that still shake hands included."""
 
-    def __init__(self, server: web.Server, connections_max: int) -> None:
+    def __init__(
+        self, server: web.Server, connections_max: int, now_s: Callable[[], float]
+    ) -> None:
+        """``now_s`` runs only while the service listens: nobody is slow that it did not read."""
         self._server = server
         self.connections_max = connections_max
+        self.now_s = now_s
         self._loop = asyncio.get_running_loop()
         self._guards: set[Guard] = set()
         self._shaking: dict[Guard, float] = {}
@@ -126,9 +131,6 @@ class Room:
 
     def __len__(self) -> int:
         return len(self._guards) + len(self._shaking)
-
-    def now_s(self) -> float:
-        return self._loop.time()
 
     def admit(self, guard: Guard) -> bool:
         self._shaking.pop(guard, None)

@@ -82,10 +82,23 @@ class Measures:
         self.certificate_s = gauge(
             "certificate_expiry_timestamp_seconds", "End of the certificate; 0 without TLS."
         )
+        self.lateness_s = gauge(
+            "lateness_seconds", "For how long the oldest report has waited for the deciding thread."
+        )
+        self.unheard = counter(
+            "unheard_seconds", "Time in which it could not listen, held against nobody."
+        )
+        self._unheard_s = 0.0
         self.silent_s = gauge("turn_age_seconds", "Since the deciding thread last went round.")
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+    def note_hearing(self, lateness_s: float, unheard_s: float) -> None:
+        """Take over how late reports are heard."""
+        self.lateness_s.set(lateness_s)
+        self.unheard.inc(unheard_s - self._unheard_s)
+        self._unheard_s = unheard_s
 
     def note_pager(self, pager: Pager) -> None:
         """Take over what people must hear of, and who was told."""

@@ -21,6 +21,7 @@ from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from recovery.cluster.desk import Desk
 from recovery.cluster.policy_file import PolicyFile
+from recovery.hearing import BEAT_S
 from recovery.journal import Journal
 from recovery.policy import Policy
 from recovery.service.access import Doorman
@@ -111,6 +112,7 @@ class Service:
         self._room: Room | None = None
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.port = 0
 
     def _job_name(self, job_id: str) -> str:
@@ -141,11 +143,18 @@ class Service:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "set up"
-        self._room = Room(self._runner.server, self.config.limits.connections)
+        self._room = Room(
+            self._runner.server, self.config.limits.connections, self.worker.hearing.listened_s
+        )
+        self._beat(loop)
         self.worker.start()
         await self._serve()
         self.pager.start()
         self.reader.start()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.worker.hearing.beat()
+        self._timer = loop.call_later(BEAT_S, self._beat, loop)
 
     async def _serve(self) -> None:
         """Accept connections with the certificate in force; those that are open stay as they are."""
@@ -186,6 +195,8 @@ class Service:
     async def stop(self) -> None:
         """Answer what waits, close the journals, and leave training as it is."""
         self.api.is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
         self.pager.stop()
         self.reader.stop()
         if self._server is not None:

@@ -109,7 +109,7 @@ def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
         return []
     ledger = job.controller.ledger
     ranks = {place.node: place.ranks for place in placement_of(ledger, job.settings)}
-    now_s = job.clock.now_s()
+    now_s = job.hearing.now_s()
     views = []
     for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:
         member = ledger.members.get(node)

@@ -726,6 +726,7 @@ class Api:
         except (FullError, asyncio.TimeoutError):
             log.warning("metrics without the jobs' own: the controller's thread does not answer")
         measures.queue.set(worker.queued)
+        measures.note_hearing(worker.lateness_s, worker.hearing.unheard_s)
         measures.polls.set(self.board.waiting)
         measures.silent_s.set(max(0.0, self.clock.now_s() - worker.turned_at_s))
         if self.pager is not None:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from recovery.cluster.alert_book import JobNode
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.desk import Desk
 from recovery.gate import PersonCommand
+from recovery.hearing import Hearing
 from recovery.ledger import Wish
 from recovery.messages import Report
 from recovery.policy import Policy
@@ -128,6 +129,7 @@ class Worker:
         self._board = board
         self._listener = listener
         self._clock = clock
+        self.hearing = Hearing(clock)
         self.policy_for = policy_for
         self._parts = parts or (lambda _join: Parts(desk, desk, hears_evidence=True))
         self._make_core = make_core
@@ -140,7 +142,7 @@ class Worker:
         self.known: Mapping[str, Known] = {}  # replaced as a whole: any thread may look
         self.problems: tuple[str, ...] = ()
         self._condition = threading.Condition()
-        self._reports: deque[tuple[Report, int]] = deque()
+        self._reports: deque[tuple[Report, int, float]] = deque()
         self._report_bytes = 0
         self._calls: deque[_Call] = deque()
         self._should_stop = False
@@ -173,16 +175,23 @@ class Worker:
     def queued(self) -> int:
         return len(self._reports)
 
+    @property
+    def lateness_s(self) -> float:
+        """Return for how long the oldest report has waited for the thread."""
+        with self._condition:
+            return self.hearing.listened_s() - self._reports[0][2] if self._reports else 0.0
+
     def put_report(self, report: Report, size: int) -> None:
         """Queue a report of ``size`` bytes, or raise FullError."""
         with self._condition:
             if len(self._reports) >= REPORTS_MAX or self._report_bytes + size > REPORT_BYTES_MAX:
+                self.hearing.refuse()
                 raise FullError(
                     f"{len(self._reports)} reports of {self._report_bytes} bytes are queued, "
                     f"{REPORTS_MAX} and {REPORT_BYTES_MAX} fit"
                 )
             was_idle = not self._reports
-            self._reports.append((report, size))
+            self._reports.append((report, size, self.hearing.listened_s()))
             self._report_bytes += size
             if was_idle:
                 self._condition.notify()
@@ -222,12 +231,16 @@ class Worker:
             began_s = self._clock.now_s()
             calls, self._calls = self._calls, deque()
             reports = [self._reports.popleft() for _ in range(min(BATCH_MAX, len(self._reports)))]
-            self._report_bytes -= sum(size for _report, size in reports)
+            self._report_bytes -= sum(size for _report, size, _at_s in reports)
+            through_s = self._reports[0][2] if self._reports else self.hearing.listened_s()
             should_stop = self._should_stop and not self._reports
-        for report, _size in reports:
+        for report, _size, at_s in reports:
+            self.hearing.hear_through(at_s)
             job = self.jobs.get(report.job_id)
             if job is not None:
                 job.take_report(report)
+        self.hearing.hear_through(through_s)
+        self.hearing.admit()
         for call in calls:
             _answer(call)
         now_s = self._clock.now_s()
@@ -273,7 +286,7 @@ class Worker:
         self._publish()
 
     def _open(self, owner: str, join: Join, secret: str, *, resumes: bool) -> Job:
-        parts = self._parts(join)
+        parts = replace(self._parts(join), hearing=self.hearing)
         folder = self._folder.open(owner, join, self._clock.unix_s())
         job_id = str(folder.job_id)
         kept = StoredJob(owner, secret, join)
@@ -298,7 +311,7 @@ class Worker:
             listener=self._listener,
             make_core=self._make_core,
             resumes=resumes,
-            joined_at_s=self._clock.now_s(),
+            joined_at_s=self.hearing.now_s(),
         )
         self.jobs[job_id] = job
         self._by_key[owner, join.key] = job_id
@@ -327,7 +340,7 @@ class Worker:
         try:
             _refuse_difference(job.stored.join, join)
         except ConflictError:
-            if not job.is_abandoned(self._clock.now_s()):
+            if not job.is_abandoned():
                 raise
             log.info("job begins with other settings", extra={"job_id": job.job_id})
             job.close()
