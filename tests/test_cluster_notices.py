@@ -16,10 +16,17 @@ from recovery.cluster.notices import (
 )
 from recovery.cluster.policy import ClusterPolicy
 from recovery.cluster.records import Acknowledged, Hold, NodeHeld, Spent
-from recovery.ledger import Ledger, OpenIncident
+from recovery.ledger import Ledger, OpenIncident, SlowNow
 from recovery.machine import State
 from recovery.policy import PlanStep, Policy
-from recovery.records import Failure, JobOutcome, OutcomeKind, Plan
+from recovery.records import (
+    Failure,
+    JobOutcome,
+    OutcomeKind,
+    Plan,
+    SlowExplained,
+    SlowFound,
+)
 from recovery.service.pager import alert_of
 
 NOW = 1_800_000_000.0
@@ -183,3 +190,58 @@ def test_a_notice_travels_with_what_a_person_needs_and_nothing_that_a_machine_ob
         "https://wiki/runbooks/controller.md#rankmendincidentescalated"
     )
     assert alert.started_unix_s == NOW - 60
+
+
+def slow_now(why: SlowExplained | None = None) -> SlowNow:
+    finding = replace(
+        FINDING,
+        kind=Kind.RANK_SLOW,
+        severity=Severity.WARNING,
+        summary="rank 3 on n1 is 1.5x slower than its peers",
+        ranks=(3,),
+    )
+    return SlowNow(SlowFound(1, 3, "compute", 1.5, 20, finding), 7, why)
+
+
+def test_a_slow_rank_is_told_with_its_cause_until_it_ends_or_its_attempt() -> None:
+    why = SlowExplained(1, 3, "gpu_thermal_slowdown", "its GPU is hot", 0.9, ())
+    ledger = Ledger(is_attempt_open=True, attempt=1, slow={3: slow_now(why)})
+
+    (notice,) = told(running(ledger))
+    labels = dict(alert_of(notice, NOW, "runbooks").labels)
+
+    assert labels == {
+        "alertname": "RankmendRankSlow",
+        "severity": "warning",
+        "to": "people",
+        "job_id": JOB,
+        "job_name": "train",
+        "node": "n1",
+        "rank": "3",
+    }
+    assert notice.summary.endswith("1.5x slower than its peers; its GPU is hot")
+    assert told(running(replace(ledger, slow={}))) == ()
+    assert told(running(replace(ledger, is_attempt_open=False))) == ()
+
+
+def test_what_a_slow_rank_is_told_by_does_not_change_with_what_is_found_out() -> None:
+    before = Ledger(is_attempt_open=True, attempt=1, slow={3: slow_now()})
+    why = SlowExplained(1, 3, "", "hardware shows nothing", 0.5, ())
+    after = replace(before, slow={3: slow_now(why)})
+
+    assert [one.key for one in told(running(before))] == [one.key for one in told(running(after))]
+
+
+def test_a_hang_is_told_with_its_culprits_while_its_incident_is_open() -> None:
+    hung = replace(FINDING, kind=Kind.RANK_HUNG, ranks=(15, 2), summary="no rank advances")
+    open_incident = replace(incident(hung), waits=None)
+
+    (notice,) = told(running(Ledger(incident=open_incident)))
+
+    assert (notice.kind, notice.rank, notice.node) == (NoticeKind.RANK_HUNG, "2,15", "n1")
+    assert notice.incident_id == "6f1c1b52-1"
+    assert "waits for ranks 2 and 15" in notice.summary
+    nobody = replace(incident(replace(hung, ranks=())), waits=None)
+    (notice,) = told(running(Ledger(incident=nobody)))
+    assert "nobody is accused" in notice.summary
+    assert told(running(Ledger())) == ()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.finding import Severity
+from detectors.failed import ranks_in_words
+from detectors.finding import Kind, Severity
 from recovery.cluster.book import ClusterLedger
 from recovery.cluster.judge import HOUR_S, quarantine
 from recovery.cluster.policy import DAY_S, ClusterPolicy
@@ -22,10 +23,11 @@ from recovery.records import JobOutcome, OutcomeKind
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
 TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it
 _NODES_MAX: Final = 100  # of one job, that a person must look at
+_SLOW_MAX: Final = 32  # ranks of one job; more of them have a common cause
 
 
 class NoticeKind(Enum):
-    """Names of the alerts by which people are told; none of them ever accuses a node."""
+    """Names of the alerts by which people are told; none of them, coming back, accuses a node."""
 
     INCIDENT_ESCALATED = "RankmendIncidentEscalated"
     PLAN_WAITS = "RankmendPlanWaits"
@@ -33,6 +35,9 @@ class NoticeKind(Enum):
     BUDGET_SPENT = "RankmendBudgetSpent"
     NODE_QUARANTINED = "RankmendNodeQuarantined"
     QUARANTINE_REFUSED = "RankmendQuarantineRefused"
+    # The names of agents' alerts about the same: a node's agent repeats what a launcher tells it.
+    RANK_SLOW = "RankmendRankSlow"
+    RANK_HUNG = "RankmendRankHung"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,13 @@ class Notice:
     job: str = ""
     incident_id: str = ""
     node: str = ""
+    rank: str = ""  # several: ascending, with commas between
     since_unix_s: float | None = None  # None: since it was first seen
 
     @property
     def key(self) -> tuple[str, ...]:
         """Return what makes two notices the same."""
-        return (self.kind.value, self.job_id, self.incident_id, self.node)
+        return (self.kind.value, self.job_id, self.incident_id, self.node, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,9 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
     ledger, incident = job.ledger, job.ledger.incident
     if incident is not None and incident.waits is not None and incident.approved_by is None:
         yield _waiting(job, incident)
+    if incident is not None and incident.last_failure.finding.kind is Kind.RANK_HUNG:
+        yield _hung(job, incident)
+    yield from _slow(job)
     incident_id = incident.state.incident_id if incident is not None else ""
     unproved = [node for node in ledger.fence_waits if node in job.silent]
     for node in unproved[:_NODES_MAX] if ledger.is_attempt_open else ():
@@ -137,6 +146,44 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
         job.name,
         incident_id,
         finding.node,
+    )
+
+
+def _slow(job: RunningJob) -> Iterator[Notice]:
+    if not job.ledger.is_attempt_open:
+        return
+    slowest = sorted(job.ledger.slow.values(), key=lambda one: -one.found.factor)
+    for one in slowest[:_SLOW_MAX]:
+        finding, why = one.found.finding, ""
+        if one.why is not None:
+            why = f"; {one.why.reason}"
+        yield Notice(
+            NoticeKind.RANK_SLOW,
+            finding.severity,
+            f"job {job.name}: {finding.summary}{why}",
+            f"have {finding.node or 'its node'} looked at; `rankmend status` follows it, "
+            "and training goes on",
+            job.job_id,
+            job.name,
+            node=finding.node,
+            rank=str(one.found.rank),
+        )
+
+
+def _hung(job: RunningJob, incident: OpenIncident) -> Notice:
+    finding, incident_id = incident.last_failure.finding, incident.state.incident_id
+    who = f"it waits for {ranks_in_words(finding.ranks)}" if finding.ranks else "nobody is accused"
+    return Notice(
+        NoticeKind.RANK_HUNG,
+        Severity.WARNING,  # recovery goes on by itself; what it can't do is an alert of its own
+        f"job {job.name} hung, {who}: {finding.summary}",
+        f"`rankmend why {incident_id}` shows the evidence, `rankmend bundle {incident_id}` packs it; "
+        "recovery goes on by itself",
+        job.job_id,
+        job.name,
+        incident_id,
+        finding.node,
+        ",".join(str(rank) for rank in sorted(finding.ranks)[:_SLOW_MAX]),
     )
 
 

@@ -128,6 +128,7 @@ def alert_of(notice: Notice, first_seen_unix_s: float, runbooks: str) -> Alert:
         "job_name": notice.job,
         "incident": notice.incident_id,
         "node": notice.node,
+        "rank": notice.rank,
     }
     annotations = {
         "summary": notice.summary,
