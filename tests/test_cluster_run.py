@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.cluster_run import describe, join
+from recovery.cluster_run import describe, hint_for, join
 from recovery.service.client import ControllerError, RefusedError, UnreachableError
 from recovery.service.wire import Join, Joined, Problem
 from tests.service_support import join_of
@@ -72,3 +72,16 @@ def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
     assert "is a spare" in describe(nothing, is_over=False)
     assert describe(nothing, is_over=True).startswith("attempt 1 is over")
     assert describe(replace(nothing, attempt=0), is_over=False).startswith("waiting for other")
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("certificate verify failed: certificate has expired", "is the clock right"),
+        ("certificate verify failed: certificate is not yet valid", "is the clock right"),
+        ("certificate verify failed: IP address mismatch", "a name that is in its certificate"),
+        ("certificate verify failed: self-signed certificate", "--ca-file"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_is_told_apart(reason: str, hint: str) -> None:
+    assert hint in str(hint_for(f"[SSL: CERTIFICATE_VERIFY_FAILED] {reason}"))

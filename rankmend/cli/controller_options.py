@@ -197,9 +197,25 @@ def explain(error: "ControllerError", access: Access) -> str:
     return f"refused: {said}"
 
 
+_WRONG_NAME: Final = "name the controller by a name that is in its certificate"
+_WRONG_TIME: Final = (
+    "its certificate does not hold at this machine's time: is the clock right? "
+    "A new one is made by rankmend controller server-cert"
+)
+# What OpenSSL says, the first that is there counts, and what a person can do.
+_HINTS: Final = (
+    ("Hostname mismatch", _WRONG_NAME),
+    ("IP address mismatch", _WRONG_NAME),
+    ("certificate has expired", _WRONG_TIME),
+    ("certificate is not yet valid", _WRONG_TIME),
+    ("WRONG_VERSION_NUMBER", "what answers there does not speak TLS"),
+)
+
+
 def _hint(text: str, access: Access) -> str | None:
-    if "Hostname mismatch" in text or "IP address mismatch" in text:
-        return "name the controller by a name that is in its certificate"
+    for said, hint in _HINTS:
+        if said in text:
+            return hint
     if "CERTIFICATE_VERIFY_FAILED" in text:
         if access.ca_file is None:
             return (
@@ -207,11 +223,7 @@ def _hint(text: str, access: Access) -> str | None:
                 "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
             )
         return f"its certificate is not of the authority in {access.ca_file}"
-    if "[X509" in text:
-        return f"there is no certificate in {access.ca_file}"
-    if "WRONG_VERSION_NUMBER" in text:
-        return "what answers there does not speak TLS"
-    return None
+    return f"there is no certificate in {access.ca_file}" if "[X509" in text else None
 
 
 def find_job(
