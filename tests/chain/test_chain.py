@@ -218,3 +218,24 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
     wait_for(lambda: told("resolved"), "the alert ends")
     accused = [one for message, _status in bed.wire.arrived for one in message["alerts"]]
     assert not any("to" in one["labels"] for one in accused), "words for people stay with people"
+
+
+def test_what_an_agent_repeats_of_a_slow_rank_is_hushed_and_never_comes_to_the_controller(
+    bed: Bed,
+) -> None:
+    slow = {"alertname": "RankmendRankSlow", "node": "slow", "severity": "warning"}
+    own = {**slow, "to": "people", "job_id": "j", "job_name": "train", "rank": "3"}
+    bed.post([{"labels": own}])
+    wait_for(lambda: bed.active("slow"), "the controller's own alert")
+
+    bed.post([{"labels": slow}])
+
+    def hushed() -> bool:
+        agents = [one for one in bed.active("slow") if "to" not in one["labels"]]
+        return len(agents) == 1 and bool(agents[0]["status"]["inhibitedBy"])
+
+    wait_for(hushed, lambda: f"inhibited: {bed.active('slow')}")
+    # of the same group, so in the message in which the slow rank would be, too
+    bed.post([{"labels": {"alertname": "RankmendHostFull", "node": "slow"}}])
+    wait_for(lambda: bed.wire.heard("firing", "slow"), "the alert about the host")
+    assert bed.wire.heard("firing", "slow") == 1
