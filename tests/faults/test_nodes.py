@@ -18,7 +18,7 @@ import pytest
 
 from recovery.launcher.process_tree import pids, read_mark
 from recovery.overview import list_folders, read_entries
-from recovery.records import AttemptStarted, JobEnded
+from recovery.records import AttemptEnded, AttemptStarted, JobEnded, LaunchersEnded, Proof
 from tests.faults.harness import EXAMPLES, JOBS, wait_for
 from tests.hosts import Fleet, Host, Process, why_not
 
@@ -278,6 +278,12 @@ def controller(tmp_path: Path) -> Iterator[str]:
         process.wait(30)
 
 
+def journaled(nodes: Nodes, kind: type[Any]) -> list[Any]:
+    """Return what the service has journaled of the job."""
+    (job,) = list_folders(nodes.folder / "ctl")
+    return [one.record for one in read_entries(job) if isinstance(one.record, kind)]
+
+
 def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     make: Callable[..., Nodes], controller: str
 ) -> None:
@@ -290,6 +296,16 @@ def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     nodes.kill(lost)
     nodes.wait_said(spare, "attempt 2: ranks")
     nodes.wait_said(kept, "attempt 2: ranks")
+    (ended,) = journaled(nodes, AttemptEnded)
+    assert [(one.node, one.proof) for one in ended.proofs] == [(lost, Proof.LAST_WORD)]
+    nodes.start(lost)  # comes back as a spare, and leaves as one
+    nodes.wait_said(lost, "it is a spare")
+    nodes.running[lost].send_signal(signal.SIGTERM)
+    assert nodes.wait_ends(lost) == [143], nodes.output
+    wait_for(
+        lambda: [one.launchers[0].node for one in journaled(nodes, LaunchersEnded)] == [lost] * 2,
+        "both ends are on record: by the guardian's word, and by its own",
+    )
     last = max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
     nodes.wait_step(last + 20)
     nodes.running[kept].send_signal(signal.SIGTERM)
