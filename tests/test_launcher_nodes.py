@@ -26,7 +26,7 @@ from recovery.launcher.process_tree import find_marked
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.storage import Storage
 from recovery.launcher.store import RendezvousStore
-from recovery.messages import VERSION, Endpoint, Order, Peer, Report, Stop
+from recovery.messages import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
 
 pytestmark = pytest.mark.real
 DEADLINE_S = 60.0
@@ -234,6 +234,24 @@ def test_a_fence_of_a_newer_attempt_keeps_the_ranks_from_starting(
 
     assert "attempt 9" in (report.launch_error or "")
     assert not find_marked(str(job_id))
+
+
+def test_a_checkpoint_that_is_not_on_this_node_is_said_and_ranks_start_all_the_same(
+    make: Callable[[str], Member], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, there, missing = make("a"), tmp_path / "step-7", tmp_path / "step-8"
+    there.mkdir()
+
+    def said() -> list[str]:
+        texts = [one.getMessage() for one in caplog.records if "checkpoint-dir" in one.msg]
+        return [text.partition(",")[0] for text in texts]
+
+    a.send(attempt=1, restore=Restore(str(there), 7))
+    a.wait(is_running)
+    a.send(attempt=2, revision=2, restore=Restore(str(missing), 8))
+    a.wait(lambda report: report.attempt == 2 and is_running(report) and bool(said()))
+
+    assert said() == [str(missing)]
 
 
 def test_orders_that_are_not_for_this_launcher_change_nothing(

@@ -531,7 +531,7 @@ class Launcher:
                 return
             self._is_collecting(order)  # dumps that dead ranks have left
             self._forget_attempt()
-            if may_start and not self._has_fence_answer(order.attempt):
+            if may_start and not self._has_fence_answer(order):
                 return
             if may_start:
                 self._start(order)
@@ -539,14 +539,14 @@ class Launcher:
         self._carried = (order.epoch, order.revision)
         self._report_now = True
 
-    def _has_fence_answer(self, attempt: int) -> bool:
+    def _has_fence_answer(self, order: Order) -> bool:
         """Ask that only this attempt may publish, and return whether it is known how that went."""
         if self._membership is None:
             return True  # the controller, in this process, has done it
-        now_s, storage = self._clock.now_s(), self._membership.storage
+        now_s, storage, attempt = self._clock.now_s(), self._membership.storage, order.attempt
         if self._fence_asked is None or self._fence_asked[0] != attempt:
             self._fence_asked = (attempt, now_s)
-            storage.ask_fence(attempt)
+            storage.ask_fence(attempt, None if order.restore is None else order.restore.path)
         if storage.advance is not None and storage.advance.attempt == attempt:
             return True
         return now_s - self._fence_asked[1] >= FENCE_S_MAX

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.errors import RankmendError
@@ -62,7 +63,7 @@ class Storage:
         self._watch = watch
         self._wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
-        self._wanted_attempt: int | None = None
+        self._wanted_attempt: tuple[int, str | None] | None = None  # and what it restores
         self._wanted_look: tuple[int, int] | None = None  # empty through, revision of the order
         self._is_read_wanted = True
         self._is_ending = False
@@ -82,10 +83,14 @@ class Storage:
         if self._watch is not None:
             self._watch.start()
 
-    def ask_fence(self, attempt: int) -> None:
-        """Have only this attempt publish: `advance` tells the end."""
+    def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
+        """Have only this attempt publish: `advance` tells the end.
+
+        Where the checkpoint that it restores is not to be seen here, that is said. Ranks start all the
+        same: a script may have one rank read it and tell the others.
+        """
         with self._changed:
-            self._wanted_attempt = attempt
+            self._wanted_attempt = (attempt, restore_path)
             self._changed.notify_all()
 
     def ask_found(self, empty_through: int, revision: int) -> None:
@@ -118,12 +123,14 @@ class Storage:
                 if attempt is None:  # ranks wait for the fence: it goes first
                     look, self._wanted_look = self._wanted_look, None
             if attempt is not None:
-                self._do_advance(attempt)
+                self._do_advance(attempt[0])
             if is_read_wanted:
                 self._read_fence()
             if look is not None:
                 self._look(*look)
             self._wake()
+            if attempt is not None and attempt[1] is not None:
+                _warn_of_missing(attempt[1])
 
     def _has_work(self) -> bool:
         wanted = (self._wanted_attempt, self._wanted_look)
@@ -157,6 +164,19 @@ class Storage:
         with self._changed:
             if self._wanted_look is None:  # else the answer is old already
                 self.found = found
+
+
+def _warn_of_missing(path: str) -> None:
+    try:
+        is_there = Path(path).exists()
+    except OSError:  # no leave to look: the rank will say so itself
+        return
+    if not is_there:
+        log.warning(
+            "%s, from which the ranks are to go on, is not on this node: is --checkpoint-dir the same "
+            "shared folder on every node?",
+            path,
+        )
 
 
 def _told(verdict: Verdict) -> FoundCheckpoint:
