@@ -5,7 +5,7 @@ overdue. It comes after the ranks are stopped and holds up nothing.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from recovery.records import EvidenceCollected, SavedEvidence
 log = logging.getLogger(__name__)
 
 LATE_S: Final = 10.0  # after the first; a launcher takes 5 s and reports twice a second
+_NODES_NAMED: Final = 8
 _TAKEN_MAX: Final = 256  # keys of incidents that are done; a job's budgets allow 100 restarts
 
 
@@ -90,19 +91,27 @@ class EvidenceDesk:
             log.exception("the evidence of incident %s can't be judged", incident_id)
             return EvidenceCollected(incident_id, attempt, saved, reason=f"not judged: {error!r}")
         where = {rank.rank: node for node, one in heard.items() for rank in one.ranks}
-        accused = judged.finding
+        accused, reason = judged.finding, judged.reason
         if accused != finding and accused.blame is Blame.RANK:
-            on = {where.get(rank, "") for rank in accused.ranks}
-            accused = replace(accused, node=next(iter(on)) if len(on) == 1 else "")
+            on = sorted({where.get(rank, "") for rank in accused.ranks})
+            accused = replace(accused, node=on[0] if len(on) == 1 else "")
+            if len(on) > 1:
+                reason += f"; they stand on {_named(on)}, so no single node is held responsible"
+                accused = replace(accused, summary=f"no rank advances; {reason}")
         return EvidenceCollected(
             incident_id,
             attempt,
             saved,
             finding=accused if accused != finding else None,
             cause=judged.cause,
-            reason=judged.reason,
+            reason=reason,
             confidence=judged.confidence,
         )
+
+
+def _named(nodes: Sequence[str]) -> str:
+    names = ", ".join(node or "a node that told nothing" for node in nodes[:_NODES_NAMED])
+    return names if len(nodes) <= _NODES_NAMED else f"{names} and {len(nodes) - _NODES_NAMED} more"
 
 
 def collection_for(ledger: Ledger) -> tuple[str | None, float]:

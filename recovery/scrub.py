@@ -59,6 +59,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         re.compile(rf"((?=--){_NAME}\s+)(?!-)[^\s\"']{{1,65536}}", re.IGNORECASE),
         rf"\1{_REMOVED}",
     ),
+    # "wandb login KEY": 40 hexadecimal digits alone are as likely a commit
+    (re.compile(r"\b(login\s+)[A-Za-z0-9_\-]{20,512}\b", re.IGNORECASE), rf"\1{_REMOVED}"),
     # AWS; GitHub; GitLab; Hugging Face; OpenAI and others; Slack; Google; JSON web token
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _REMOVED),
     (

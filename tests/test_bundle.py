@@ -176,6 +176,10 @@ def test_a_bundle_that_can_not_be_written_leaves_nothing(job: Path, tmp_path: Pa
         ("postgres://u:p@db/x", "postgres://[removed]@db/x"),
         ("max_tokens: null, steps=3", "max_tokens: null, steps=3"),
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: [removed] [removed]"),
+        (
+            f"wandb login {'0a' * 20}, commit {'0b' * 20}",
+            f"wandb login [removed], commit {'0b' * 20}",
+        ),
         ("rank 3 at /root/job/train.py:7", "rank 3 at ~/job/train.py:7"),
         ("/rooted stays", "/rooted stays"),
         ("uuid 6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10", "uuid 6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"),

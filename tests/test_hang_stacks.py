@@ -11,6 +11,9 @@ from detectors.finding import Blame, Finding, Kind, Severity
 from detectors.formats.flight_recorder import FlightDump, parse_dump
 from detectors.hang_evidence import judge_evidence
 from detectors.hang_stacks import Frame, diagnose_stacks, main_frames, parse_stacks
+from recovery.evidence_desk import EvidenceDesk
+from recovery.messages import Collected, RankEvidence, Report
+from recovery.narrator import narrate
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 WAITS = (
@@ -224,3 +227,20 @@ def test_a_rank_that_lives_and_wrote_no_dump_is_not_called_gone() -> None:
 
 def test_without_dumps_and_stacks_the_finding_stays_as_it_was() -> None:
     assert judge_evidence(HUNG, {}, {}).finding == HUNG
+
+
+def test_culprits_on_several_nodes_are_named_and_why_no_node_is_blamed_is_told() -> None:
+    desk = EvidenceDesk()
+    for node, ranks in (("a", (0, 1)), ("b", (2, 3))):
+        dumps = tuple(RankEvidence(rank, (), dump(6 + (rank in (0, 3)), 6)) for rank in ranks)
+        told = Collected("i-1", 1, "/e", 1, 10, 0.1, (), dumps)
+        desk.take(Report(1, node, "boot", "job", 1, 1, (), 0, collected=told), 0.0)
+
+    record = desk.due(("a", "b"), HUNG, 1.0)
+
+    assert record is not None
+    assert record.finding is not None
+    assert (record.finding.ranks, record.finding.node) == ((1, 2), "")
+    told_to_people = "they stand on a, b, so no single node is held responsible"
+    assert told_to_people in narrate(record)
+    assert told_to_people in record.finding.summary
