@@ -8,9 +8,11 @@ Everything random comes from one seed. The checkers state the rules where they c
 - no attempt is started twice on a host, and none that its launcher has said to be gone;
 - an order says only what the journal says; budgets are kept, attempts never fall;
 - ranks meet where no attempt has met before, and all of an attempt at the same place;
-- ranks begin only from checkpoints that are whole.
+- ranks begin only from checkpoints that are whole;
+- who is on record as ended has ended, and its ranks with it.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -29,6 +31,7 @@ from recovery.gate import (
     PersonCommand,
     PlanRequest,
 )
+from recovery.hearing import Hearing
 from recovery.journal import Row
 from recovery.ledger import Ledger, fold, fold_all
 from recovery.messages import (
@@ -45,7 +48,7 @@ from recovery.messages import (
 )
 from recovery.nodes import orders_for
 from recovery.policy import Policy
-from recovery.records import Entry, FenceWaits, JobOutcome
+from recovery.records import Entry, FenceWaits, JobOutcome, LaunchersEnded
 from recovery.settings import JobSettings
 from tests.sim import CrashError, SimClock, SimJournal
 
@@ -126,6 +129,10 @@ def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
     )
     if ends_launchers:
         troubles += _draw_ends(Random(-1 - seed), hosts)
+    own = Random(-2 - seed)  # so that what was drawn before there was this trouble stays as it was
+    if own.random() < 0.2:
+        lasts_s = own.choice([20.0, 60.0, 200.0])
+        troubles += (Trouble("starved", own.uniform(0.5, 150.0), 0, lasts_s),)
     return Setting(
         seed=seed,
         hosts=hosts,
@@ -205,6 +212,11 @@ class Control:
         self.world, self.disk, self.name = world, disk, name
         self.random = world.random
         self.still_until_s = 0.0  # SIGSTOP: it neither hears nor does anything
+        self.starved_until_s = 0.0  # others have its processor: it goes round when it may
+        self.hearing = Hearing(world.clock)
+        self.unread: list[tuple[bytes, Callable[[], None]]] = []  # in its sockets
+        self.queue: deque[tuple[Report, float]] = deque()  # between its two threads
+        self.pauses = Random(-3 - world.setting.seed)
         self.clock = world.clock
         self.scenario = world.setting  # of the journal: when it fails
         self.journaled: Ledger = fold_all(())
@@ -229,12 +241,19 @@ class Control:
         assert after.attempt >= before.attempt, "an attempt number fell"
         assert after.restarts <= POLICY.restarts_max, "more restarts than allowed"
         assert after.epoch >= before.epoch, "an epoch fell"
+        if isinstance(entry.record, LaunchersEnded):
+            for one in entry.record.launchers:
+                self.world.hosts[one.node].check_end(one.launcher_id)
         self.journaled = after
 
     def boot(self) -> None:
         if self.outcome is not None:
             return
         self.starts += 1
+        self.hearing = Hearing(self.clock)
+        self.hearing.beat()
+        self.unread.clear()
+        self.queue.clear()
         settings = replace(self.settings, controller_id=f"{self.name}-{self.starts}")
         try:
             self.settings_now = settings
@@ -242,7 +261,7 @@ class Control:
             self.journaled = fold_all(journal.opened)
             control = Controller(
                 journal, self, None, None, None, self.clock, settings, self.world.read,
-                gate=self.world, pool=self.world,
+                gate=self.world, pool=self.world, hearing=self.hearing,
             )  # fmt: skip
             control.start()
         except CrashError:
@@ -256,9 +275,38 @@ class Control:
 
     def _tick(self, control: Controller) -> None:
         if self.control is control:
+            pause_s = 0.25
+            if self.is_starved:
+                pause_s = self.pauses.uniform(0.25, 6.0)
             if not self.stands_still:
+                if self.pauses.random() < 0.5 or not self.is_starved:
+                    self._go_round()
+                self._take_reports(self.pauses.randrange(8) if self.is_starved else len(self.queue))
                 self.guarded(lambda it: it.tick())
-            self.clock.call_after(0.25, lambda: self._tick(control))
+            self.clock.call_after(pause_s, lambda: self._tick(control))
+
+    def _go_round(self) -> None:
+        """What the event loop does: reads its sockets, and answers."""
+        self.hearing.beat()
+        unread, self.unread = self.unread, []
+        for body, answer in unread:
+            self.queue.append((decode_report(body), self.hearing.listened_s()))
+            answer()
+
+    def _take_reports(self, count: int) -> None:
+        """What the deciding thread does: it takes out as many as it may."""
+        for _turn in range(min(count, len(self.queue))):
+            if not self.queue:
+                return  # it has crashed
+            report, at_s = self.queue.popleft()
+            self.hearing.hear_through(at_s)
+            self.guarded(lambda it, told=report: it.handle_report(told))
+        oldest_s = self.queue[0][1] if self.queue else self.hearing.listened_s()
+        self.hearing.hear_through(oldest_s)
+
+    @property
+    def is_starved(self) -> bool:
+        return self.clock.now_s() < self.starved_until_s
 
     @property
     def stands_still(self) -> bool:
@@ -299,9 +347,10 @@ class Control:
     def hear(self, body: bytes, answer: Callable[[], None]) -> None:
         if self.control is None or self.stands_still:
             return  # who asks waits no longer than a report's time-out, and asks again
-        report = decode_report(body)
-        answer()
-        self.guarded(lambda it: it.handle_report(report))
+        self.unread.append((body, answer))
+        if not self.is_starved:
+            self._go_round()
+            self._take_reports(len(self.queue))
 
 
 class Cluster:
@@ -578,6 +627,10 @@ class Cluster:
         """The controller's process is stopped, or its machine swaps."""
         self.control.still_until_s = self.clock.now_s() + trouble.lasts_s
 
+    def _starved(self, _host: "Host", trouble: Trouble) -> None:
+        """Reports reach the controller late, and it goes round late."""
+        self.control.starved_until_s = self.clock.now_s() + trouble.lasts_s
+
     def _clock_jump(self, _host: "Host", _trouble: Trouble) -> None:
         self.clock.jumped_s = self.random.uniform(-86400.0, 86400.0)
 
@@ -803,6 +856,10 @@ class Host:
             self._world.deliver(
                 self.name, CONTROLLER, lambda to=control: to.hear(word, lambda: None)
             )
+
+    def check_end(self, launcher_id: str) -> None:
+        assert self.launcher_id != launcher_id, f"{launcher_id} lives, and is called dead"
+        assert self.launcher_id or self._run_here() is None, f"{launcher_id} left ranks"
 
     def _run_here(self) -> Run | None:
         run = getattr(self, "run", None)
