@@ -64,6 +64,7 @@ POLICY = Policy(
 )
 HORIZON_S = 6 * 3600.0
 FULL_S = 20.0
+ROUNDS_MAX = 4  # of a starved controller's event loop until a report is read
 CONTROLLER = "controller"
 SIGKILL = 9
 
@@ -214,7 +215,7 @@ class Control:
         self.still_until_s = 0.0  # SIGSTOP: it neither hears nor does anything
         self.starved_until_s = 0.0  # others have its processor: it goes round when it may
         self.hearing = Hearing(world.clock)
-        self.unread: list[tuple[bytes, Callable[[], None]]] = []  # in its sockets
+        self.unread: list[tuple[Report, int, Callable[[], None]]] = []  # in its sockets
         self.queue: deque[tuple[Report, float]] = deque()  # between its two threads
         self.pauses = Random(-3 - world.setting.seed)
         self.clock = world.clock
@@ -277,7 +278,7 @@ class Control:
         if self.control is control:
             pause_s = 0.25
             if self.is_starved:
-                pause_s = self.pauses.uniform(0.25, 6.0)
+                pause_s = self.pauses.uniform(0.25, 8.0)
             if not self.stands_still:
                 if self.pauses.random() < 0.5 or not self.is_starved:
                     self._go_round()
@@ -289,8 +290,11 @@ class Control:
         """What the event loop does: reads its sockets, and answers."""
         self.hearing.beat()
         unread, self.unread = self.unread, []
-        for body, answer in unread:
-            self.queue.append((decode_report(body), self.hearing.listened_s()))
+        for report, rounds, answer in unread:
+            if rounds > 1 and self.is_starved:
+                self.unread.append((report, rounds - 1, answer))
+                continue
+            self.queue.append((report, self.hearing.listened_s()))
             answer()
 
     def _take_reports(self, count: int) -> None:
@@ -347,10 +351,18 @@ class Control:
     def hear(self, body: bytes, answer: Callable[[], None]) -> None:
         if self.control is None or self.stands_still:
             return  # who asks waits no longer than a report's time-out, and asks again
-        self.unread.append((body, answer))
+        report = decode_report(body)
         if not self.is_starved:
+            self.unread.append((report, 1, answer))
             self._go_round()
             self._take_reports(len(self.queue))
+            return
+        waiting = {
+            (one.node, one.launcher_id, one.leaving) for one, _rounds, _answer in self.unread
+        }
+        if (report.node, report.launcher_id, report.leaving) not in waiting:
+            # Head, handler, body and answer may each take a round; who waits for its answer says no more.
+            self.unread.append((report, self.pauses.randint(1, ROUNDS_MAX), answer))
 
 
 class Cluster:

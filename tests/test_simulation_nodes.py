@@ -276,6 +276,43 @@ def test_a_controller_that_stood_still_stops_no_training() -> None:
         assert {attempt for attempt, _node in world.launched} == {1}
 
 
+def test_a_starved_controller_that_hears_reports_late_calls_nobody_silent() -> None:
+    heard = []
+    for seed in range(4):
+        starved = Trouble("starved", 15.0, 0, 200.0)
+
+        world = Cluster(replace(KILL, seed=seed, steps=240, troubles=(starved,))).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE
+        assert records_of(world, IncidentOpened) == []
+        assert records_of(world, FenceWaits) == []
+        assert {attempt for attempt, _node in world.launched} == {1}
+        heard.append(world.control.hearing.unheard_s)
+
+    assert min(heard) > 50.0
+
+
+def test_a_starved_controller_restarts_a_dead_rank_and_leaves_no_node_behind() -> None:
+    for seed in range(4):
+        troubles = (*KILL.troubles, Trouble("starved", 15.0, 0, 400.0))
+
+        world = Cluster(replace(KILL, seed=seed, troubles=troubles)).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE
+        assert len(records_of(world, IncidentOpened)) <= 1  # n1 may be the spare
+        assert records_of(world, NodeLeft) == []
+        assert all(ended.proofs == () for ended in records_of(world, AttemptEnded))
+
+
+def test_a_starved_controller_finds_a_lost_host_later_and_proves_it_gone() -> None:
+    troubles = (Trouble("kill_host_for_good", 25.0, 1), Trouble("starved", 15.0, 0, 400.0))
+
+    world = Cluster(replace(KILL, troubles=troubles)).run()
+
+    assert world.outcome.kind is OutcomeKind.DONE
+    assert [left.node for left in records_of(world, NodeLeft)] == ["n1"]
+
+
 def test_a_fence_that_a_controller_slept_through_is_waited_for_anew() -> None:
     """Hosts that could not be heard while it stood still are not taken for silent since then."""
     troubles = (*KILL.troubles, Trouble("stand_still", 25.3, 0, 200.0))
