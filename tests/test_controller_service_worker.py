@@ -1,6 +1,7 @@
 """The deciding thread: jobs that fail apart from each other, queues with a bound, state on disk."""
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -137,8 +138,62 @@ def test_full_queue_of_reports_is_said_and_bounded(make: Callable[..., Bench]) -
         bench.worker.put_report(report, worker.REPORT_BYTES_MAX + 1)
     for _ in range(worker.REPORTS_MAX):
         bench.worker.put_report(report, 1)
+    hearing = bench.worker.hearing
+    hearing.beat()
     with pytest.raises(FullError, match=str(worker.REPORTS_MAX)):
         bench.worker.put_report(report, 1)
+
+    refused_s = hearing.listened_s()
+    hearing.beat()
+    assert hearing.listened_s() == refused_s  # nobody is silent who is turned away
+
+
+class ListeningCore:
+    """The real core, with the times at which it heard reports and ticked."""
+
+    def __init__(self) -> None:
+        self.heard_at_s: list[float] = []
+        self.ticked: list[tuple[int, float]] = []  # reports heard before, and when
+
+    def __call__(self, journal: Any, orders: Any, settings: Any, *others: Any) -> Core:
+        core = make_core(journal, orders, settings, *others)
+        hearing, tick = others[0].hearing, core.tick
+
+        def note_tick() -> None:
+            self.ticked.append((len(self.heard_at_s), hearing.now_s()))
+            tick()
+
+        core.handle_report = lambda _report: self.heard_at_s.append(hearing.now_s())  # type: ignore[method-assign]
+        core.tick = note_tick  # type: ignore[method-assign]
+        return core
+
+
+def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_them(
+    make: Callable[..., Bench],
+) -> None:
+    core = ListeningCore()
+    bench = make(make_core=core)
+    report = Speaker(None, "n1", bench.join()).report  # type: ignore[arg-type]
+    assert report is not None
+    reports = worker.BATCH_MAX + 500
+    may_go_on = threading.Event()
+    stuck = bench.worker.call(lambda: may_go_on.wait(20))
+
+    began_s = bench.worker.hearing.listened_s()
+    for _ in range(reports):
+        bench.worker.put_report(report, 1)
+    came_s = bench.worker.hearing.listened_s()
+    wait_until(lambda: bench.worker.hearing.listened_s() > came_s + 0.3, "time in which they wait")
+    late_s = bench.worker.lateness_s
+    may_go_on.set()
+    wait_until(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
+
+    assert stuck.result(20)
+    assert late_s > 0.3
+    assert began_s <= min(core.heard_at_s)
+    assert max(core.heard_at_s) <= came_s
+    assert all(at_s <= came_s for heard, at_s in core.ticked if 0 < heard < reports)
+    assert core.ticked[-1][1] > came_s
 
 
 def test_question_after_the_stop_is_refused_at_once(make: Callable[..., Bench]) -> None:
