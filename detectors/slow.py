@@ -197,7 +197,7 @@ def _changed(
     own = _own_rise(seconds, row, inside, groups[group_of[row]])
     if level < 0.5 * least or own < 0.5 * episode.rise:
         return None
-    held = _held(shifts[row], inside, episode.rise, limits)
+    held = _held(shifts[row], inside, episode.rise, len(shifts), limits)
     if held is None:
         return None
     spread = _peer_variation(row, shifts, groups, group_of, inside)
@@ -246,7 +246,11 @@ def _drifts(
 
 
 def _held(
-    shifts: NDArray[np.float64], inside: NDArray[np.bool_], rise: float, limits: SlowLimits
+    shifts: NDArray[np.float64],
+    inside: NDArray[np.bool_],
+    rise: float,
+    workers: int,
+    limits: SlowLimits,
 ) -> float | None:
     """Return the share of an episode's steps that are slow, or None where it does not hold."""
     above = shifts - float(np.nanmedian(shifts[~inside]))
@@ -257,7 +261,7 @@ def _held(
     is_known = np.isfinite(above)
     rest = is_known & ~inside
     usual = (int((above[rest] >= enough).sum()) + 0.5) / (int(rest.sum()) + 1)
-    if _by_chance(held, usual, int((is_known & inside).sum()), len(above)) > limits.clump:
+    if _by_chance(held, usual, int((is_known & inside).sum()), len(above) * workers) > limits.clump:
         return None  # it jitters, and here its slow steps happen to lie together
     return held
 
@@ -265,7 +269,8 @@ def _held(
 def _by_chance(share: float, usual: float, steps: int, places: int) -> float:
     """Return at most how likely so many slow steps lie together somewhere, at the usual rate.
 
-    Chernoff's bound of the binomial tail, exp(-steps x divergence), times the places.
+    Chernoff's bound of the binomial tail, exp(-steps x divergence), times the places: the steps at
+    which it could begin, on each of the workers.
     """
     if share <= usual:
         return 1.0
