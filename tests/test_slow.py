@@ -399,6 +399,16 @@ def test_command_ends_with_2_on_unreadable_input(tmp_path: Path, text: str) -> N
     assert "bad.csv" in result.output
 
 
+def test_a_json_object_of_another_kind_is_named_by_its_keys(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{\n  "rank": 1,\n  "Ms": 2\n}')
+
+    result = CliRunner().invoke(slow, [str(file)])
+
+    assert result.exit_code == 2
+    assert "one JSON object of rank, Ms: neither a trace nor records" in result.output
+
+
 def test_limits_are_those_of_the_documentation() -> None:
     page = (Path(__file__).parent.parent / "docs" / "thresholds.md").read_text(encoding="utf-8")
 

@@ -48,6 +48,9 @@ def load(file: Path) -> "WorkTable | Delays":
         if kineto.is_trace(document):
             traces.append(document)
             continue
+        if isinstance(document, dict) and len(text.strip().splitlines()) > 1:
+            keys = ", ".join(map(str, list(document)[:8]))
+            raise SourceError(f"{one}: one JSON object of {keys}: neither a trace nor records")
         rows = document if isinstance(document, list) else _rows(text, one)
         if not all(isinstance(row, dict) for row in rows):
             raise SourceError(f"{one}: neither a trace nor records")
