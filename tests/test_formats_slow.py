@@ -137,6 +137,12 @@ def test_mini_batch_times_are_averaged_where_one_iteration_is_there_twice() -> N
     assert table.does_same_work is False
 
 
+def test_a_table_by_hand_may_have_spaces_in_its_header_and_empty_lines() -> None:
+    columns = neutral.read_csv("rank, step ,seconds\n0,1,0.5\n\n1,1,0.6\n\n")
+
+    assert columns == {"rank": ["0", "1"], "step": ["1", "1"], "seconds": ["0.5", "0.6"]}
+
+
 def test_neutral_rows_of_waiting_are_left_out() -> None:
     rows = {"rank": [0, 0, 1, 1], "step": [0] * 4, "seconds": [1, 9, 2, 8]}
 

@@ -32,13 +32,14 @@ _FIELD_CHARS_MAX: Final = 4_096
 
 
 def read_csv(text: str) -> dict[str, list[str]]:
-    """Return the columns of a CSV with a header line."""
+    """Return the columns of a CSV with a header line; lines with nothing in them are left out."""
     reader = csv.reader(text.splitlines())
     before = csv.field_size_limit(_FIELD_CHARS_MAX)  # of the whole process: put back below
     try:
         header = next(reader, None)
         if not header:
             raise SourceError("the table is empty")
+        header = [name.strip() for name in header]
         if len(set(header)) != len(header):
             raise SourceError(f"a column is there twice: {', '.join(header)}")
         rows = list(islice(reader, ROWS_MAX + 1))
@@ -48,11 +49,12 @@ def read_csv(text: str) -> dict[str, list[str]]:
         csv.field_size_limit(before)
     if len(rows) > ROWS_MAX:
         raise SourceError(f"more than {ROWS_MAX} rows")
+    for number, row in enumerate(rows):
+        if row and len(row) != len(header):
+            raise SourceError(f"line {number + 2}: {len(row)} fields, the header has {len(header)}")
+    rows = [row for row in rows if row]
     if not rows:
         raise SourceError(f"the table has a header and no row: {', '.join(header)}")
-    for number, row in enumerate(rows):
-        if len(row) != len(header):
-            raise SourceError(f"line {number + 2}: {len(row)} fields, the header has {len(header)}")
     return {
         name: list(column) for name, column in zip(header, zip(*rows, strict=True), strict=True)
     }
