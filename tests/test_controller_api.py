@@ -1,5 +1,6 @@
 """The controller's HTTP API with the real core behind it: launchers that join, report and are ordered."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -99,6 +100,18 @@ def test_two_launchers_that_report_are_ordered_their_ranks(up: Running) -> None:
     assert (one.order.ranks, two.order.ranks) == ((0, 1), (2, 3))
     assert one.order.rendezvous == two.order.rendezvous
     assert one.order.epoch == 1
+
+
+def test_time_in_which_the_event_loop_stood_still_is_counted_as_unheard(up: Running) -> None:
+    hearing = up.service.worker.hearing
+    before_s = hearing.unheard_s
+
+    up.thread._loop.call_soon_threadsafe(time.sleep, 1.5)
+    wait_until(lambda: hearing.unheard_s - before_s > 1.0, "the loop goes round again")
+
+    _status, text = ask(up, "GET", "/metrics", "reader")
+    (told,) = re.findall(rb"^rankmend_controller_unheard_seconds_total (\S+)", text, re.MULTILINE)
+    assert float(told) - before_s > 1.0
 
 
 def test_poll_answers_at_once_when_an_order_comes(up: Running) -> None:

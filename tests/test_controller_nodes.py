@@ -19,6 +19,7 @@ from recovery.gate import (
     PersonCommand,
     PlanRequest,
 )
+from recovery.hearing import Hearing
 from recovery.ledger import fold_all
 from recovery.machine import Outcome
 from recovery.messages import (
@@ -128,9 +129,11 @@ class Bench:
         self.asked: list[PlanRequest] = []
         self.held: dict[str, str] = {}
         self.blamed: list[tuple[str, str]] = []
+        self.hearing = Hearing(self.clock)
         self.control = Controller(
-            self.journal, self, None, None, None, self.clock, settings, gate=self, pool=self
-        )
+            self.journal, self, None, None, None, self.clock, settings,
+            gate=self, pool=self, hearing=self.hearing,
+        )  # fmt: skip
         self.control.start()
 
     def send(self, order: Order) -> None:
@@ -397,6 +400,26 @@ def test_a_launcher_that_ends_while_its_plan_is_carried_out_is_left_with_the_gat
 
     assert training.asked[-1].without == ("b",)
     assert training.placed == ["a", "c"]
+
+
+def test_no_lease_is_over_while_reports_wait_that_may_have_renewed_it(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    waiting = training.nodes["b"].report()
+    training.hearing.hear_through(training.clock.time_s)
+    training.kill("a")
+
+    training.beat(60.0)  # b's report was answered, and lies in the queue
+    assert training.records(AttemptEnded) == []
+
+    training.control.handle_report(waiting)
+    training.hearing.hear_through(training.clock.time_s)
+    training.beat(1.0)
+    for _second in range(40):
+        training.hearing.hear_through(training.clock.time_s)
+        training.beat(1.0)
+
+    (ended,) = training.records(AttemptEnded)
+    assert [(one.node, one.proof) for one in ended.proofs] == [("b", Proof.LEASE)]
 
 
 def test_a_late_first_report_of_an_older_launcher_replaces_nobody(training: Bench) -> None:
