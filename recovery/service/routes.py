@@ -109,7 +109,7 @@ ROUTES: Final = (
           also=(404, 409, 410)),
     Route("POST", "/v1/incidents/{incident}/acknowledge", "acknowledge", Kind.ACT,
           "Take note of an incident that was escalated: nobody is told of it any more", _ACT,
-          body=wire.Because, answer=wire.Done),
+          body=wire.Because, answer=wire.Done, also=(404,)),
     Route("POST", "/v1/cluster/pause", "pause_cluster", Kind.ACT, "Decide nothing until resumed", _ACT,
           body=wire.Because, answer=wire.Done),
     Route("POST", "/v1/cluster/resume", "resume_cluster", Kind.ACT, "Decide again", _ACT,
