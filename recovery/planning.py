@@ -44,8 +44,10 @@ class Planning:
         accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.signature == HOST_SILENT or incident.state.phase is Phase.RESTORING
+        # Of ranks that wait for each other over a torn link some look as if they were behind.
         lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
-        torn = self._nodes.torn(ledger, now_s) if lost_peers else {}
+        is_link = lost_peers or finding.kind is Kind.RANK_HUNG
+        torn = self._nodes.torn(ledger, now_s) if is_link else {}
         must: dict[str, str] = {}
         may: dict[str, str] = {}
         for place in ledger.placement:

@@ -547,6 +547,24 @@ def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
     assert training.placed == ["a", "c"]
 
 
+def test_a_torn_link_counts_where_ranks_at_one_end_look_as_if_they_were_behind(
+    training: Bench,
+) -> None:
+    training.nodes["a"].unreachable = ("b",)
+    for name, entered in (("a", 726), ("b", 690)):
+        ranks = training.nodes[name].ranks
+        for rank, told in ranks.items():
+            ranks[rank] = replace(told, sections_entered=entered)
+
+    training.age(301.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.blame is Blame.RANK
+    decided = training.records(Decided)[0]
+    assert decided.plan.without == ("b",)
+    assert "cut off from a" in decided.plan.reason
+
+
 def test_ranks_that_stand_still_without_a_spare_start_again_where_they_are_though_nodes_are_torn() -> (
     None
 ):

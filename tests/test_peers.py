@@ -100,6 +100,40 @@ def test_alone_on_the_list_it_is_its_own_majority() -> None:
         until(rounds(a, Lease(3, (peer(a, "a"),), LEASE_S)), "one of one")
 
 
+def test_who_does_not_answer_is_found_at_once_in_each_attempt_and_told_until_it_does() -> None:
+    """An attempt over a torn link may live for a second, and then it is decided where to go on."""
+    a, gone = make("a"), make("b")
+    told = peer(gone, "b")
+    gone.close()
+    with running(a):
+        a.note_controller(
+            boot_time_s()
+        )  # which is there: peers are asked for the sake of this only
+        a.keep(Lease(3, (peer(a, "a"), told), 60.0))
+        until(lambda: a.unreachable == ("b",), "b does not answer")
+        a.keep(None)
+        assert a.unreachable == ("b",)  # between the attempts, too
+
+        again = make("b")
+        with running(again):
+            a.keep(Lease(4, (peer(a, "a"), Peer("b", told.launcher_id, again.endpoint)), 60.0))
+            until(lambda: a.unreachable == (), "b answers in the next attempt")
+
+
+def test_a_node_whose_launcher_is_another_one_is_not_told_as_out_of_reach() -> None:
+    a, gone = make("a"), make("b")
+    told = peer(gone, "b")
+    gone.close()
+    with running(a):
+        a.note_controller(boot_time_s())
+        a.keep(Lease(3, (peer(a, "a"), told), 60.0))
+        until(lambda: a.unreachable == ("b",), "b does not answer")
+
+        a.keep(Lease(3, (peer(a, "a"), Peer("b", "a newer launcher of b", told.endpoint)), 60.0))
+
+        assert a.unreachable == ()
+
+
 def test_a_launcher_that_was_replaced_is_not_taken_for_the_one_of_the_order() -> None:
     a, newer = make("a"), make("b")
     meant = Peer("b", "an older launcher of b", newer.endpoint)

@@ -46,7 +46,8 @@ SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks
 ASKED_AT_ONCE: Final = 64
 ASK_AFTER: Final = 1 / 3  # of the lease, without the controller: then peers are asked
 ROUND_EVERY: Final = 1 / 6  # of the lease: several rounds before it ends
-PROBED: Final = 8  # peers asked each lease while the controller is there, for `unreachable`
+PROBED: Final = 8  # peers asked at a time while the controller is there, for `unreachable`
+PROBE_EVERY: Final = 1 / 3  # of the lease; at once in a new attempt, which may not live for long
 UNREACHABLE_MAX: Final = 100
 LOOK_S: Final = 0.2
 CLOSE_S_MAX: Final = 5.0
@@ -137,7 +138,7 @@ class Peers:
         self._lock = threading.Lock()
         self._reached_at_s = float("-inf")
         self._controller_at_s = float("-inf")
-        self._unreachable: dict[str, None] = {}
+        self._unreachable: dict[str, str] = {}  # node -> its launcher
         self._served = 0
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
@@ -164,10 +165,16 @@ class Peers:
             self._word = Word(word.job_id, word.node, word.launcher_id, attempt, empty_through)
 
     def keep(self, lease: Lease | None) -> None:
-        """Keep this lease from now on; None: none."""
+        """Keep this lease from now on; None: none.
+
+        Who could not be reached is told on between attempts, when it is decided where to go on.
+        """
         self._lease = lease
-        if lease is None:
-            self._unreachable = {}
+        if lease is not None:
+            peers = {(peer.node, peer.launcher_id) for peer in lease.peers}
+            with self._lock:
+                told = self._unreachable.items()
+                self._unreachable = {node: one for node, one in told if (node, one) in peers}
 
     def note_controller(self, asked_at_s: float) -> None:
         """Hear that the controller has taken a report that was sent at that time."""
@@ -235,6 +242,7 @@ class Peers:
 
     async def _keep_asking(self) -> None:
         asked_at_s = probed_at_s = float("-inf")
+        probed_in = 0  # attempt
         while True:
             await asyncio.sleep(LOOK_S)
             lease, now_s = self._lease, self._now_s()
@@ -247,10 +255,11 @@ class Peers:
                     if now_s - asked_at_s >= lease.lease_s * ROUND_EVERY:
                         asked_at_s = now_s
                         await self._ask_majority(lease, now_s)
-                elif now_s - probed_at_s >= lease.lease_s:
-                    probed_at_s = now_s
-                    others = self._others(lease)[:PROBED]
-                    await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in others))
+                elif (
+                    now_s - probed_at_s >= lease.lease_s * PROBE_EVERY or probed_in != lease.attempt
+                ):
+                    probed_at_s, probed_in = now_s, lease.attempt
+                    await self._probe(lease)
             except Exception:  # the next round is worth more than this one's reason
                 log.exception("asking peers failed")
 
@@ -258,6 +267,12 @@ class Peers:
         others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
         random.shuffle(others)  # so that not all ask the same ones
         return others
+
+    async def _probe(self, lease: Lease) -> None:
+        """Look whether peers answer: those first that did not."""
+        others = self._others(lease)
+        others.sort(key=lambda peer: peer.node not in self._unreachable)
+        await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in others[:PROBED]))
 
     async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
         """Ask until more than half of the list are known to run the attempt."""
@@ -278,12 +293,15 @@ class Peers:
         try:
             word = await asyncio.wait_for(self._exchange(peer), EXCHANGE_S_MAX)
         except _FAILURES as error:
-            if peer.node not in self._unreachable and len(self._unreachable) < UNREACHABLE_MAX:
-                log.warning("node %s does not answer: %r", peer.node, error)
-                self._unreachable = {**self._unreachable, peer.node: None}
+            with self._lock:
+                is_new = peer.node not in self._unreachable
+                if is_new and len(self._unreachable) < UNREACHABLE_MAX:
+                    log.warning("node %s does not answer: %r", peer.node, error)
+                    self._unreachable = {**self._unreachable, peer.node: peer.launcher_id}
             return False
-        if peer.node in self._unreachable:
-            self._unreachable = {node: None for node in self._unreachable if node != peer.node}
+        with self._lock:
+            told = self._unreachable.items()
+            self._unreachable = {node: one for node, one in told if node != peer.node}
         return word.launcher_id == peer.launcher_id and word.runs(attempt)
 
     async def _exchange(self, peer: Peer) -> Word:
