@@ -85,13 +85,13 @@ class CheckpointWatch:
         passes over. Raises SourceError when the folder can't be listed or does not answer in time.
         """
         timeout_s = self._settings.validate_timeout_s if timeout_s is None else timeout_s
-        self.start()
         with self._changed:
-            self._asked += 1
+            self._asked += 1  # before the thread starts, whose first look is then this one
             ticket = self._asked
             self._enough = max(self._enough, enough)
             self._answer_by_s = max(self._answer_by_s, self._clock.now_s() + timeout_s)
             self._hurry(timeout_s)
+            self.start()
             self._changed.notify_all()
             is_served = self._changed.wait_for(lambda: self._served >= ticket, timeout_s)
             if is_served and self._error is not None:
