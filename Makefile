@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
+JOBS := tests/faults tests/chain tests/cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch test test-pure test-real coverage lint bench bench-agent scoreboard clean
+.PHONY: help demo demo-torch test test-parts test-jobs coverage lint bench bench-agent scoreboard clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -38,13 +39,13 @@ lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/mypy
 
 test: $(VENV)/.dev $(VENV)/.torch lint ## everything: lint, types, unit, simulation, real faults
-	@$(MAKE) --keep-going --no-print-directory test-pure test-real
+	@$(MAKE) --keep-going --no-print-directory test-parts test-jobs
 
-test-pure: $(VENV)/.dev $(VENV)/.torch ## tests without processes and daemons, on all cores
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not real" $(PYTEST_ARGS) || [ $$? = 5 ]
+test-parts: $(VENV)/.dev $(VENV)/.torch ## tests of single parts, daemons included, on all cores
+	$(BIN)/python -m pytest -n auto --dist loadfile $(JOBS:%=--ignore=%) $(PYTEST_ARGS) || [ $$? = 5 ]
 
-test-real: $(VENV)/.dev $(VENV)/.torch ## tests with real processes, signals and daemons, one at a time
-	$(BIN)/python -m pytest -m real $(PYTEST_ARGS) || [ $$? = 5 ]
+test-jobs: $(VENV)/.dev $(VENV)/.torch ## whole jobs and clusters that are broken, one at a time
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(JOBS) || [ $$? = 5 ]
 
 coverage: $(VENV)/.dev $(VENV)/.torch ## which lines the tests of this process reach
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
