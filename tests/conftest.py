@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,12 @@ DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event lo
 
 
 def pytest_configure() -> None:
-    """Let started programs hear SIGINT: a shell's background job ignores it, and they inherit that."""
+    """Take from the surroundings what started programs would inherit.
+
+    A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal.
+    """
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

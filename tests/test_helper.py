@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.agent_support import PATIENT, ROOT, FakeClock, wait_for
 
 UID = os.getuid()
+TEMPORARY = Path(tempfile.gettempdir())
 
 
 def make_program(folder: Path, name: str, script: str) -> tuple[str, ...]:
@@ -188,7 +190,7 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
     with serving(paths, socket_path, uid=4242):
         os.chown(socket_path, 12345, -1)
         for folder in (socket_path.parent, *socket_path.parents):
-            if folder.is_relative_to(tmp_path.parent.parent):
+            if folder != TEMPORARY and folder.is_relative_to(TEMPORARY):
                 folder.chmod(0o755)
         asked = subprocess.run(
             [
