@@ -119,7 +119,8 @@ class Job:
 
     @property
     def state_folder(self) -> Path:
-        return wait_for(lambda: next(self.state.glob("jobs/*/job.json"), None), "job.json").parent
+        """The job's folder, once its journal, the last file that is made there, exists."""
+        return wait_for(lambda: next(self.state.glob("jobs/*/journal.db"), None), "journal").parent
 
     @property
     def job_id(self) -> str:
