@@ -57,8 +57,8 @@ def texts_in(source: str) -> Iterator[str]:
 def what_is_wrong(line: str) -> str | None:
     """Return why the command can't be typed so, or None.
 
-    A command that is only named needs no arguments; one that is given any needs all, options that
-    it can't do without included.
+    A command that is only named needs no arguments; one that is given any, or options where it takes
+    no arguments, needs all, options that it can't do without included.
     """
     words = _bare(line)[1:]
     if "..." in words:
@@ -86,7 +86,7 @@ def what_is_wrong(line: str) -> str | None:
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
     if left and not context.allow_extra_args:
         return f"unexpected: {left}"
-    if any(given.get(str(one.name)) for one in arguments):
+    if any(given.get(str(one.name)) for one in arguments) or not arguments:
         missing = [
             one.name for one in command.params if one.required and not given.get(str(one.name))
         ]
@@ -125,6 +125,7 @@ def test_every_command_that_a_message_names_exists_with_its_options() -> None:
     [
         ("rankmend resume NODE", "unexpected"),
         ("rankmend confirm-gone NODE", "missing: ['job']"),
+        ("rankmend pause --cluster", "missing: ['reason']"),
         ("rankmend mend", "no command"),
         ("rankmend why INCIDENT --loud", "No such option"),
     ],
