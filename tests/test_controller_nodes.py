@@ -199,15 +199,19 @@ class Bench:
         return [place.node for place in self.records(AttemptStarted)[-1].placement]
 
 
-@pytest.fixture
-def training() -> Bench:
-    """A job of two nodes and a spare, whose first attempt makes steps."""
+def make_training() -> Bench:
+    """Return a job of two nodes and a spare, whose first attempt makes steps."""
     bench = Bench()
     bench.beat(1.0)
     for step in (1, 2, 3, 4):
         bench.beat(1.0, step)
     assert bench.placed == ["a", "b"]
     return bench
+
+
+@pytest.fixture
+def training() -> Bench:
+    return make_training()
 
 
 def evidence(node: str, number: int = 0, **changes: object) -> NodeEvidence:

@@ -8,7 +8,7 @@ from recovery.observation import Observation
 from recovery.records import AttemptStarted, IncidentOpened
 from tests.agent_support import ROOT
 from tests.test_cluster_judge import FINDING, JOB, make_desk
-from tests.test_controller_nodes import Bench, FakeNode
+from tests.test_controller_nodes import FakeNode, make_training
 
 NAMED = re.compile(r"`([a-z_/]+\.py)::(test_\w+)`")
 
@@ -33,15 +33,6 @@ def test_every_row_of_the_page_names_a_test() -> None:
 
     assert len(rows) > 40
     assert [row for row in rows if NAMED.search(row.rsplit("|", 2)[1]) is None] == []
-
-
-def make_training() -> Bench:
-    bench = Bench()
-    bench.beat(1.0)
-    for step in (1, 2, 3, 4):
-        bench.beat(1.0, step)
-    assert bench.placed == ["a", "b"]
-    return bench
 
 
 def test_nodes_that_come_again_or_are_too_many_stop_nothing() -> None:

@@ -15,6 +15,16 @@ _tokens_option = click.option(
 )
 
 
+_hosts_option = click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Name or address under which the controller is reached; may be given again.",
+)
+
+
 @click.group()
 def controller() -> None:
     """Look after the jobs of a cluster: alerts in, decisions journaled, ranks recovered."""
@@ -42,14 +52,7 @@ def run(config_path: Path) -> None:
 
 @controller.command()
 @click.argument("folder", type=_path)
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    required=True,
-    metavar="NAME",
-    help="Name or address under which the controller is reached; may be given again.",
-)
+@_hosts_option
 @click.option(
     "--state-dir",
     type=_path,
@@ -191,14 +194,7 @@ _output_option = click.option(
 
 
 @controller.command("server-cert")
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    required=True,
-    metavar="NAME",
-    help="Name or address under which the controller is reached; may be given again.",
-)
+@_hosts_option
 @_authority_option
 @_output_option
 def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
