@@ -24,7 +24,7 @@ from agent.mount_prober import Answer, Hung, MountProber, Refusal, Space
 from agent.runner import Slot
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent_support import PATIENT, ROOT, FakeClock, values_of, wait_for
+from tests.agent_support import PATIENT, FakeClock, values_of, wait_for
 from tests.test_host import PROC
 
 ANSWER_S_MAX = 0.5
@@ -237,9 +237,11 @@ def hanging_mount(folder: Path) -> Iterator[HangingMount]:
     if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
     pytest.importorskip("mfusepy", reason="mfusepy is not installed")
+    from tests.support.faults import hanging_disk
+
     point, hang = folder / "point", folder / "hang"
     point.mkdir(parents=True)
-    program = str(ROOT / "tests" / "fuse_hang.py")
+    program = hanging_disk.__file__
     server = subprocess.Popen([sys.executable, program, str(point), str(hang)])
     try:
         wait_for(lambda: os.path.ismount(point), "the FUSE mount")

@@ -16,17 +16,15 @@ import pytest
 
 from rankmend.clock import read_boot_id
 from tests.hosts import (
-    FakeClock,
     Fleet,
     Host,
     HostError,
-    faketime_library,
-    fill,
-    kill,
-    stop,
     why_not,
 )
 from tests.hosts.network import Address
+from tests.support.faults.clock import FakeClock, faketime_library
+from tests.support.faults.process import kill, stop
+from tests.support.faults.storage import fill
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")]
 
@@ -516,7 +514,8 @@ LEAVE = f"""
 import os, subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from tests.hosts import Fleet, stop
+from tests.hosts import Fleet
+from tests.support.faults.process import stop
 fleet = Fleet(3, Path(sys.argv[1]), cgroups=True, hosts_per_leaf=2).__enter__()
 h1, h2, h3 = fleet
 h1.add_disk(h1.state / "disk", 16 << 20)

@@ -21,7 +21,8 @@ from recovery.service.client import ControllerClient, ControllerError
 from recovery.service.setup import init, make_node_files
 from recovery.service.wire import NodeView
 from tests.faults.harness import JOBS, wait_for
-from tests.hosts import FakeClock, Fleet, Host, Process
+from tests.hosts import Fleet, Host, Process
+from tests.support.faults.clock import FakeClock
 
 DEADLINE_S = 120.0
 LOOK_S = 0.1

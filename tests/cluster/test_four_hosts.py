@@ -18,7 +18,9 @@ import pytest
 from tests.cluster.bed import DDP, LOCKSTEP, Cluster, Entry, Training, Watch, running
 from tests.faults.conftest import run_undisturbed
 from tests.faults.harness import wait_for
-from tests.hosts import FakeClock, Host, faketime_library, stop, why_not
+from tests.hosts import Host, why_not
+from tests.support.faults.clock import FakeClock, faketime_library
+from tests.support.faults.process import stop
 
 pytestmark = [
     pytest.mark.real,

@@ -1,6 +1,7 @@
 """Several hosts on this one machine, with real links and real faults, each of which is undone.
 
     from tests.hosts import Fleet, why_not
+    from tests.support.faults.process import kill
 
     pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -22,19 +23,12 @@
 Host and fleet end with the test process, however that ends.
 """
 
-from tests.hosts.faults import FakeClock, Fault, faketime_library, fill, kill, stop
 from tests.hosts.fleet import Fleet, Host, HostError, Process, why_not
 
 __all__ = [
-    "FakeClock",
-    "Fault",
     "Fleet",
     "Host",
     "HostError",
     "Process",
-    "faketime_library",
-    "fill",
-    "kill",
-    "stop",
     "why_not",
 ]

@@ -18,8 +18,6 @@ from typing import IO, Any
 
 import psutil
 
-from tests.hosts import faults
-from tests.hosts.faults import Fault
 from tests.hosts.machine import (
     BOOT_ID,
     CLONE_NEWIPC,
@@ -34,7 +32,10 @@ from tests.hosts.machine import (
     setns,
     thaw,
 )
-from tests.hosts.network import Address, Network, joined_network, loss_rules, partition_rules
+from tests.hosts.network import Address, Network, joined_network
+from tests.support.faults import storage
+from tests.support.faults.fault import Fault
+from tests.support.faults.network import loss_rules, partition_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 _ALL = CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWTIME | CLONE_NEWUTS
@@ -337,12 +338,12 @@ class Host:
 
     def fill(self, folder: str | Path = "/dev/shm") -> Fault:
         """Fill one of the host's own file systems (/dev/shm, /tmp, /run, a disk) up to the last byte."""
-        filled = faults.fill(self.path(folder))
+        filled = storage.fill(self.path(folder))
 
         def undo() -> None:
             filled.end()
             if self.is_up:  # a disk is still full after a boot, and then found by another path
-                (self.path(folder) / faults.FILL_NAME).unlink(missing_ok=True)
+                (self.path(folder) / storage.FILL_NAME).unlink(missing_ok=True)
 
         return self._fleet.fault(f"{folder} of {self.name} full", undo)
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hosts.machine import CLONE_NEWNET, setns
+from tests.support.faults import slow_cable
 
 _TIMEOUT_S = 30.0
 _TBF_BURST_BYTES_MIN = 32 * 1024
 _TICKS_PER_S = 100  # the slowest kernel timer; tbf needs a burst of at least one tick's bytes
 _TBF_LATENCY_MS = 50  # how long a packet may queue before it is dropped: a switch's buffer
-_LOSS_STEPS = 10_000
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
 
@@ -246,7 +246,7 @@ class Network:
             return
         # A frame that leaves the kernel must be complete: no checksum left to a card.
         _set_checksums(cable.host_pid, address.device, is_offloaded=False)
-        script = str(Path(__file__).with_name("delay.py"))
+        script = slow_cable.__file__
         tap = f"{address.port}d"
         program = [sys.executable, "-ESs", script, address.port, tap, str(cable.delay_s)]
         cable.delayer = subprocess.Popen(
@@ -296,29 +296,3 @@ def _end(cable: _Cable) -> None:
     if delayer is not None:
         delayer.kill()
         delayer.communicate()  # reaps it and closes the pipes
-
-
-def partition_rules(
-    sources: Sequence[Address], targets: Sequence[Address], *, passes_arp: bool
-) -> list[tuple[str, str]]:
-    """Return rules that lose what the sources send to the targets, at the sources' own ports.
-
-    One direction alone works only with ARP: nobody sends to an address that does not answer for itself.
-    """
-    macs = ", ".join(each.mac for each in targets)
-    kinds = "ether type != arp " if passes_arp else ""
-    return [
-        ("prerouting", f"iifname {each.bridge_ports} {kinds}ether daddr {{ {macs} }}")
-        for each in sources
-    ]
-
-
-def loss_rules(addresses: Sequence[Address], ratio: float) -> list[tuple[str, str]]:
-    """Return rules that lose this share of what goes over the cables, in each direction."""
-    if not 0 < ratio <= 1:
-        raise ValueError(f"loss is a share of 1, not {ratio}")
-    chance = f"numgen random mod {_LOSS_STEPS} < {round(ratio * _LOSS_STEPS)}"
-    ends = (("prerouting", "iifname"), ("postrouting", "oifname"))
-    return [
-        (hook, f"{end} {each.bridge_ports} {chance}") for each in addresses for hook, end in ends
-    ]

@@ -1,0 +1,9 @@
+"""Every fault that a test can make, one module for each thing that breaks.
+
+A fault is undone when its block, its fleet or the interpreter ends. Tests import from the modules:
+
+- `process`: kill, stop
+- `storage`: a full disk; `hanging_disk` is a program that serves a file system that hangs
+- `network`: partitions and loss between test hosts; `slow_cable` is a program that delays frames
+- `clock`: a wall clock that jumps
+"""

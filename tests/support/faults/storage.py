@@ -1,0 +1,39 @@
+"""Faults of a file system: no byte free."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from tests.support.faults.fault import Fault
+
+_FILL_BYTES_MAX = 1 << 30  # a larger file system belongs to this machine, not to a test
+FILL_NAME = ".filled-by-a-test"
+
+
+def fill(folder: Path) -> Fault:
+    """Fill the file system of a folder up to the last byte; a small one made for the test, or it is refused."""
+    size = os.statvfs(folder)
+    free_bytes = size.f_bfree * size.f_frsize
+    if folder.stat().st_dev == Path("/").stat().st_dev or free_bytes > _FILL_BYTES_MAX:
+        raise ValueError(f"refused to fill {folder}: {free_bytes} bytes free, not a disk of a test")
+    file = folder / FILL_NAME
+    fault = Fault(f"{folder} full", lambda: file.unlink(missing_ok=True))
+    try:
+        _write_until_full(file)
+    except BaseException:
+        fault.end()
+        raise
+    return fault
+
+
+def _write_until_full(file: Path) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    try:
+        for block_bytes in (1 << 20, 1 << 12, 1):
+            block = bytes(block_bytes)
+            with contextlib.suppress(OSError):
+                while True:
+                    os.write(fd, block)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
