@@ -351,7 +351,7 @@ def test_agent_tells_of_its_own_node_only(up: Running) -> None:
 
     assert client.post_alerts([alert]).alerts == 1
     for node in ("gpu-2", ""):
-        with pytest.raises(RefusedError, match="own node only") as refused:
+        with pytest.raises(RefusedError, match="may not send alerts about node") as refused:
             client.post_alerts([alert, {"labels": {"alertname": "X", "node": node}}])
         assert refused.value.status == 403
 
@@ -360,7 +360,7 @@ def test_certificate_of_a_node_opens_nothing_else(up: Running) -> None:
     client = up.client("", certificate=node_files(up, "gpu-1"))
 
     for ask in (client.jobs, client.cluster, lambda: client.pause("x")):
-        with pytest.raises(RefusedError, match="has not the role"):
+        with pytest.raises(RefusedError, match="does not have the role"):
             ask()
 
 

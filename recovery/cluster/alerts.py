@@ -138,9 +138,7 @@ class Target:
 def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
     """Return what the alert is about; labels of other exporters are read by the rules."""
     labels = alert.labels
-    node = _first(labels, rules.node_labels)
-    if "node" not in labels:
-        node = _host(node)
+    node = node_of(labels, rules)
     device = _first(labels, rules.device_labels)
     known = {**labels, "node": node}
     if "uuid" not in labels:
@@ -159,6 +157,18 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
         severity,
         action,
     )
+
+
+def node_of(labels: Mapping[str, str], rules: AlertRules) -> str:
+    """Return the node that an alert is about, by the first label of ``node_labels`` that it has; empty for none.
+
+    The one answer to this question: what decides whether a sender may speak for a node, and what accuses the node,
+    both ask here.
+    """
+    name = next((name for name in rules.node_labels if labels.get(name)), "")
+    if name in ("", "node"):  # ours is a node's name as it stands
+        return labels.get(name, "")
+    return _host(labels[name])
 
 
 def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:

@@ -24,6 +24,10 @@ class DeniedError(RankmendError):
         self.status = status
 
 
+class UnknownError(RankmendError):
+    """There is no such thing, or none that the subject may see."""
+
+
 class TooManyError(RankmendError):
     """The subject asks too often."""
 
@@ -112,10 +116,3 @@ def peer_certificate(tls: object) -> Mapping[str, Any] | None:
     if not isinstance(tls, ssl.SSLObject | ssl.SSLSocket):
         return None
     return tls.getpeercert() or None
-
-
-def demand(subject: Subject, *roles: Role) -> None:
-    """Raise where the subject has none of the roles."""
-    if not subject.roles.intersection(roles):
-        wanted = " or ".join(role.value for role in roles)
-        raise DeniedError(f"{subject.name} has not the role {wanted}", 403)

@@ -51,7 +51,7 @@ class Measures:
         self.steps_recomputed = counter("steps_recomputed", "Steps that were made twice.")
         self.reports = counter("reports", "Reports of launchers.", "result")
         self.requests = counter("requests", "Requests answered.", "route", "status")
-        self.auth_failures = counter("auth_failures", "Requests of nobody known.", "reason")
+        self.auth_failures = counter("auth_failures", "Requests refused for who asks.", "reason")
         self.alerts = counter("alerts", "Alerts taken in.")
         self.failures = counter("job_failures", "Times that looking after a job failed.")
         self.turn_s = Histogram(

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,7 +23,14 @@ from prometheus_client import Counter
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
-from recovery.cluster.alerts import AlertsError, IncomingAlert, decode_posted, decode_webhook
+from recovery.cluster.alerts import (
+    AlertsError,
+    IncomingAlert,
+    Target,
+    decode_posted,
+    decode_webhook,
+    target_of,
+)
 from recovery.cluster.records import WindowAdded
 from recovery.codec import decode_report
 from recovery.gate import PersonCommand
@@ -36,7 +43,7 @@ from recovery.service.access import (
     Rate,
     Rates,
     TooManyError,
-    demand,
+    UnknownError,
     peer_certificate,
 )
 from recovery.service.audit import Audit
@@ -46,14 +53,23 @@ from recovery.service.guard import guard_of
 from recovery.service.job import NotTakenUpError
 from recovery.service.measures import Measures
 from recovery.service.pager import Pager
+from recovery.service.permission import (
+    Asked,
+    Sight,
+    Touches,
+    World,
+    demand,
+    is_limited,
+    permit,
+    touch_of,
+)
 from recovery.service.routes import ROUTES, Kind, Route
-from recovery.service.tokens import Role, Subject
+from recovery.service.tokens import Subject
 from recovery.service.worker import (
     ConflictError,
     EndedError,
     FullError,
     Known,
-    UnknownError,
     Worker,
     check_join,
 )
@@ -78,22 +94,21 @@ class Call:
     request: web.Request
     subject: Subject
     body: bytes = b""
+    parts: Mapping[str, str] = field(default_factory=dict)  # of the path, checked
     query: Any = None
+    given: Any = None  # the body, decoded
+    known: Mapping[str, Known] = field(default_factory=dict)  # when the request was permitted
+    job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
 
     def part(self, name: str) -> str:
         """Return a checked part of the path."""
-        text = self.request.match_info[name]
-        try:
-            return msgspec.convert(text, _PARTS[name])
-        except msgspec.ValidationError as error:
-            raise BadError(f"{name}: {error}", name, text) from error
+        return self.parts[name]
 
-    def decode(self, wanted: type[_T]) -> _T:
-        try:
-            return msgspec.json.decode(self.body, type=wanted)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise BadError(str(error)) from error
+    @property
+    def job(self) -> tuple[str, Known]:
+        """Return the one job that the request names, with its id."""
+        return self.job_ids[0], self.known[self.job_ids[0]]
 
 
 class BadError(RankmendError):
@@ -205,12 +220,18 @@ class Api:
             if route.query is not None:
                 call.query = _query(request, route.query, is_strict=route.kind is not Kind.LAUNCH)
             self._limit(call)
+            call.parts = _parts(request)
             if route.body is not None:
                 call.body = await self._read(request, route)
+                call.given = self._decode(call)
+            self._permit(call)
             given = await handler(call)
             answer = _answered(route, given)
         except Exception as error:  # noqa: BLE001 - one request: told to its client, or logged
             answer = self._refusal(error, route)
+            if call is not None and route.kind is Kind.REPORT:
+                result = _REPORT_RESULTS.get(type(error), "refused")
+                self.measures.reports.labels(result).inc()
         await self._note(route, call, answer)
         return answer
 
@@ -240,6 +261,44 @@ class Api:
         except DeniedError:
             self.measures.auth_failures.labels("role").inc()
             raise
+
+    def _decode(self, call: Call) -> Any:
+        """Return the body as its route's type."""
+        handler, body = call.route.handler, call.body
+        try:
+            if handler == "report":
+                return decode_report(body)
+            if handler == "alerts":
+                return decode_posted(body, self.clock.unix_s()), 0
+            if handler == "webhook":
+                return decode_webhook(body)
+            return msgspec.json.decode(body, type=call.route.body)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise BadError(str(error)) from error
+
+    def _permit(self, call: Call) -> None:
+        """Raise where the request touches what lies outside the subject's limits."""
+        route, desk = call.route, self.worker.desk
+        call.known = self.worker.known
+        call.detail = getattr(call.given, "reason", "")
+        targets: tuple[Target, ...] = ()
+        if route.touches is Touches.ALERTS:
+            rules = desk.policy.alerts
+            targets = tuple(target_of(alert, rules) for alert in call.given[0])
+        is_act = route.kind is Kind.ACT
+        asked = Asked(call.parts, call.query, call.given, targets, is_act)
+        touch = touch_of(route.touches, asked, World(call.known, desk.ledger.windows))
+        try:
+            call.job_ids = permit(call.subject, touch, call.known)
+        except DeniedError:
+            self.measures.auth_failures.labels("limit").inc()
+            raise
+
+    def _sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
+        """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
+        known = self.worker.known.items()
+        jobs = frozenset(job_id for job_id, one in known if subject.may_use_job(one.name))
+        return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))
 
     def _limit(self, call: Call) -> None:
         kind, limits = call.route.kind, self.config.limits
@@ -341,20 +400,10 @@ class Api:
         finally:
             self._reads -= 1
 
-    def _known(self, call: Call) -> tuple[str, Known]:
-        """Return a job that the caller may look at; another subject's is none for a launcher."""
-        job_id = call.part("job")
-        known = self.worker.known.get(job_id)
-        is_owned = known is not None and known.owner == call.subject.name
-        is_seen = is_owned or Role.LAUNCH not in call.route.roles
-        if known is None or not is_seen or not call.subject.may_use_job(known.name):
-            raise UnknownError(f"no job {job_id}")
-        return job_id, known
-
     # Launchers.
 
     async def on_join(self, call: Call) -> wire.Joined:
-        join = call.decode(wire.Join)
+        join: wire.Join = call.given
         subject = call.subject
         if abs(join.version - wire.VERSION) > 1:
             raise BadError(f"version is {join.version}", "version", str(join.version))
@@ -362,7 +411,6 @@ class Api:
             raise BadError(
                 f"nodes_min {join.nodes_min} is above nodes_max {join.nodes_max}", "nodes_min"
             )
-        _allow(subject, node=join.node, job=join.name)
         worker = self.worker
         call.detail = f"job {join.name!r}, node {join.node}, launcher {join.launcher_id}"
 
@@ -380,29 +428,23 @@ class Api:
         return await self._ask(act)
 
     async def on_report(self, call: Call) -> wire.Accepted:
-        job_id, known = self._known(call)
-        try:
-            report = decode_report(call.body)
-            self._check_report(call, job_id, report)
-            _refuse_ended(job_id, known)
-            self._refuse_replaced(job_id, report.node, report.launcher_id)
-            self.worker.put_report(report, len(call.body))
-        except RankmendError as error:
-            result = {FullError: "full", TooManyError: "rate", EndedError: "ended"}
-            self.measures.reports.labels(result.get(type(error), "refused")).inc()
-            raise
+        job_id, known = call.job
+        report: Report = call.given
+        self._check_report(job_id, report)
+        _refuse_ended(job_id, known)
+        self._refuse_replaced(job_id, report.node, report.launcher_id)
+        self.worker.put_report(report, len(call.body))
         self.measures.reports.labels("queued").inc()
         order = self.board.newest(job_id, report.node)
         return wire.Accepted(0 if order is None else order.revision)
 
-    def _check_report(self, call: Call, job_id: str, report: Report) -> None:
+    def _check_report(self, job_id: str, report: Report) -> None:
         if report.job_id != job_id:
             raise BadError(f"job_id is not that of the path, {job_id}", "job_id", report.job_id)
         try:
             msgspec.convert(report.node, wire.Name)
         except msgspec.ValidationError as error:
             raise BadError(f"node: {error}", "node", report.node) from error
-        _allow(call.subject, node=report.node)
         per_s = self.config.limits.reports_per_node
         who = f"{report.node} of job {job_id}"
         self._rates.take("reports", who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
@@ -414,9 +456,8 @@ class Api:
             raise ConflictError(reason, "launcher_id", launcher_id)
 
     async def on_order(self, call: Call) -> bytes | None:
-        job_id, known = self._known(call)
+        job_id, known = call.job
         node, query = call.part("node"), call.query
-        _allow(call.subject, node=node)
         # An order to all makes all poll at once: without this they would do so again every 25 s, 2,000 in
         # half a second of the core, and reports would wait for as long.
         wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
@@ -435,24 +476,16 @@ class Api:
     # Alerts.
 
     async def on_alerts(self, call: Call) -> wire.Taken:
-        return await self._take_alerts(call, decode_posted(call.body, self.clock.unix_s()))
+        return await self._take_alerts(call.given[0])
 
     async def on_webhook(self, call: Call) -> wire.Taken:
-        alerts, left_out = decode_webhook(call.body)
+        alerts, left_out = call.given
         if left_out:
             log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
             self.read_alerts()
-        return await self._take_alerts(call, alerts)
+        return await self._take_alerts(alerts)
 
-    async def _take_alerts(self, call: Call, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
-        if Role.ALERT not in call.subject.roles:  # an agent, by its node's certificate
-            for alert in alerts:
-                node = alert.labels.get("node", "")
-                if not node or not call.subject.may_use_node(node):
-                    raise DeniedError(
-                        f"{call.subject.name} may tell of its own node only, not of {node!r:.80}",
-                        403,
-                    )
+    async def _take_alerts(self, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
         await self._ask(lambda: self.worker.take_alerts(alerts))
         self.measures.alerts.inc(len(alerts))
         return wire.Taken(len(alerts))
@@ -474,14 +507,17 @@ class Api:
         return wire.Jobs([one for one in running if call.subject.may_use_job(one.name)])
 
     async def on_job(self, call: Call) -> wire.JobDetail:
-        job_id, _known = self._known(call)
+        job_id, _known = call.job
         worker = self.worker
 
         def act() -> wire.JobDetail | None:
             job = worker.jobs.get(job_id)
             if job is None:
                 return None
-            return wire.JobDetail(views.view_job(job), views.view_nodes(job, worker.desk))
+            nodes = views.view_nodes(job, worker.desk)
+            return wire.JobDetail(
+                views.view_job(job), [one for one in nodes if call.subject.may_use_node(one.node)]
+            )
 
         shown = await self._ask(act)
         if shown is not None:
@@ -493,14 +529,13 @@ class Api:
         worker = self.worker
 
         def act() -> list[wire.NodeView]:
-            jobs = [
-                job
-                for job in worker.jobs.values()
-                if call.subject.may_use_job(job.stored.join.name)
-            ]
+            jobs = worker.jobs.values()
             return [view for job in jobs for view in views.view_nodes(job, worker.desk)]
 
-        return wire.Nodes(await self._ask(act))
+        nodes = await self._ask(act)
+        sight = self._sight(call.subject, nodes)
+        seen = [one for one in nodes if sight.sees_job(one.job_id) and sight.sees_node(one.node)]
+        return wire.Nodes(seen)
 
     async def on_incidents(self, call: Call) -> wire.Incidents:
         wanted, limit = call.query.job, call.query.limit
@@ -524,25 +559,15 @@ class Api:
 
     async def on_story(self, call: Call) -> wire.Story:
         wanted = call.part("incident")
-        story = await self._find_story(call.subject, wanted)
+        story = await self._find_story(call, wanted)
         if story is None:
             raise UnknownError(f"no incident or job {wanted}")
         return story
 
-    async def _find_story(self, subject: Subject, wanted: str) -> wire.Story | None:
+    async def _find_story(self, call: Call, wanted: str) -> wire.Story | None:
         """Return what is on record of a job or an incident, from disk."""
-        known = {
-            job_id: one
-            for job_id, one in self.worker.known.items()
-            if subject.may_use_job(one.name)
-        }
-        is_job = wanted in known
-        # an incident's id begins with the first block of its job's
-        places = [
-            (job_id, one)
-            for job_id, one in known.items()
-            if wanted == job_id or (not is_job and wanted.startswith(f"{job_id[:8]}-"))
-        ]
+        is_job = wanted in call.known
+        places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
 
         def act() -> wire.Story | None:
             for job_id, one in places:
@@ -562,20 +587,16 @@ class Api:
         return wire.Plans([one for one in await self._ask(act) if subject.may_use_job(one.job)])
 
     async def on_plan(self, call: Call) -> wire.PlanView:
-        job_id, node = call.query.job, call.query.node
-        known = self.worker.known.get(job_id)
-        if known is None or not call.subject.may_use_job(known.name):
-            raise UnknownError(f"no job {job_id}")
+        job_id, known = call.job
+        node = call.query.node
         _refuse_ended(job_id, known)
         return await self._ask(lambda: self.worker.dry_run(job_id, node))
 
     async def on_policy(self, call: Call) -> wire.PolicyView:
-        job_id, worker = call.query.job, self.worker
-        if job_id is None:
+        worker = self.worker
+        if not call.job_ids:
             return await self._ask(lambda: views.view_policy(worker.desk, worker.policy_for("")))
-        known = worker.known.get(job_id)
-        if known is None or not call.subject.may_use_job(known.name):
-            raise UnknownError(f"no job {job_id}")
+        job_id, known = call.job
         _refuse_ended(job_id, known)
 
         def act() -> wire.PolicyView:
@@ -586,14 +607,25 @@ class Api:
 
         return await self._ask(act)
 
-    async def on_cluster(self, _call: Call) -> wire.Cluster:
-        return await self._ask(lambda: views.view_cluster(self.worker.desk))
+    async def on_cluster(self, call: Call) -> wire.Cluster:
+        worker = self.worker
+
+        def act() -> tuple[wire.Cluster, list[wire.NodeView]]:
+            nodes = [
+                view
+                for job in worker.jobs.values()
+                for view in (views.view_nodes(job, worker.desk) if is_limited(call.subject) else ())
+            ]
+            return views.view_cluster(worker.desk), nodes
+
+        cluster, nodes = await self._ask(act)
+        return self._sight(call.subject, nodes).part_of(cluster)
 
     # Acts.
 
     async def on_command(self, call: Call) -> wire.Done:
-        job_id, _known = self._known(call)
-        asked = call.decode(wire.JobCommand)
+        job_id, _known = call.job
+        asked: wire.JobCommand = call.given
         who = call.subject.name
         command = PersonCommand(
             asked.act, who, asked.reason, asked.incident_id, asked.node, asked.key
@@ -608,7 +640,7 @@ class Api:
 
     async def on_acknowledge(self, call: Call) -> wire.Done:
         incident, reason = call.part("incident"), self._reason(call)
-        story = await self._find_story(call.subject, incident)
+        story = await self._find_story(call, incident)
         if story is None or story.incident_id is None:
             raise UnknownError(f"no incident {incident}")
         await self._ask(lambda: self.worker.desk.acknowledge(incident, call.subject.name, reason))
@@ -653,7 +685,7 @@ class Api:
         return wire.Done(f"{node} may get ranks again")
 
     async def on_add_window(self, call: Call) -> wire.WindowView:
-        asked = call.decode(wire.Window)
+        asked: wire.Window = call.given
         window = WindowAdded(
             f"w{secrets.token_hex(4)}",
             tuple(asked.nodes),
@@ -685,14 +717,16 @@ class Api:
         return wire.Done(f"window {window_id} has ended")
 
     def _reason(self, call: Call) -> str:
-        call.detail = call.decode(wire.Because).reason
-        return call.detail
+        because: wire.Because = call.given
+        return because.reason
 
     # Discovery, metrics, health.
 
     async def on_agents(self, call: Call) -> list[wire.Target]:
         nodes = (await self.on_nodes(call)).nodes
-        jobs: dict[str, list[str]] = {name: [] for name in self.config.discovery.nodes}
+        sight = self._sight(call.subject, nodes)
+        named = self.config.discovery.nodes
+        jobs: dict[str, list[str]] = {name: [] for name in named if sight.sees_node(name)}
         for node in nodes:
             jobs.setdefault(node.node, []).append(node.job_id)
         told = self.config.discovery
@@ -766,17 +800,28 @@ def _rate(kind: Kind, limits: Limits) -> float:
     }[kind]
 
 
-def _allow(subject: Subject, *, node: str = "", job: str = "") -> None:
-    if node and not subject.may_use_node(node):
-        raise DeniedError(f"{subject.name} may not speak for node {node}", 403)
-    if job and not subject.may_use_job(job):
-        raise DeniedError(f"{subject.name} may not run a job named {job!r}", 403)
-
-
 def _refuse_ended(job_id: str, known: Known) -> None:
     if known.outcome is not None:
         outcome: JobOutcome = known.outcome
         raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
+
+
+_REPORT_RESULTS: Final[dict[type[Exception], str]] = {
+    FullError: "full",
+    TooManyError: "rate",
+    EndedError: "ended",
+}
+
+
+def _parts(request: web.Request) -> dict[str, str]:
+    """Return the parts of the path, each of the form that its name asks for."""
+    parts = dict(request.match_info)
+    for name, text in parts.items():
+        try:
+            msgspec.convert(text, _PARTS[name])
+        except msgspec.ValidationError as error:
+            raise BadError(f"{name}: {error}", name, text) from error
+    return parts
 
 
 def _query(

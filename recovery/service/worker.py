@@ -27,6 +27,7 @@ from recovery.messages import Report
 from recovery.policy import Policy
 from recovery.records import Entry, JobOutcome, PersonActed
 from recovery.service import stored, wire
+from recovery.service.access import UnknownError
 from recovery.service.board import Board
 from recovery.service.dry_run import foresee
 from recovery.service.job import (
@@ -61,10 +62,6 @@ class FullError(RankmendError):
     """The queue is full: try again later."""
 
 
-class UnknownError(RankmendError):
-    """There is no such job."""
-
-
 class ConflictError(RankmendError):
     """It contradicts what is there."""
 
@@ -89,6 +86,7 @@ class Known:
     name: str
     outcome: JobOutcome | None  # None while it runs
     path: Path  # of its folder
+    incident_prefix: str  # with which the ids of its incidents begin
 
 
 class Listener(Protocol):
@@ -401,11 +399,13 @@ class Worker:
 
     def _publish(self) -> None:
         running = {
-            job_id: Known(job.stored.owner, job.stored.join.name, None, job.folder.path)
+            job_id: Known(job.stored.owner, job.stored.join.name, None, job.folder.path, job_id[:8])
             for job_id, job in self.jobs.items()
         }
         ended = {
-            job_id: Known(one.stored.owner, one.stored.join.name, one.ended.outcome, one.path)
+            job_id: Known(
+                one.stored.owner, one.stored.join.name, one.ended.outcome, one.path, job_id[:8]
+            )
             for job_id, one in self._ended.items()
             if one.ended is not None
         }
