@@ -5,12 +5,12 @@ Rules, in this order (docs/diagnose-slow.md says more, docs/thresholds.md gives 
 2. A worker is named when its work took longer than its peers' *and* than its own past, by 10 %
    or more, in most of the steps of one episode, far outside of what its peers vary by.
 3. With no past it is named when it was always slower than peers known to do the same work.
-4. What half of a group shows is the group's; what all show is everybody's: no machine.
+4. Several peers that change at the same step are one verdict: something that they share. What more
+   than half of a group shows is the group's; what all show is everybody's: no machine.
 5. Otherwise the reason that costs most is told: stage balance, sequence lengths, collection.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,40 +20,34 @@ from detectors.change_point import Episode, find_episode, robust_noise
 from detectors.model import Verdict
 from detectors.peers import Rows, column_medians, group_rows, log_ratios, row_medians
 from detectors.placement import locate
+from detectors.rises import (
+    PEERS_ASKED_MAX,
+    SAMPLE_MAX,
+    held_share,
+    log_rises,
+    outside,
+    own_rise,
+    share_above,
+)
 from detectors.slow_model import (
     Matrix,
     Reason,
     SlowDiagnosis,
+    SlowLimits,
+    Span,
     Suspect,
     Worker,
     WorkTable,
 )
+from detectors.slow_together import JointChange, find_joint_changes
 
-SAMPLE_MAX: Final = 1_024  # peers or others that are asked how much they vary
-PEERS_ASKED_MAX: Final = 32  # what each of them did, and its best episode
 BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
 SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
 ALL_WORK: Final = "all work"
+NAMES_TOLD_MAX: Final = 8  # in a headline
+SPANS_TOLD_MAX: Final = 4
 # says nothing of what was slow; who comes late to communication was slow before it
 WHOLE_STEPS: Final = frozenset({"mini-batch", "step", "arrival at communication"})
-
-
-@dataclass(frozen=True, slots=True)
-class SlowLimits:
-    """Defaults and the reason of each: docs/thresholds.md."""
-
-    ratio: float = 1.1  # slower than this, against the peers and the own past
-    steps_min: int = 5  # of one episode
-    held: float = 0.8  # share of an episode's steps that are slow
-    sigmas: float = 4.0  # outside of the peers' own variation
-    chance_sigmas: float = 7.0  # the best of all episodes of all workers is high by chance alone
-    clump: float = 0.01  # likelihood that slow steps lie together by chance
-    drift: float = 2.0  # times what the best episodes of the peers are high by
-    always_sigmas: float = 6.0  # with no past to compare with
-    kind_share: float = 0.1  # a kind of work below this share of all is not judged alone
-    imbalance: float = 1.05  # a stage, a replica or a pause that costs less is no reason
-    correlation: float = 0.9  # of forward and backward time over micro-batches: lengths
-    suspects_max: int = 256
 
 
 def diagnose_slow(
@@ -74,10 +68,15 @@ def diagnose_slow(
     freed = _free_of_data(table, groups)
     suspects: tuple[Suspect, ...] = ()
     for kind, matrix in _matrices(table, total, limits):
-        suspects = find_suspects(matrix * freed, groups, table.does_same_work, kind, limits)
-        suspects = _without_replicas(table.workers, suspects)
+        seconds = matrix * freed
+        changes = find_joint_changes(seconds, groups, kind, limits)
+        alone = find_suspects(seconds, groups, table.does_same_work, kind, limits)
+        together = {suspect.row: suspect for change in changes for suspect in change.suspects}
+        suspects = _without_replicas(
+            table.workers, (*together.values(), *(s for s in alone if s.row not in together))
+        )
         if suspects:
-            return _accuse(table, suspects, switch_of or {})
+            return _accuse(table, suspects, changes, switch_of or {}, limits)
     return _abstain(table, total, groups, limits)
 
 
@@ -194,10 +193,10 @@ def _changed(
     # Nobody waits for a worker that was ahead of its peers in the rest of the time; and its own
     # time has to have risen, by most of it: the peers may have become faster.
     level = float(np.nanmedian(shifts[row][inside])) if does_same_work else least
-    own = _own_rise(seconds, row, inside, groups[group_of[row]])
+    own = own_rise(seconds, row, inside, groups[group_of[row]])
     if level < 0.5 * least or own < 0.5 * episode.rise:
         return None
-    held = _held(shifts[row], inside, episode.rise, len(shifts), limits)
+    held = held_share(shifts[row], inside, episode.rise, len(shifts), limits)
     if held is None:
         return None
     spread = _peer_variation(row, shifts, groups, group_of, inside)
@@ -227,7 +226,7 @@ def _drifts(
     `chance_sigmas` is for noise without memory. Where times wander, everybody has an episode far
     above that, and the peers tell how far. ``known`` keeps the episodes that were looked for.
     """
-    others = peers[peers != row] if len(peers) > 2 else _outside(peers, len(shifts))
+    others = peers[peers != row] if len(peers) > 2 else outside(peers, len(shifts))
     sample = others[:: max(1, len(others) // PEERS_ASKED_MAX)]
     for one in (row, *sample.tolist()):
         if one not in known:
@@ -245,77 +244,6 @@ def _drifts(
     return mine.rise / (mine.noise * mine.sure) < limits.drift * float(np.median(usual))
 
 
-def _held(
-    shifts: NDArray[np.float64],
-    inside: NDArray[np.bool_],
-    rise: float,
-    workers: int,
-    limits: SlowLimits,
-) -> float | None:
-    """Return the share of an episode's steps that are slow, or None where it does not hold."""
-    above = shifts - float(np.nanmedian(shifts[~inside]))
-    enough = min(float(np.log(limits.ratio)), 0.5 * rise)
-    held = _share_above(above[inside], enough)
-    if held < limits.held or (above[inside] >= enough).sum() < limits.steps_min:
-        return None
-    is_known = np.isfinite(above)
-    rest = is_known & ~inside
-    usual = (int((above[rest] >= enough).sum()) + 0.5) / (int(rest.sum()) + 1)
-    if _by_chance(held, usual, int((is_known & inside).sum()), len(above) * workers) > limits.clump:
-        return None  # it jitters, and here its slow steps happen to lie together
-    return held
-
-
-def _by_chance(share: float, usual: float, steps: int, places: int) -> float:
-    """Return at most how likely so many slow steps lie together somewhere, at the usual rate.
-
-    Chernoff's bound of the binomial tail, exp(-steps x divergence), times the places: the steps at
-    which it could begin, on each of the workers.
-    """
-    if share <= usual:
-        return 1.0
-    divergence = share * np.log(share / usual)
-    if share < 1.0:
-        divergence += (1.0 - share) * np.log((1.0 - share) / (1.0 - usual))
-    return float(min(1.0, places * np.exp(-steps * divergence)))
-
-
-def _own_rise(seconds: Matrix, row: int, inside: NDArray[np.bool_], peers: Rows) -> float:
-    """Return how much a worker's own time rose, less what its peers or all others did.
-
-    Where half of the peers became slower the median that a worker is compared with moves, too.
-    """
-    others = peers[peers != row]
-    common = [0.0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own = _rise(np.log(seconds[[row]]), inside)[0]
-        # samples of rows say what everybody did
-        peers_asked = others[:: max(1, len(others) // PEERS_ASKED_MAX)]
-        for sample in (peers_asked, _outside(peers, len(seconds))):
-            rises = _rise(np.log(seconds[sample]), inside) if len(sample) else np.array([])
-            rises = rises[np.isfinite(rises)]
-            if len(rises):
-                common.append(float(np.median(rises)))
-    return float(own - max(common))
-
-
-def _outside(rows: Rows, count: int) -> Rows:
-    """Return a sample of the rows that are not among these."""
-    is_outside = np.ones(count, dtype=bool)
-    is_outside[rows] = False
-    others = np.flatnonzero(is_outside)
-    return others[:: max(1, len(others) // SAMPLE_MAX)]
-
-
-def _rise(logs: Matrix, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
-    return np.asarray(row_medians(logs[:, inside]) - row_medians(logs[:, ~inside]))
-
-
-def _share_above(values: NDArray[np.float64], least: float) -> float:
-    known = values[np.isfinite(values)]
-    return float((known >= least).mean()) if len(known) else 0.0
-
-
 def _peer_variation(
     row: int, shifts: Matrix, groups: Sequence[Rows], group_of: Rows, inside: NDArray[np.bool_]
 ) -> float:
@@ -324,10 +252,10 @@ def _peer_variation(
     In a group of two the other one mirrors the suspect, so other groups have to tell.
     """
     rows = groups[group_of[row]]
-    others = rows[rows != row][:SAMPLE_MAX] if len(rows) > 2 else _outside(rows, len(shifts))
+    others = rows[rows != row][:SAMPLE_MAX] if len(rows) > 2 else outside(rows, len(shifts))
     if not len(others):
         return 0.0
-    changes = _rise(shifts[others], inside)
+    changes = log_rises(shifts[others], inside)
     changes = changes[np.isfinite(changes)]
     if not len(changes):
         return 0.0
@@ -349,12 +277,12 @@ def _always(
     if len(known) < limits.steps_min:
         return None
     level = float(np.median(known))
-    held = _share_above(known, 0.5 * least)
+    held = share_above(known, 0.5 * least)
     if level < least or held < limits.held:
         return None
     rows = groups[group_of[row]]
     pair = len(rows) == 2
-    others = _outside(rows, len(shifts)) if pair else rows[rows != row][:SAMPLE_MAX]
+    others = outside(rows, len(shifts)) if pair else rows[rows != row][:SAMPLE_MAX]
     if len(others) < 2:
         return None  # one other worker: which of the two has more to do is not known
     levels = row_medians(shifts[others])
@@ -425,37 +353,91 @@ def _without_replicas(
 
 
 def _accuse(
-    table: WorkTable, suspects: tuple[Suspect, ...], switch_of: Mapping[str, str]
+    table: WorkTable,
+    suspects: tuple[Suspect, ...],
+    changes: Sequence[JointChange],
+    switch_of: Mapping[str, str],
+    limits: SlowLimits,
 ) -> SlowDiagnosis:
-    worst = suspects[0]
+    suspects = tuple(sorted(suspects, key=lambda suspect: -suspect.ratio))
+    spans = _spans(suspects, changes, limits)
     culprits = tuple(table.workers[suspect.row] for suspect in suspects)
-    first = min(suspect.first for suspect in suspects)
-    end = max(suspect.end for suspect in suspects)
-    last = None if end >= len(table.steps) else table.steps[end - 1]
-    names = ", ".join(worker.name() for worker in culprits[:8])
-    more = f" and {len(culprits) - 8} more" if len(culprits) > 8 else ""
-    confidence = worst.confidence * 0.9 ** len(table.notes)
+    worst = spans[0]
     found = locate(table.workers, [suspect.row for suspect in suspects], switch_of)
     parts = tuple(f"{part.kind} {part.name}" for part in found if part.kind != "rank")
-    since = f"since step {table.steps[first]}"
-    if worst.reason is Reason.ALWAYS_SLOWER:
-        since = "for as long as the record goes"
-    elif last is not None:
-        since = f"from step {table.steps[first]} to step {last}"
-    where = f" (all of {', '.join(parts)})" if parts else ""
+    lines = [_headline(table, span, parts if len(spans) == 1 else ()) for span in spans]
+    where = f" All of {', '.join(parts)} is slow." if parts and len(spans) > 1 else ""
+    more = f" {len(lines) - SPANS_TOLD_MAX} more are below." if len(lines) > SPANS_TOLD_MAX else ""
     return SlowDiagnosis(
         verdict=Verdict.CULPRITS,
         reason=worst.reason,
-        explanation=f"{names}{more}{where}: {worst.ratio:.2f} times as slow as the peers, {since}.",
-        class_name=_class_of(worst.kind),
+        explanation=" ".join(lines[:SPANS_TOLD_MAX]) + where + more,
+        class_name=_class_of(worst.suspects[0].kind),
         culprits=culprits,
         suspects=suspects,
-        onset=table.steps[first],
-        end=last,
+        spans=spans,
+        onset=table.steps[worst.first],
+        end=None if worst.end >= len(table.steps) else table.steps[worst.end - 1],
         parts=parts,
-        confidence=confidence,
+        confidence=worst.suspects[0].confidence * 0.9 ** len(table.notes),
         evidence=(*(_line(table, suspect) for suspect in suspects[:16]), *table.notes),
     )
+
+
+def _spans(
+    suspects: Sequence[Suspect], changes: Sequence[JointChange], limits: SlowLimits
+) -> tuple[Span, ...]:
+    """Return the suspects by when they were slow. Spans a few steps apart are one: noise moves both ends."""
+    peers_of = {one.row: change.peers for change in changes for one in change.suspects}
+    spans: list[list[Suspect]] = []
+    for suspect in suspects:
+        for span in spans:
+            if _is_same_span(span[0], suspect, peers_of, limits.steps_min):
+                span.append(suspect)
+                break
+        else:
+            spans.append([suspect])
+    return tuple(
+        Span(
+            suspects=tuple(span),
+            first=min(one.first for one in span),
+            end=max(one.end for one in span),
+            reason=span[0].reason,
+            peers=peers_of.get(span[0].row),
+        )
+        for span in spans
+    )
+
+
+def _is_same_span(
+    one: Suspect, other: Suspect, peers_of: Mapping[int, int], tolerance: int
+) -> bool:
+    return (
+        one.reason is other.reason
+        and peers_of.get(one.row) == peers_of.get(other.row)
+        and abs(one.first - other.first) <= tolerance
+        and abs(one.end - other.end) <= tolerance
+    )
+
+
+def _headline(table: WorkTable, span: Span, parts: Sequence[str]) -> str:
+    workers = [table.workers[suspect.row] for suspect in span.suspects]
+    names = ", ".join(worker.name() for worker in workers[:NAMES_TOLD_MAX])
+    more = f" and {len(workers) - NAMES_TOLD_MAX} more" if len(workers) > NAMES_TOLD_MAX else ""
+    goes_on = span.end >= len(table.steps)
+    first, last = table.steps[span.first], table.steps[span.end - 1]
+    if span.reason is Reason.SLOWER_TOGETHER:
+        until = "" if goes_on else f", until step {last}"
+        shared = ", ".join(parts) or "what they share"
+        return (
+            f"{len(workers)} of {span.peers} became slower at step {first}{until}: {names}{more},"
+            f" up to {span.ratio:.2f} times as slow as before. Look at {shared}."
+        )
+    since = f"since step {first}" if goes_on else f"from step {first} to step {last}"
+    if span.reason is Reason.ALWAYS_SLOWER:
+        since = "for as long as the record goes"
+    where = f" (all of {', '.join(parts)})" if parts else ""
+    return f"{names}{more}{where}: {span.ratio:.2f} times as slow as the peers, {since}."
 
 
 def _class_of(kind: str) -> str:
@@ -468,7 +450,7 @@ def _class_of(kind: str) -> str:
 
 def _line(table: WorkTable, suspect: Suspect) -> str:
     against = "its peers"
-    if suspect.reason is Reason.SLOWER_THAN_BEFORE:
+    if suspect.reason is not Reason.ALWAYS_SLOWER:
         against = "its peers and its own past"
     return (
         f"{table.workers[suspect.row].name()}: {suspect.kind} took {suspect.ratio:.2f} x {against}"
@@ -511,6 +493,7 @@ def _shifted(
 ) -> SlowDiagnosis | None:
     """Return the abstention for groups of which every member became slower at one time."""
     slower: list[tuple[int, int, float]] = []
+    risen, asked = 0, 0
     for number, rows in enumerate(groups[:4096]):
         if len(rows) < 2:
             continue
@@ -523,18 +506,21 @@ def _shifted(
             continue  # the best of all episodes of unequal steps is high by chance
         inside = np.zeros(total.shape[1], dtype=bool)
         inside[episode.first : episode.end] = True
-        share = _share_above(_rise(logs, inside), 0.5 * float(np.log(limits.ratio)))
+        share = share_above(log_rises(logs, inside), 0.5 * float(np.log(limits.ratio)))
         held = column_medians(logs)[inside] - np.nanmedian(column_medians(logs)[~inside])
-        if share > 0.5 and _share_above(held, 0.5 * float(np.log(limits.ratio))) >= limits.held:
+        if share > 0.5 and share_above(held, 0.5 * float(np.log(limits.ratio))) >= limits.held:
             slower.append((number, episode.first, episode.rise))
+            risen += round(share * len(rows))
+            asked += len(rows)
     if not slower:
         return None
     first = min(column for _number, column, _rise in slower)
     ratio = float(np.exp(np.median([rise for _number, _column, rise in slower])))
     stages = sorted({str(table.workers[int(groups[number][0])].stage) for number, *_ in slower})
     is_all = len(slower) * 2 > len(groups)
-    who = "all workers" if is_all else f"all workers of stage {', '.join(stages)}"
-    line = f"everyone shifted together: {who} became {ratio:.2f} times as slow at step {table.steps[first]}"
+    count = "all" if risen == asked else f"{risen} of {asked}"
+    who = f"{count} workers" if is_all else f"{count} workers of stage {', '.join(stages)}"
+    line = f"{'everyone' if risen == asked else 'most'} shifted together: {who} became {ratio:.2f} times as slow at step {table.steps[first]}"
     return SlowDiagnosis(
         verdict=Verdict.NOBODY,
         reason=Reason.SHIFTED_TOGETHER,

@@ -15,8 +15,8 @@ from bench.scoreboard.cases import slow_down, synthetic_job
 from detectors.change_point import find_episode
 from detectors.model import Verdict
 from detectors.placement import expand_hosts, locate, locate_delay, parse_topology
-from detectors.slow import SlowLimits, diagnose_slow, find_suspects
-from detectors.slow_model import Reason, Worker, WorkTable
+from detectors.slow import diagnose_slow, find_suspects
+from detectors.slow_model import Reason, SlowLimits, Worker, WorkTable
 from rankmend.cli.diagnose_slow import slow
 from rankmend.cli.diagnose_traces import load
 from rankmend.errors import SourceError
@@ -201,6 +201,78 @@ def test_two_slow_ranks_of_different_stages_are_both_named() -> None:
     assert {worker.rank for worker in found.culprits} == {1, 6}
 
 
+def unequal_workers(seed: int = 5, wander: float = 0.0) -> WorkTable:
+    """Ten workers whose work was never equal, 300 steps, 5 % noise."""
+    random = np.random.default_rng(seed)
+    levels = np.exp(0.1 * random.standard_normal((10, 1)))
+    walk = wander * random.standard_normal((10, 300)).cumsum(axis=1)
+    seconds = levels * np.exp(0.05 * random.standard_normal((10, 300)) + walk)
+    workers = tuple(Worker(worker=number, peers=("all",)) for number in range(10))
+    return WorkTable(workers, tuple(range(300)), ("mini-batch",), seconds[None], False)
+
+
+@pytest.mark.parametrize("rows", [[2, 7], [1, 3, 4, 8], [0, 2, 4, 6, 8]])
+@pytest.mark.parametrize("factor", [1.2, 2.0])
+def test_workers_that_become_slower_at_one_step_are_one_verdict(
+    rows: list[int], factor: float
+) -> None:
+    found = diagnose_slow(slow_down(unequal_workers(), rows, factor, 200))
+
+    assert (found.verdict, found.reason) == (Verdict.CULPRITS, Reason.SLOWER_TOGETHER)
+    assert {worker.worker for worker in found.culprits} == set(rows)
+    assert [(span.peers, span.end) for span in found.spans] == [(10, 300)]
+    assert abs(found.spans[0].first - 200) <= 1
+    assert f"{len(rows)} of 10 became slower at step" in found.explanation
+    assert "Look at what they share" in found.explanation
+
+
+def test_workers_that_share_a_host_and_become_slower_together_name_the_host() -> None:
+    table = slow_down(unequal_workers(), [1, 3, 4], 1.5, 200)
+    hosts = {1: "n1", 3: "n1", 4: "n1"}
+    workers = tuple(
+        replace(worker, host=hosts.get(row, "n0")) for row, worker in enumerate(table.workers)
+    )
+
+    found = diagnose_slow(replace(table, workers=workers))
+
+    assert found.parts == ("host n1",)
+    assert "Look at host n1." in found.explanation
+
+
+@needs_data
+@pytest.mark.parametrize("job_number", [1, 2])
+@pytest.mark.parametrize("rows", [[1, 3, 4, 8], [0, 9], [2, 5, 7]])
+def test_workers_of_a_recorded_job_made_slower_together_are_named_beside_its_own_straggler(
+    job_number: int, rows: list[int]
+) -> None:
+    table = recorded(f"pai-minibatch/job_{job_number}_norm.csv")
+    first = 2 * len(table.steps) // 3
+
+    found = diagnose_slow(slow_down(table, rows, 1.6, first))
+
+    joint = next(span for span in found.spans if span.reason is Reason.SLOWER_TOGETHER)
+    assert {one.row for one in joint.suspects} == set(rows)
+    assert abs(joint.first - first) <= 2
+    assert {worker.worker for worker in found.culprits} - set(rows) <= {6}
+
+
+def test_workers_that_are_slow_at_different_times_are_told_apart() -> None:
+    table = slow_down(slow_down(unequal_workers(), [2], 1.5, 100), [7], 1.4, 220)
+
+    found = diagnose_slow(table)
+
+    assert [(span.first, len(span.suspects)) for span in found.spans] == [(100, 1), (220, 1)]
+    assert "since step 100" in found.explanation
+    assert "since step 220" in found.explanation
+
+
+def test_times_that_wander_make_no_group() -> None:
+    for seed in range(20):
+        found = diagnose_slow(unequal_workers(seed, wander=0.01))
+
+        assert found.reason is not Reason.SLOWER_TOGETHER
+
+
 def test_unequal_sequence_lengths_accuse_nobody_and_hide_no_slow_rank() -> None:
     table = job(replicas=6, stages=4, steps=60)
     lengths = np.exp(0.2 * np.random.default_rng(5).standard_normal((6, 60)))
@@ -376,6 +448,9 @@ def test_command_prints_one_object_for_scripts(tmp_path: Path) -> None:
     assert page["onset"]["step"] == 12
     assert page["class"] == "slow_compute"
     assert set(page) >= {"reason", "confidence", "evidence"}
+    (span,) = page["spans"]
+    assert span["workers"] == [{"rank": 2, "worker": None, "host": "n1"}]
+    assert (span["reason"], span["onset"]) == ("slower_than_before", {"step": 12})
 
 
 def test_command_draws_a_heat_map_and_writes_pictures(tmp_path: Path) -> None:

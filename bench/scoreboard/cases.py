@@ -201,12 +201,30 @@ def _synthetic() -> Iterator[Case]:
         identity = (("rank", table.workers[row].rank),)
         truth = Truth(f"synthetic slow {factor}x, {size}", "slow", (identity,), onset=first)
         yield Case(truth, False, table=slow_down(table, [row], factor, first))
+        yield from _slow_together(table, seed, size)
         lengths = np.exp(0.2 * random.standard_normal((replicas, 60)))
         unequal = table.seconds * np.array(
             [lengths[worker.dp_rank or 0] for worker in table.workers]
         )
         truth = Truth(f"synthetic sequence lengths, {size}", "slow", ())
         yield Case(truth, False, table=replace(table, seconds=unequal))
+
+
+def _slow_together(table: WorkTable, seed: int, size: str) -> Iterator[Case]:
+    """Return a job in which two or more replicas of one stage, at most half, slow down at one step."""
+    random = np.random.default_rng(3_000 + seed)
+    rows = [row for row, worker in enumerate(table.workers) if worker.stage == 0]
+    if len(rows) < 5:
+        return
+    count = int(random.integers(2, len(rows) // 2 + 1))
+    slow = sorted(int(row) for row in random.choice(rows, count, replace=False))
+    first = int(random.integers(10, 45))
+    factor = FACTORS[seed % len(FACTORS)]
+    culprits = tuple((("rank", table.workers[row].rank),) for row in slow)
+    truth = Truth(
+        f"synthetic {count} slow together {factor}x, {size}", "slow", culprits, onset=first
+    )
+    yield Case(truth, False, table=slow_down(table, slow, factor, first))
 
 
 def _hosts() -> Iterator[Case]:

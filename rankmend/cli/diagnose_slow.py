@@ -24,7 +24,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
     from detectors.causes import Explanation, Window
-    from detectors.slow_model import SlowDiagnosis, WorkTable
+    from detectors.slow_model import SlowDiagnosis, Span, WorkTable
 
 UNREADABLE = 2
 ACCUSED_MAX = 32  # that hardware is looked at for
@@ -103,9 +103,27 @@ def slow(
         if explanations is not None:
             why = {"hardware": [explanation_page(one) for one in explanations]}
         page = diagnosis_page(found.diagnosis())
-        print_json({**page, "parts": list(found.parts), **end, **why})
+        spans = [_span_page(columns, span) for span in found.spans]
+        print_json({**page, "parts": list(found.parts), "spans": spans, **end, **why})
         return
     print_slow(columns, found, explanations or ())
+
+
+def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
+    """Return one span for scripts: whose it is, when it was, and whether they changed together."""
+    from detectors.slow_model import Reason
+
+    workers = [table.workers[suspect.row] for suspect in span.suspects]
+    is_joint = span.reason is Reason.SLOWER_TOGETHER
+    goes_on = span.end >= len(table.steps)
+    return {
+        "reason": span.reason.value,
+        "workers": [{"rank": one.rank, "worker": one.worker, "host": one.host} for one in workers],
+        "ratio": span.ratio,
+        "onset": {"step": table.steps[span.first]},
+        **({} if goes_on else {"end": {"step": table.steps[span.end - 1]}}),
+        **({"peers": span.peers} if is_joint else {}),
+    }
 
 
 def _place(
