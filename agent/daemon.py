@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -33,13 +32,14 @@ from agent.rank_socket import RankSocket
 from agent.rank_table import RankTable
 from agent.runner import Collector, Runner
 from agent.server import HttpServer, make_context
-from agent.service import SIGNALS, Service
+from agent.service import STOPPING, Service
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import Target, make_post, target_url
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name
 from rankmend.notify import Notifier
+from rankmend.signals import SignalInbox
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
@@ -204,10 +204,12 @@ def _kernel_log_path(config: Config) -> Path | None:
     return Path("/dev/kmsg") if config.procfs == Config().procfs else None
 
 
-def run(config: Config, read_config: Callable[[], Config]) -> None:
-    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
-    # before any thread starts, so that all of them inherit it and only the loop below is woken
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+def run(config: Config, read_config: Callable[[], Config], inbox: SignalInbox) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
+
+    ``inbox`` catches SIGHUP already: one that comes while the agent starts must not end it.
+    """
+    inbox.catch(STOPPING)
     clock = SystemClock()
     agent = Agent(config, clock)
     targets = _alert_targets(config, clock)
@@ -257,7 +259,7 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     gc.freeze()
     gc.set_threshold(20_000)
     try:
-        Service(agent.runner, server, notifier, clock, reload).run()
+        Service(agent.runner, server, notifier, clock, reload).run(inbox)
     finally:
         agent.runner.stop()
         for target in targets:

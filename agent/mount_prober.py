@@ -151,7 +151,8 @@ class MountProber:
             waiting = list(children)
             while waiting:
                 timeout_s = min(child.deadline_s for child in waiting) - self._clock.now_s()
-                for key, _events in selector.select(max(0.0, timeout_s)):
+                # a stop of this process that outlasts the time ends select() without a look
+                for key, _events in selector.select(max(0.0, timeout_s)) or selector.select(0):
                     child = key.data
                     if data := os.read(key.fd, 65_536):
                         child.take(data)

@@ -14,8 +14,10 @@ from typing import Final, Protocol
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
+from rankmend.signals import SignalInbox
 
-SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+STOPPING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+RELOADING: Final = signal.SIGHUP
 READY_S_MAX: Final = 10.0  # as long as `--once` waits
 _WATCH_S: Final = 1.0
 _STARTING_S: Final = 0.02  # between looks until ready: the start is to take less than a second
@@ -54,15 +56,16 @@ class Service:
         self._is_ready = False
         self._is_alive = True
 
-    def run(self) -> None:
-        """Return on SIGTERM or SIGINT, which the caller has blocked in all threads."""
+    def run(self, inbox: SignalInbox) -> None:
+        """Return on SIGTERM or SIGINT; reload on SIGHUP, also on one that came before the loop."""
         while True:
-            received = signal.sigtimedwait(SIGNALS, self.wait_s())
-            if received is not None and received.si_signo != signal.SIGHUP:
-                log.info("stopping", extra={"signal": signal.Signals(received.si_signo).name})
+            inbox.wait(self.wait_s())
+            come = inbox.take()
+            if stopping := come & STOPPING:
+                log.info("stopping", extra={"signal": min(stopping).name})
                 self._notifier.stopping()
                 return
-            if received is not None:
+            if RELOADING in come:
                 self.reload()
             self.tick()
 

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,10 +83,11 @@ def make_progress_file(
 class AgentProcess:
     """A real `rankmend agent`."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rankmend.cli", "agent", *arguments],
             cwd=ROOT,
+            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,9 +116,11 @@ class AgentProcess:
 
 
 @contextmanager
-def running_agent(*arguments: str) -> Iterator[tuple[AgentProcess, int]]:
+def running_agent(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[AgentProcess, int]]:
     """Run an agent on a free port; yield it with its port."""
-    agent = AgentProcess("--listen", "127.0.0.1:0", *arguments)
+    agent = AgentProcess("--listen", "127.0.0.1:0", *arguments, environment=environment)
     try:
         line = agent.wait_for_line("agent started")
         yield agent, int(line.rpartition(" port=")[2].split()[0])

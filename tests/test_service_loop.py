@@ -5,16 +5,17 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.runner import Runner
-from agent.service import SIGNALS, Service
+from agent.service import RELOADING, STOPPING, Service
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
+from rankmend.signals import SignalInbox
 from tests.agent_support import FakeClock, wait_for
 from tests.test_agent_runner import LOAD, FakeCollector, StuckCollector
 
@@ -70,11 +71,13 @@ class Bed:
         self.sampling, self.serving, self.clock = FakeSampling(), FakeServing(), FakeClock()
         self.reloads = 0
         self.error: ConfigError | None = None
+        self.on_reload: Callable[[], None] = lambda: None
         notifier = Notifier(str(path), watchdog_s)
         self.service = Service(self.sampling, self.serving, notifier, self.clock, self.reload)
 
     def reload(self) -> None:
         self.reloads += 1
+        self.on_reload()
         if self.error is not None:
             raise self.error
 
@@ -187,25 +190,46 @@ def test_collectors_are_looked_after_once_a_second(bed: Bed) -> None:
 
 @pytest.mark.real
 def test_sighup_reloads_and_sigterm_ends_the_loop(bed: Bed, manager: Manager) -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
+    loop = threading.get_ident()
 
-        def send() -> None:
-            # To this thread alone: another test may have left one that does not block them.
-            signal.pthread_kill(loop, signal.SIGHUP)
-            wait_for(lambda: bed.reloads == 1, "the reload")
-            signal.pthread_kill(loop, signal.SIGTERM)
+    def send() -> None:
+        # To this thread alone: another test may have left one that blocks them.
+        signal.pthread_kill(loop, signal.SIGHUP)
+        wait_for(lambda: bed.reloads == 1, "the reload")
+        signal.pthread_kill(loop, signal.SIGTERM)
 
-        loop = threading.get_ident()
-
+    with SignalInbox({RELOADING, *STOPPING}) as inbox:
         sender = threading.Thread(target=send)
         sender.start()
-        bed.service.run()
+        bed.service.run(inbox)
         sender.join()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     assert manager.heard()[-1] == "STOPPING=1"
+
+
+@pytest.mark.real
+def test_sighup_that_comes_before_the_loop_reloads_once_it_runs(bed: Bed) -> None:
+    with SignalInbox({RELOADING}) as inbox:
+        os.kill(os.getpid(), signal.SIGHUP)
+        inbox.catch(STOPPING)
+        bed.on_reload = lambda: os.kill(os.getpid(), signal.SIGTERM)
+
+        bed.service.run(inbox)
+
+    assert bed.reloads == 1
+
+
+@pytest.mark.real
+def test_inbox_gives_each_signal_once_and_the_handlers_back_at_its_end() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with SignalInbox({signal.SIGHUP}) as inbox:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+        inbox.wait(30.0)
+        first, second = inbox.take(), inbox.take()
+
+    assert (first, second) == ({signal.SIGHUP}, frozenset())
+    assert signal.getsignal(signal.SIGHUP) is before
 
 
 # -- the notifier

@@ -136,11 +136,14 @@ class ProgramRunner:
                 selector.register(pidfd, selectors.EVENT_READ, None)
                 while problem is None and selector.get_map():
                     left_s = deadline_s - self._clock.now_s()
-                    if left_s <= 0:
+                    found = selector.select(max(0.0, left_s))
+                    # a stop of this process that outlasts the time ends select() without a look
+                    found = found or selector.select(0)
+                    if left_s <= 0 and not found:
                         if pidfd in selector.get_map():
                             problem = "it took too long"
                         break
-                    for key, _events in selector.select(left_s):
+                    for key, _events in found:
                         if key.data is None:  # it has ended
                             selector.unregister(pidfd)
                             deadline_s = min(deadline_s, self._clock.now_s() + LEFT_PIPES_S_MAX)

@@ -8,6 +8,7 @@ given again for `REUSE_S`, so that asking often costs nothing but asking.
 import logging
 import os
 import selectors
+import signal
 import socket
 import stat
 import struct
@@ -33,6 +34,7 @@ from agent.root_helper.protocol import (
 from agent.root_helper.queries import Paths, programs_of
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, SourceError
+from rankmend.signals import SignalInbox
 
 IDLE_S: Final = 5.0  # the agent asks at once what it asks each minute; an answer is reused so long
 REUSE_S: Final = 5.0  # half of the shortest interval of the agent's collectors that ask
@@ -40,6 +42,7 @@ CONNECTIONS_MAX: Final = 8  # one for each query of one agent, and three to spar
 QUESTION_S_MAX: Final = 2.0
 ANSWER_S_MAX: Final = 10.0  # for a peer that does not read
 _LOG_LINES_PER_MINUTE_MAX: Final = 20
+_STOPPING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
 
 log = logging.getLogger(__name__)
@@ -55,7 +58,7 @@ class _Slot:
 
 
 class HelperService:
-    """Answers questions in threads; `serve` returns after `stop`."""
+    """Answers questions in threads; `serve` returns after `stop`, SIGTERM or SIGINT."""
 
     def __init__(
         self,
@@ -82,17 +85,22 @@ class HelperService:
         self._stopping = Event()
         self._stopper, self._stopped = socket.socketpair()
 
-    def serve(self) -> None:
+    def serve(self, inbox: SignalInbox | None = None) -> None:
+        """``inbox``: heeded here and not in a signal handler, which could meet a lock of its own thread."""
         self._listener.setblocking(False)  # a peer may be gone before it is accepted
         idle_since_s = self._clock.now_s()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._stopped, selectors.EVENT_READ)
+            if inbox is not None:
+                selector.register(inbox, selectors.EVENT_READ)
             while not self._stopping.is_set():
                 if selector.select(timeout=1.0):
                     idle_since_s = self._clock.now_s()
                 elif self._is_idle_since(idle_since_s):
                     break  # a question from now on waits in systemd's socket
+                if inbox is not None:
+                    self._heed(inbox.take())
                 self._accept()
         self._listener.close()
         self._stopped.close()
@@ -105,6 +113,13 @@ class HelperService:
         self._stopping.set()
         self._stopper.close()
         self._runner.stop()
+
+    def _heed(self, come: frozenset[signal.Signals]) -> None:
+        if stopping := come & _STOPPING:
+            log.info("stopping", extra={"signal": min(stopping).name})
+            self.stop()
+        elif come:
+            log.info("there is no configuration to reload", extra={"signal": min(come).name})
 
     def _is_idle_since(self, since_s: float) -> bool:
         if self._idle_s is None or self._clock.now_s() - since_s < self._idle_s:

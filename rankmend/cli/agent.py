@@ -1,8 +1,12 @@
 """`rankmend agent`: run the node agent, or print what it would serve."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rankmend.signals import SignalInbox
 
 
 @click.group(
@@ -32,6 +36,22 @@ def agent(
     """Collect this node's and its ranks' signals and serve them to Prometheus."""
     if context.invoked_subcommand is not None:
         return
+    import signal
+
+    from rankmend.signals import SignalInbox
+
+    with SignalInbox() as inbox:
+        if not once:  # before the slow imports: SIGHUP ends a process that does not catch it
+            inbox.catch({signal.SIGHUP})
+        _run(config_path, once, flags, inbox)
+
+
+def _run(
+    config_path: Path | None,
+    once: bool,
+    flags: dict[str, str | float | None],
+    inbox: "SignalInbox",
+) -> None:
     import os
 
     from agent import config as configuration
@@ -51,7 +71,7 @@ def agent(
         if once:
             click.echo(daemon.Agent(config, SystemClock()).collect_page(), nl=False)
         else:
-            daemon.run(config, read_config)
+            daemon.run(config, read_config, inbox)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
 

@@ -1,11 +1,15 @@
 """`rankmend agent-helper`: the root helper of the node agent."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from rankmend.signals import SignalInbox
 
-@click.command(epilog="SIGTERM and SIGINT stop the helper.")
+
+@click.command(epilog="SIGTERM and SIGINT stop the helper; SIGHUP does nothing.")
 @click.option(
     "--socket",
     "path",
@@ -30,9 +34,17 @@ def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> Non
 
     There is a fixed list of questions, and none of them takes an argument.
     """
+    import signal
+
+    from rankmend.signals import SignalInbox
+
+    with SignalInbox({signal.SIGHUP, signal.SIGTERM, signal.SIGINT}) as inbox:
+        _serve(path, user, excluded, inbox)
+
+
+def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "SignalInbox") -> None:
     import os
     import pwd
-    import signal
 
     from agent.root_helper import service
     from agent.root_helper.protocol import SOCKET_PATH
@@ -58,10 +70,8 @@ def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> Non
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded, idle_s)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: helper.stop())
     service.log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
-    helper.serve()
+    helper.serve(inbox)
     if own_path is not None:
         own_path.unlink(missing_ok=True)
     service.log.info("helper stopped")

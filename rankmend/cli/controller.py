@@ -36,8 +36,11 @@ def controller() -> None:
 @click.option("--config", "config_path", type=_path, required=True, help="TOML file.")
 def run(config_path: Path) -> None:
     """Run the controller in the foreground, as systemd does."""
+    import signal
     import sys
 
+    # before the slow imports: SIGHUP ends a process that does not catch it; the daemon takes it up
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from rankmend import logs
     from rankmend.errors import RankmendError
     from recovery.service import daemon

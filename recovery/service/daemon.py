@@ -97,6 +97,8 @@ class _Daemon:
             task.add_done_callback(reloads.discard)
 
         loop.add_signal_handler(signal.SIGHUP, reload)
+        # the command has blocked it; before any thread starts and would inherit that
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         began_s = self._clock.now_s()
         try:
             await self._service.start()

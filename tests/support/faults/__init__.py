@@ -2,7 +2,7 @@
 
 A fault is undone when its block, its fleet or the interpreter ends. Tests import from the modules:
 
-- `process`: kill, stop
+- `process`: kill, stop, freeze
 - `storage`: a full disk; `hanging_disk` is a program that serves a file system that hangs
 - `network`: partitions and loss between test hosts; `slow_cable` is a program that delays frames
 - `clock`: a wall clock that jumps

@@ -1,9 +1,11 @@
-"""Faults of a process: kill it, or stop it for a while. They work on any process, in a test host or not."""
+"""Faults of a process: kill it, or stop or freeze it for a while. They work on any process, in a test host or not."""
 
 import contextlib
 import os
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 from tests.support.faults.fault import Fault
 
@@ -13,7 +15,7 @@ def kill(process: int | subprocess.Popen[bytes], number: int = signal.SIGKILL) -
     os.kill(_pid(process), number)
 
 
-def stop(process: int | subprocess.Popen[bytes]) -> Fault:
+def stop(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fault:
     """Have a process stand still (state T) until the end."""
     pid = _pid(process)
     pidfd = os.pidfd_open(pid)  # the pid may be another process's by then
@@ -33,5 +35,48 @@ def stop(process: int | subprocess.Popen[bytes]) -> Fault:
     return Fault(f"process {pid} stopped", resume)
 
 
-def _pid(process: int | subprocess.Popen[bytes]) -> int:
+def freeze(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fault:
+    """Have a process stand still in a frozen cgroup, as `docker pause` does, until the end.
+
+    Raises OSError where this user may not make a cgroup of version 2.
+    """
+    pid = _pid(process)
+    home = _cgroup_of(pid)
+    ice = home / f"frozen-by-a-test-{pid}"
+    ice.mkdir()
+
+    def thaw() -> None:
+        (ice / "cgroup.freeze").write_text("0")
+        for left in (ice / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (home / "cgroup.procs").write_text(left)
+        for _ in range(500):  # a dead process leaves its cgroup a little later
+            try:
+                ice.rmdir()
+                return
+            except OSError:
+                time.sleep(0.01)
+
+    fault = Fault(f"process {pid} frozen", thaw)
+    try:
+        (ice / "cgroup.procs").write_text(str(pid))
+        (ice / "cgroup.freeze").write_text("1")
+    except BaseException:
+        fault.end()
+        raise
+    return fault
+
+
+def _cgroup_of(pid: int) -> Path:
+    """Return the folder of a process's cgroup of version 2."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    root = next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
+    if root is None:
+        raise FileNotFoundError("no cgroup2 file system is mounted")
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    own = next(line for line in lines if line.startswith("0::"))
+    return root / own.removeprefix("0::/")
+
+
+def _pid(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
     return process if isinstance(process, int) else process.pid
