@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,6 +55,12 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) 
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
         time.sleep(0.01)
+
+
+def is_listening(path: Path) -> bool:
+    """Tell whether somebody takes connections at a socket; it is there a moment before they do."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        return peer.connect_ex(str(path)) == 0
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from agent.root_helper.service import HelperService
 from agent.root_helper.transceivers import read_all
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
-from tests.agent_support import PATIENT, ROOT, FakeClock, wait_for
+from tests.agent_support import PATIENT, ROOT, FakeClock, is_listening, wait_for
 
 UID = os.getuid()
 TEMPORARY = Path(tempfile.gettempdir())
@@ -572,7 +572,7 @@ def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        wait_for(path.exists, "the helper's socket")
+        wait_for(lambda: is_listening(path), "the helper's socket", timeout_s=60.0)
         answer = HelperClient(path, SystemClock(), 20.0).ask(Query.TRANSCEIVERS)
         process.send_signal(signal.SIGTERM)
         _out, error_text = process.communicate(timeout=20)

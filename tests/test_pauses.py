@@ -15,7 +15,7 @@ import pytest
 from agent.root_helper.client import HelperClient
 from agent.root_helper.protocol import Query
 from rankmend.clock import SystemClock
-from tests.agent_support import ROOT, AgentProcess, running_agent, wait_for
+from tests.agent_support import ROOT, AgentProcess, is_listening, running_agent, wait_for
 from tests.service_support import make_folder
 from tests.support.faults import process as faults
 from tests.support.faults.fault import Fault
@@ -181,7 +181,7 @@ def running_helper(path: Path) -> Iterator["subprocess.Popen[str]"]:
         text=True,
     )
     try:
-        wait_for(path.exists, "the helper's socket", LONG_S)
+        wait_for(lambda: is_listening(path), "the helper's socket", LONG_S)
         yield process
     finally:
         process.kill()
