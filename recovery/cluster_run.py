@@ -35,6 +35,7 @@ from recovery.config import read_policy
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
+from recovery.launcher.job_key import JobKey, key_at_service
 from recovery.launcher.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.membership import Membership
@@ -42,7 +43,7 @@ from recovery.launcher.output import Output
 from recovery.launcher.peers import Peers, Word
 from recovery.launcher.remote import Client, Remote
 from recovery.launcher.runtime import RuntimeFolder, default_root
-from recovery.launcher.state import JobFolder, JobKey, default_state_folder, job_key, open_job
+from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.launcher.storage import Storage
 from recovery.messages import Order
 from recovery.policy import Policy
@@ -83,8 +84,8 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     assert options.controller is not None, "chosen by it"
     urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
     client = ControllerClient(urls, token_file=options.token_file, ca_file=options.ca_file)
-    key = job_key(options.job, options.rdzv_id, environment, options.checkpoint_dir)
-    if key.text.startswith("anonymous:"):
+    key = key_at_service(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    if key.is_anonymous:
         raise ConfigError(
             "the launchers of a job find each other by its name: give --job or --rdzv-id, or "
             "--checkpoint-dir"

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +38,8 @@ from recovery.cluster_run import (
     state_folder,
 )
 from recovery.journal import Journal
+from recovery.launcher.job_key import JobKey, key_of_meeting
 from recovery.launcher.ports import reserve
-from recovery.launcher.state import JobKey, job_key
 from recovery.ledger import decode_copy
 from recovery.meeting_note import HostFolder, HostNote
 from recovery.meeting_secret import Identity, new_secret, read_secret
@@ -78,7 +78,7 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         folder=HostFolder(shared) if shared is not None else None,
         secret=read_secret(options.token_file) if options.token_file else None,
         name=checked_node_name(options, environment),
-        state=state_folder(options, environment) / "hosts" / key.folder_name,
+        state=state_folder(options, environment) / "hosts" / _folder_name(options, key, meeting),
         policy=make_policy(options),
         budgets=_budgets(options),
         quiet=options.quiet,
@@ -115,10 +115,20 @@ class Site:
 
 
 def _job_key(options: RunOptions, environment: Mapping[str, str], meeting: Meeting) -> JobKey:
-    key = job_key(options.job, options.rdzv_id, environment, options.checkpoint_dir)
-    if not key.text.startswith("anonymous:"):
+    key = key_of_meeting(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    if not key.is_anonymous:
         return key
     return JobKey(f"meeting:{meeting}", f"meeting-{meeting.port}", "where its nodes meet")
+
+
+def _folder_name(options: RunOptions, key: JobKey, meeting: Meeting) -> str:
+    """Return the name of the folder for this node's journals as host of the job.
+
+    --rdzv-id and SLURM_JOB_ID may be those of other jobs, too, which meet elsewhere.
+    """
+    if options.job or options.checkpoint_dir is not None:
+        return key.folder_name
+    return replace(key, text=f"{key.text}@{meeting}").folder_name
 
 
 def _shared_folder(

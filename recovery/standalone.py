@@ -38,10 +38,11 @@ from recovery.launcher.command import (
 )
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
+from recovery.launcher.job_key import key_of_one_node
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.output import Output, OutputPlan
 from recovery.launcher.runtime import RuntimeFolder, default_root
-from recovery.launcher.state import JobFolder, default_state_folder, job_key, open_job
+from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.ledger import Copy, decode_copy, fold_all
 from recovery.messages import Report
 from recovery.narrator import describe_passed_over, narrate
@@ -139,7 +140,8 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     copy = BudgetCopy(beside / "budgets.json") if beside else None
     state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
     refuse_network_file_system(state.absolute())
-    key = job_key(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    line = (str(Path.cwd()), options.target, *options.arguments)
+    key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
     folder = open_job(state.absolute(), key, _known_id(copy), clock.unix_s())
     journal = Journal(folder.journal, clock, read_boot_id())
     try:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError
-from recovery.launcher.state import JobKey
+from recovery.launcher.job_key import JobKey
 from recovery.ledger import fold_all
 from recovery.meeting import Guard, MeetingClient, Site
 from recovery.meeting_note import CLAIMS_KEPT, HostFolder, HostNote

@@ -7,42 +7,17 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import ConfigError, JobHeldError
-from recovery.launcher.state import is_held, job_key, open_job, read_json
+from recovery.launcher.job_key import JobKey
+from recovery.launcher.state import is_held, open_job, read_json
 
-
-def test_a_job_is_known_by_the_first_of_its_names(tmp_path: Path) -> None:
-    slurm = {"SLURM_JOB_ID": "12", "SLURM_CLUSTER_NAME": "red"}
-
-    assert job_key("mine", "rdzv", slurm, tmp_path).text == "job:mine"
-    assert job_key(None, "rdzv", slurm, tmp_path).text == "rdzv:rdzv"
-    assert job_key(None, None, slurm, tmp_path).text == "slurm:red:12"
-    assert job_key(None, None, {}, tmp_path).text == f"checkpoints:{tmp_path.resolve()}"
-    assert job_key(None, None, {}, None).text != job_key(None, None, {}, None).text
-
-
-def test_two_paths_to_one_checkpoint_folder_are_one_job(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-
-    assert (
-        job_key(None, None, {}, tmp_path / "link").text
-        == job_key(None, None, {}, tmp_path / "real").text
-    )
-
-
-def test_names_that_look_alike_as_folders_stay_apart() -> None:
-    folders = {job_key(name, None, {}, None).folder_name for name in ("a/b", "a-b", "../a-b", "..")}
-
-    assert len(folders) == 4
-    assert not any("/" in folder or folder.startswith(".") for folder in folders)
+KEY = JobKey("job:mine", "mine", "--job")
 
 
 def test_a_job_keeps_its_uuid(tmp_path: Path) -> None:
-    key = job_key("mine", None, {}, None)
 
-    first = open_job(tmp_path, key, None, 1.0)
+    first = open_job(tmp_path, KEY, None, 1.0)
     os.close(first.lock_descriptor)
-    second = open_job(tmp_path, key, uuid.uuid4(), 2.0)
+    second = open_job(tmp_path, KEY, uuid.uuid4(), 2.0)
 
     assert second.job_id == first.job_id
 
@@ -52,16 +27,15 @@ def test_a_job_whose_state_was_lost_takes_the_uuid_from_beside_its_checkpoints(
 ) -> None:
     known = uuid.uuid4()
 
-    assert open_job(tmp_path, job_key("mine", None, {}, None), known, 1.0).job_id == known
+    assert open_job(tmp_path, KEY, known, 1.0).job_id == known
 
 
 @pytest.mark.real
 def test_the_same_job_started_twice_is_refused_and_the_holder_named(tmp_path: Path) -> None:
-    key = job_key("mine", None, {}, None)
-    folder = open_job(tmp_path, key, None, 1.0)
+    folder = open_job(tmp_path, KEY, None, 1.0)
     code = (
         "import sys; from pathlib import Path; from recovery.launcher.state import *\n"
-        "open_job(Path(sys.argv[1]), job_key('mine', None, {}, None), None, 1.0)"
+        "open_job(Path(sys.argv[1]), JobKey('job:mine', 'mine', '--job'), None, 1.0)"
     )
 
     second = subprocess.run(
@@ -78,13 +52,12 @@ def test_the_same_job_started_twice_is_refused_and_the_holder_named(tmp_path: Pa
 
 @pytest.mark.parametrize("body", ["", "[]", '{"job_id": 7}', "\x00"])
 def test_a_broken_job_file_is_named_and_no_new_job_made_of_it(tmp_path: Path, body: str) -> None:
-    key = job_key("mine", None, {}, None)
-    folder = open_job(tmp_path, key, None, 1.0)
+    folder = open_job(tmp_path, KEY, None, 1.0)
     os.close(folder.lock_descriptor)
     (folder.path / "job.json").write_text(body)
 
     with pytest.raises(ConfigError, match=r"job\.json"):
-        open_job(tmp_path, key, None, 1.0)
+        open_job(tmp_path, KEY, None, 1.0)
     assert not is_held(folder.path)
 
 

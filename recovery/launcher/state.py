@@ -8,11 +8,10 @@
     incidents/   evidence, a folder an incident and attempt (recovery.launcher.evidence)
 """
 
+import contextlib
 import fcntl
-import hashlib
 import json
 import os
-import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,48 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
+from recovery.launcher.job_key import JobKey
 
 _JSON_BYTES_MAX = 65536
-ANONYMOUS_KEPT_MAX = 50  # ended jobs without a name; older ones are removed at the next start
-
-
-@dataclass(frozen=True, slots=True)
-class JobKey:
-    """By what a job is known again when it is started another time."""
-
-    text: str
-    name: str  # for people
-    reason: str
-
-    @property
-    def folder_name(self) -> str:
-        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.")[:48] or "job"
-        return f"{readable}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
-
-
-def job_key(
-    job: str | None,
-    rdzv_id: str | None,
-    environment: Mapping[str, str],
-    checkpoint_folder: Path | None,
-) -> JobKey:
-    """Return the key of the job: --job, else --rdzv-id, else the scheduler's, else the folder.
-
-    Without any of these nothing tells one start from another, and each start is a new job.
-    """
-    if job:
-        return JobKey(f"job:{job}", job, "--job")
-    if rdzv_id:
-        return JobKey(f"rdzv:{rdzv_id}", rdzv_id, "--rdzv-id")
-    number = environment.get("SLURM_JOB_ID")
-    if number:
-        cluster = environment.get("SLURM_CLUSTER_NAME", "slurm")
-        return JobKey(f"slurm:{cluster}:{number}", f"{cluster}-{number}", "SLURM_JOB_ID")
-    if checkpoint_folder is not None:
-        path = str(checkpoint_folder.resolve())
-        return JobKey(f"checkpoints:{path}", checkpoint_folder.name, "the checkpoint folder")
-    token = uuid.uuid4().hex[:8]
-    return JobKey(f"anonymous:{token}", f"anonymous-{token}", "nothing names it")
+INSTANCES_MAX = 1024  # jobs of one command line that run on a node at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +54,17 @@ def open_job(
     """Make or open the job's folder and lock it.
 
     ``known_id`` is the UUID found beside the checkpoints: a job whose state folder was lost
-    with its node keeps its identity and its budgets.
+    with its node keeps its identity and its budgets. Where nobody chose the key, a job that runs
+    under it already is another one: this one gets the next free instance of the key.
     """
+    for number in range(1, INSTANCES_MAX if key.is_derived else 1):
+        with contextlib.suppress(JobHeldError):
+            return _open(state, key.instance(number), known_id, started_unix_s)
+    number = INSTANCES_MAX if key.is_derived else 1
+    return _open(state, key.instance(number), known_id, started_unix_s)
+
+
+def _open(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float) -> JobFolder:
     path = state / "jobs" / key.folder_name
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,8 +92,8 @@ def _take_lock(lock: int, path: Path, key: JobKey) -> None:
     except BlockingIOError as error:
         holder = os.pread(lock, 256, 0).decode("utf-8", "replace").strip() or "unknown"
         raise JobHeldError(
-            f"the job {key.name!r} runs already, held by {holder} ({path}); a job is known by "
-            f"{key.reason}: give this one another name with --job"
+            f"the job {key.name!r} runs already, held by {holder} ({path}). A job is recognised by "
+            f"{key.reason}: stop the other one, or {key.remedy}"
         ) from error
 
 

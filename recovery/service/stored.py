@@ -22,7 +22,8 @@ import msgspec
 
 from rankmend.errors import ConfigError, JobHeldError
 from recovery.journal import refuse_network_file_system
-from recovery.launcher.state import JobFolder, JobKey, open_job, read_json, write_atomically
+from recovery.launcher.job_key import JobKey
+from recovery.launcher.state import JobFolder, open_job, read_json, write_atomically
 from recovery.records import JobOutcome
 from recovery.service.wire import Join
 
