@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 
@@ -42,12 +43,59 @@ _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler", "shu
 _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
 
+_OF_TORCHRUN: Final[set[str]] = set()
+# torchrun has these options and reads no variable for them.
+_WITHOUT_VARIABLE: Final = frozenset({"--logs-specs", "--numa-binding"})
+_VARIABLE_PREFIX: Final = "PET_"
+
+
 def _both(name: str) -> tuple[str, ...]:
-    """torchrun takes its flags with dashes and with underscores."""
+    """Return an option of torchrun with dashes and with underscores: torchrun takes both.
+
+    Every option declared by this also reads torchrun's variable, PET_ and the option's name.
+    """
+    _OF_TORCHRUN.add(name)
     return tuple(dict.fromkeys((name, "--" + name[2:].replace("-", "_"))))
 
 
+class _RunCommand(click.Command):
+    """Names the variable in an error about a value that came from one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            option = error.param
+            if option is None or option.name is None or option.envvar is None:
+                raise
+            if ctx.get_parameter_source(option.name) is not ParameterSource.ENVIRONMENT:
+                raise
+            text = f"{error.message} ({option.envvar} is set to it)"
+            raise click.BadParameter(text, ctx, option) from error
+
+
+def _read_variables_of_torchrun(command: click.Command) -> None:
+    """Have each option of torchrun take its default from the variable that torchrun reads.
+
+    Source: torch/distributed/argparse_util.py (2.13), `env` and `check_env`.
+    """
+    for option in command.params:
+        for name in _OF_TORCHRUN.intersection(option.opts) - _WITHOUT_VARIABLE:
+            option.envvar = _VARIABLE_PREFIX + name[2:].replace("-", "_").upper()
+
+
+def _warn_unknown_variables(context: click.Context) -> None:
+    """Say which variables of torchrun are set and have no option here."""
+    known = {option.envvar for option in context.command.params}
+    for name in sorted(os.environ):
+        if name.startswith(_VARIABLE_PREFIX) and name not in known and os.environ[name]:
+            click.echo(
+                f"rankmend: {name} is set, but rankmend has no such option: ignored", err=True
+            )
+
+
 @click.command(
+    cls=_RunCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     epilog="""\b
 Examples:
@@ -68,8 +116,10 @@ Examples:
     metavar="N|gpu|cpu|auto",
     help="Ranks on this node.",
 )
-@click.option("--nnodes", default="1", show_default=True, metavar="N|MIN:MAX", help="Nodes.")
-@click.option("--standalone", is_flag=True, help="One node, no service (the default).")
+@click.option(
+    *_both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Nodes."
+)
+@click.option(*_both("--standalone"), is_flag=True, help="One node, no service (the default).")
 @click.option(
     *_both("--rdzv-endpoint"),
     metavar="HOST[:PORT]",
@@ -103,11 +153,18 @@ Examples:
     help="Restarts in the life of the job, kept over restarts of rankmend. [default: 100]",
 )
 @click.option(
-    "-m", "--module", "is_module", is_flag=True, help="TARGET is a module, as with python -m."
+    "-m",
+    *_both("--module"),
+    "is_module",
+    is_flag=True,
+    help="TARGET is a module, as with python -m.",
 )
 @click.option(*_both("--no-python"), is_flag=True, help="TARGET is a program, not a Python script.")
 @click.option("--python", "python_path", metavar="PATH", help="Interpreter of the ranks.")
-@click.option(*_both("--rdzv-id"), help="Names the job where --job does not.")
+@click.option(
+    *_both("--rdzv-id"),
+    help="TORCHELASTIC_RUN_ID; names the job where --job and --checkpoint-dir don't.",
+)
 @click.option(*_both("--rdzv-backend"), hidden=True)
 @click.option(*_both("--rdzv-conf"), hidden=True)
 @click.option(*_both("--monitor-interval"), type=float, hidden=True)
@@ -163,7 +220,9 @@ Examples:
     help="Show only these local ranks on the console.",
 )
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line of a rank with [rank N].")
-@click.option("--job", metavar="NAME", help="Name under which the job is known again.")
+@click.option(
+    "--job", metavar="NAME", help="Name by which to recognise the job. [default: see docs/run.md]"
+)
 @click.option(
     "--checkpoint-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -226,7 +285,8 @@ Examples:
     help="TOML file with [policy] and [hang] tables.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Only warnings and errors from rankmend itself.")
-def run(**options: Any) -> None:
+@click.pass_context
+def run(context: click.Context, /, **options: Any) -> None:
     """Start the ranks of a training job, and bring them back when one fails or hangs.
 
     TARGET is a script, a module (-m) or a program, with its ARGUMENTS. {checkpoint} in an
@@ -240,13 +300,14 @@ def run(**options: Any) -> None:
     from recovery.run_options import Mode, RunOptions, choose_mode
 
     try:
+        _warn_unknown_variables(context)
         for name in _IGNORED:
-            _warn_ignored(name, options.pop(name))
+            _warn_ignored(context, name, options.pop(name))
         asked = RunOptions(**options)
         mode = choose_mode(asked)
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
-                _warn_ignored(name, options[name])
+                _warn_ignored(context, name, options[name])
             from recovery.standalone import run_standalone
 
             code = run_standalone(asked, os.environ)
@@ -270,7 +331,13 @@ def run(**options: Any) -> None:
     sys.exit(code)
 
 
-def _warn_ignored(name: str, value: object) -> None:
-    if value is not None:
-        flag = "--" + name.replace("_", "-")
-        click.echo(f"rankmend: {flag} has no meaning here and is ignored", err=True)
+def _warn_ignored(context: click.Context, name: str, value: object) -> None:
+    if value is None:
+        return
+    said = "--" + name.replace("_", "-")
+    if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
+        said = _VARIABLE_PREFIX + name.upper()
+    click.echo(f"rankmend: {said} has no meaning here and is ignored", err=True)
+
+
+_read_variables_of_torchrun(run)
