@@ -32,9 +32,10 @@ LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not g
 
 
 def say(text: str) -> None:
-    """Tell the user one thing on stderr; a terminal that is gone is no reason to stop."""
+    """Tell the user one thing on stderr. A launcher's stderr never waits (`rankmend.console`)."""
     try:
-        print(f"rankmend: {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"rankmend: {text}\n")
+        sys.stderr.flush()
     except OSError:
         return
 

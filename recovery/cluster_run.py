@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from rankmend import console, logs
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.node import node_name
@@ -45,10 +46,17 @@ from recovery.launcher.remote import Client, Remote
 from recovery.launcher.runtime import RuntimeFolder, default_root
 from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.launcher.storage import Storage
+from recovery.ledger import EXIT_CODES
 from recovery.messages import Order
 from recovery.policy import Policy
 from recovery.records import JobOutcome, OutcomeKind
-from recovery.run_options import RunOptions, count_ranks, make_output_plan, parse_nodes
+from recovery.run_options import (
+    RunOptions,
+    count_ranks,
+    make_log_folder,
+    make_output_plan,
+    parse_nodes,
+)
 from recovery.service.client import (
     Contact,
     ControllerClient,
@@ -68,7 +76,6 @@ WAITS: Final = (
     "joined, and there is nothing to run yet: other nodes have to come, or the job has all the nodes that "
     "--nnodes allows"
 )
-_SIGNAL_CODES: Final = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "time limit": 124}
 _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")
 
 
@@ -101,7 +108,7 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
 
 
 def begin_logging() -> None:
-    logging.basicConfig(level=logging.WARNING, format="rankmend: %(levelname)s %(message)s")
+    logs.configure(logs.Shape.LAUNCHER)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings are errors of ours
 
 
@@ -349,7 +356,8 @@ class Node:
         store, is_old_torch = make_store(
             options, environment, self._command, clock, ports, self.address, bind_address
         )
-        output = Output(self._output_plan)
+        log_plan = make_log_folder(self._output_plan, f"{self._key.name}_{self.name}")
+        output = Output(log_plan, console.take_over())
         word = Word(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, ports, bind_address)
         storage = Storage(FenceFile(fence_path, self.name), make_watch(options, clock))
@@ -430,7 +438,7 @@ class Node:
         if link.replaced_by is not None:
             raise JobHeldError(f"this launcher was replaced: {link.replaced_by}")
         say(f"{stop_requested}: this node leaves the job")
-        return _SIGNAL_CODES.get(stop_requested or "", 1)
+        return EXIT_CODES.get(stop_requested or "", 1)
 
 
 def exit_code(outcome: JobOutcome) -> int:

@@ -667,8 +667,18 @@ def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
     return after
 
 
-EXIT_CODES: Final = {"SIGTERM": 143, "SIGINT": 130, "time limit": 124}
-"""128 + signal as a shell says it; 124 as timeout(1) says it."""
+EXIT_CODES: Final = {
+    "time limit": 124,
+    "SIGHUP": 129,
+    "SIGINT": 130,
+    "SIGQUIT": 131,
+    "SIGUSR1": 138,
+    "SIGUSR2": 140,
+    "SIGALRM": 142,
+    "SIGTERM": 143,
+    "SIGXCPU": 152,
+}
+"""128 + signal as a shell reports it; 124 as timeout(1) reports it."""
 
 
 @_fold.register

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -211,16 +212,33 @@ def make_policy(options: RunOptions) -> Policy:
 def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
     redirects = parse_streams(options.redirects, world_size)
     tee = parse_streams(options.tee, world_size)
-    folder = options.log_dir
-    if folder is None and any((*redirects, *tee)):
-        folder = Path(tempfile.mkdtemp(prefix="rankmend-"))  # as torchrun does
-        log.warning("the ranks' output goes to %s", folder)
     shown = None
     if options.local_ranks_filter is not None:
         words = options.local_ranks_filter.split(",")
         if not all(word.isdigit() for word in words):
             raise ConfigError(f"--local-ranks-filter {options.local_ranks_filter!r} is no list 0,1")
         shown = frozenset(int(word) for word in words)
-    if folder is not None and not any((*redirects, *tee)):
-        redirects = parse_streams("3", world_size)  # a folder alone asks for files
-    return OutputPlan(folder.absolute() if folder else None, redirects, tee, shown, options.prefix)
+    folder = options.log_dir.absolute() if options.log_dir else None
+    return OutputPlan(folder, redirects, tee, shown, options.prefix)
+
+
+def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
+    """Return the plan with a new folder for this run's log files, where it has any, and name it.
+
+    As with torchrun: runs may share --log-dir, and without one the folder is a temporary one.
+    """
+    if not any((*plan.redirects, *plan.tee)):
+        return replace(plan, log_folder=None)
+    prefix = re.sub(r"[^\w.-]+", "_", run_name)[:64] + "_"
+    try:
+        if plan.log_folder is not None:
+            plan.log_folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=plan.log_folder))
+    except OSError as error:
+        where = plan.log_folder or tempfile.gettempdir()
+        raise ConfigError(
+            f"can't make a folder for the ranks' log files in {where}: {error.strerror}; name "
+            f"another one with --log-dir"
+        ) from error
+    log.warning("the ranks' output goes to %s", folder)
+    return replace(plan, log_folder=folder)

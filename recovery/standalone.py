@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from rankmend import console, logs
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
@@ -51,6 +52,7 @@ from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
 from recovery.run_options import (
     RunOptions,
     count_ranks,
+    make_log_folder,
     make_output_plan,
     make_policy,
 )
@@ -127,7 +129,7 @@ class ControllerThread:
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
-    logging.basicConfig(level=logging.WARNING, format="rankmend: %(levelname)s %(message)s")
+    logs.configure(logs.Shape.LAUNCHER)
     world_size = count_ranks(options.nproc_per_node, environment)
     policy = make_policy(options)
     output_plan = make_output_plan(options, world_size)
@@ -195,7 +197,8 @@ class _Session:
         store, is_old_torch = make_store(
             self._options, self._environment, command, self._clock, ports, address, address
         )
-        output = Output(output_plan)
+        log_plan = make_log_folder(output_plan, self._folder.key.name)
+        output = Output(log_plan, console.take_over())
         watch = make_watch(self._options, self._clock)
         if watch is not None:
             watch.start()

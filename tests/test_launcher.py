@@ -23,6 +23,7 @@ from recovery.launcher.process_tree import find_marked
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import VERSION, Order, RankReport, Report, Restore, Stop
+from tests.support.console import FakeConsole
 
 pytestmark = pytest.mark.real
 STEPS = """
@@ -40,7 +41,7 @@ class Node:
     def __init__(self, folder: Path, code: str) -> None:
         self.job_id = uuid.uuid4()
         self.reports: list[Report] = []
-        self.shown = {1: b"", 2: b""}
+        self.console = FakeConsole()
         (folder / "script.py").write_text(code)
         clock = SystemClock()
         self.plan = LaunchPlan(
@@ -58,7 +59,7 @@ class Node:
             time_limit_s=None,
         )
         self.output = Output(
-            OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True), self._show
+            OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True), self.console
         )
         self.store = RendezvousStore(
             read_default_range(), clock, address="127.0.0.1", bind_address="127.0.0.1"
@@ -92,10 +93,6 @@ class Node:
             restarts=0,
             restarts_max=3,
         )
-
-    def _show(self, target: int, data: bytes) -> None:
-        if target > 0:
-            self.shown[target] += data
 
     def send(self, **changes: object) -> None:
         self.order = replace(self.order, **changes)  # type: ignore[arg-type]
@@ -207,7 +204,7 @@ def test_a_patient_stop_lets_the_ranks_save(make_node: Callable[[str], Node]) ->
     node.send(revision=2, ranks=(), stop=Stop.GRACE, grace_s=20.0)
     node.wait(lambda report: report.revision == 2)
 
-    assert node.shown[1].count(b"saved\n") == 2
+    assert node.console.shown[1].count(b"saved\n") == 2
     assert not find_marked(str(node.job_id))
 
 

@@ -27,6 +27,7 @@ from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.storage import Storage
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
+from tests.support.console import FakeConsole
 
 pytestmark = pytest.mark.real
 DEADLINE_S = 60.0
@@ -92,7 +93,9 @@ class Member:
             time_limit_s=None,
             mark_node=name,
         )
-        self.output = Output(OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True))
+        self.output = Output(
+            OutputPlan(None, (Streams.NONE,) * 2, (Streams.NONE,) * 2, None, True), FakeConsole()
+        )
         self.store = RendezvousStore(ports, clock, address="127.0.0.1", bind_address="127.0.0.1")
         self.launcher = Launcher(
             plan,

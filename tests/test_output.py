@@ -1,5 +1,5 @@
+import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,25 +7,15 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import ConfigError
-from recovery.launcher.output import LINES_MAX, Output, OutputPlan, Streams, parse_streams
-
-
-class Console:
-    """Collects what would go to the terminal; files are written for real."""
-
-    def __init__(self) -> None:
-        self.shown = {1: b"", 2: b""}
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def write(self, target: int, data: bytes) -> None:
-        if target in self.shown:
-            self.gate.wait(10)
-            self.shown[target] += data
-        elif target < 0:
-            os.close(-target)
-        else:
-            os.write(target, data)
+from recovery.launcher.output import (
+    LINE_BYTES_MAX,
+    LINES_MAX,
+    Output,
+    OutputPlan,
+    Streams,
+    parse_streams,
+)
+from tests.support.console import FakeConsole
 
 
 def make_plan(
@@ -45,6 +35,13 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def fill(descriptor: int) -> None:
+    """Write until a non-blocking descriptor takes no more, which nobody reads."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(descriptor, b"." * 4095 + b"\n")
+
+
 def write_and_close(output: Output, rank: int, out: bytes, err: bytes = b"") -> None:
     out_fd, err_fd = output.open_rank(1, rank, rank)
     os.write(out_fd, out)
@@ -54,8 +51,8 @@ def write_and_close(output: Output, rank: int, out: bytes, err: bytes = b"") -> 
 
 
 def test_each_line_of_a_rank_is_prefixed_on_the_stream_it_came_from() -> None:
-    console = Console()
-    output = Output(make_plan(), console.write)
+    console = FakeConsole()
+    output = Output(make_plan(), console)
 
     write_and_close(output, 1, b"one\ntwo\nno end", b"bad\n")
     output.close()
@@ -65,8 +62,8 @@ def test_each_line_of_a_rank_is_prefixed_on_the_stream_it_came_from() -> None:
 
 
 def test_a_progress_bar_is_shown_before_its_line_ends() -> None:
-    console = Console()
-    output = Output(make_plan(), console.write)
+    console = FakeConsole()
+    output = Output(make_plan(), console)
     out_fd, err_fd = output.open_rank(1, 0, 0)
 
     os.write(err_fd, b"10%\r")
@@ -78,7 +75,7 @@ def test_a_progress_bar_is_shown_before_its_line_ends() -> None:
 
 
 def test_the_last_lines_hold_what_was_written_a_moment_before_the_death() -> None:
-    output = Output(make_plan(), Console().write)
+    output = Output(make_plan(), FakeConsole())
     out_fd, err_fd = output.open_rank(1, 0, 0)
 
     os.write(err_fd, b"".join(b"line %d\n" % number for number in range(100)))
@@ -91,27 +88,29 @@ def test_the_last_lines_hold_what_was_written_a_moment_before_the_death() -> Non
     assert output.last_lines(0)[1] == lines
 
 
-def test_a_console_that_takes_nothing_holds_up_no_reader_of_last_lines() -> None:
-    console = Console()
-    console.gate.clear()
-    output = Output(make_plan(), console.write)
+def test_a_console_that_is_slow_holds_up_the_rank_and_no_reader_of_last_lines() -> None:
+    console = FakeConsole()
+    console.is_slow = True
+    output = Output(make_plan(), console)
     out_fd, err_fd = output.open_rank(1, 0, 0)
+    os.set_blocking(out_fd, False)
 
-    os.write(out_fd, b"first\n")
-    wait_until(lambda: output.last_lines(0)[0] == ("first",))
-    os.write(out_fd, b"second\n")
+    fill(out_fd)
 
-    assert output.last_lines(0)[0] == ("first", "second")
-    console.gate.set()
+    assert console.shown[1] == b""
+    assert output.last_lines(0)[0][-1] == "." * LINE_BYTES_MAX
+    console.is_slow = False
+    os.set_blocking(out_fd, True)
+    os.write(out_fd, b"last\n")
+    wait_until(lambda: console.shown[1].endswith(b"[rank 0] last\n"))
     os.close(out_fd)
     os.close(err_fd)
     output.close()
-    assert console.shown[1] == b"[rank 0] first\n[rank 0] second\n"
 
 
 def test_redirected_output_goes_to_the_file_only_and_teed_output_to_both(tmp_path: Path) -> None:
-    console = Console()
-    output = Output(make_plan(tmp_path, redirects="0:1", tee="1:1"), console.write)
+    console = FakeConsole()
+    output = Output(make_plan(tmp_path, redirects="0:1", tee="1:1"), console)
 
     write_and_close(output, 0, b"zero\n")
     write_and_close(output, 1, b"one\n")
@@ -123,8 +122,8 @@ def test_redirected_output_goes_to_the_file_only_and_teed_output_to_both(tmp_pat
 
 
 def test_ranks_left_out_by_the_filter_are_not_shown_and_keep_their_last_lines() -> None:
-    console = Console()
-    output = Output(make_plan(shown=frozenset({0}), prefix=False), console.write)
+    console = FakeConsole()
+    output = Output(make_plan(shown=frozenset({0}), prefix=False), console)
 
     write_and_close(output, 0, b"zero\n")
     write_and_close(output, 1, b"one\n")
@@ -135,8 +134,8 @@ def test_ranks_left_out_by_the_filter_are_not_shown_and_keep_their_last_lines() 
 
 
 def test_a_new_attempt_takes_the_place_of_the_old_pipes() -> None:
-    console = Console()
-    output = Output(make_plan(), console.write)
+    console = FakeConsole()
+    output = Output(make_plan(), console)
     old_out, old_err = output.open_rank(1, 0, 0)
 
     write_and_close(output, 0, b"new\n")

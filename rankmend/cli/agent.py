@@ -65,7 +65,7 @@ def _run(
         config = configuration.override(base, **flags)
         return config if once else configuration.with_state_dir(config, os.environ)
 
-    logs.configure()
+    logs.configure(is_daemon=not once)
     try:
         config = read_config()
         if once:

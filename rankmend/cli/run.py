@@ -205,7 +205,7 @@ Examples:
 @click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the ranks' output.",
+    help="Folder for the log files of -r and -t; each run gets a folder of its own in it.",
 )
 @click.option(
     "-r",
@@ -297,8 +297,10 @@ def run(context: click.Context, /, **options: Any) -> None:
     by SIGINT and SIGTERM; 2 wrong usage or configuration; 75 the job is held by another
     launcher.
     """
+    from rankmend import console
     from recovery.run_options import Mode, RunOptions, choose_mode
 
+    console.take_over()
     try:
         _warn_unknown_variables(context)
         for name in _IGNORED:

@@ -14,13 +14,14 @@ import selectors
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from rankmend import console
 from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
@@ -67,7 +68,8 @@ STOP_ALONE_S: Final = 5.0
 EVIDENCE_END_S: Final = 2.0  # for a collection to finish writing when the job has its outcome
 LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
+_SUSPEND_FLUSH_S: Final = 1.0  # for the console to show why nothing is heard of the launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class LaunchPlan:
     mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
     is_old_torch: bool = False  # whose flight recorder is off by default
     grace_s: float = 30.0  # of a planned stop that no controller has heard of
+    stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS  # each asks for a planned stop
 
 
 class Launcher:
@@ -184,7 +187,9 @@ class Launcher:
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
         if self._standbys is not None:
             selector.register(self._standbys.fileno(), selectors.EVENT_READ)
-        with _signals_to(self._wake_write) if self._takes_signals else contextlib.nullcontext():
+        taken = (*self._plan.stop_signals, *_FORWARDED, signal.SIGTSTP)
+        catch = _signals_to(self._wake_write, taken)
+        with catch if self._takes_signals else contextlib.nullcontext():
             while not self._is_finished:
                 selector.select(self._wait_s())
                 self._read_wakeups()
@@ -297,15 +302,17 @@ class Launcher:
                 self._take_signal(signal.Signals(number))
 
     def _take_signal(self, number: signal.Signals) -> None:
-        if number in _FORWARDED and self._attempt is not None:
-            self._guardian.signal(self._attempt.number, number)
-        elif number in _STOPPING:
+        if number is signal.SIGTSTP:
+            _suspend()
+        elif number in self._plan.stop_signals:
             self._interrupts += 1
             if self._stop_requested is None:
                 self._request_stop(number.name)
             elif number is signal.SIGINT and self._interrupts > 1:
                 log.warning("second interrupt: killing the ranks")
                 self._grace_until_s = self._clock.now_s()
+        elif number in _FORWARDED and self._attempt is not None:
+            self._guardian.signal(self._attempt.number, number)
 
     def _check_time(self) -> None:
         limit_s = self._plan.time_limit_s
@@ -837,11 +844,11 @@ class Launcher:
 
 
 @contextlib.contextmanager
-def _signals_to(descriptor: int) -> Iterator[None]:
+def _signals_to(descriptor: int, numbers: Collection[signal.Signals]) -> Iterator[None]:
     """Have the numbers of arriving signals written to ``descriptor``."""
     wanted = [
         number
-        for number in (*_STOPPING, *_FORWARDED)
+        for number in set(numbers)
         if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background job
     ]
     previous = {number: signal.signal(number, lambda *_: None) for number in wanted}
@@ -852,3 +859,11 @@ def _signals_to(descriptor: int) -> Iterator[None]:
         signal.set_wakeup_fd(previous_descriptor)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _suspend() -> None:
+    """Stop this process as Ctrl-Z asks; its ranks and its guardian, in other sessions, go on."""
+    log.warning("suspended by Ctrl-Z: the ranks train on, and nothing recovers until `fg` or `bg`")
+    console.flush(_SUSPEND_FLUSH_S)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    log.warning("continued")

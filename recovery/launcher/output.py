@@ -1,28 +1,31 @@
 """Carries the ranks' output to the console, to files, or both, and keeps its last lines.
 
-One thread reads all pipes. A slow console holds up that thread and so, once the pipes are
-full, the ranks, as it would without us; it never holds up the launcher itself.
+One thread reads all pipes and writes nothing: outlets do (`rankmend.outlet`). While a console or a
+log file is slow, the pipes fill up and the ranks wait for it, as under torchrun. One that takes
+nothing for `STUCK_S` holds up nobody: its lines are dropped and counted, and training goes on.
 """
 
 import contextlib
 import os
 import re
-import select
 import selectors
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from rankmend.errors import ConfigError, LaunchError
+from rankmend.errors import ConfigError
+from rankmend.outlet import Outlet
+from recovery.launcher.log_file import LogFile, tell_loss
 
 LINES_MAX: Final = 60  # kept a rank and stream; a Python traceback with causes fits
 LINE_BYTES_MAX: Final = 2000
 _READ_BYTES: Final = 65536
 _PARTIAL_BYTES_MAX: Final = 65536  # a line without end is passed on in pieces
+_LOOK_S: Final = 0.05  # between looks whether a slow console has room again
+_CLOSE_S_MAX: Final = 5.0  # for the reading thread, which waits for nothing
 
 
 class Streams(IntFlag):
@@ -53,19 +56,29 @@ def parse_streams(text: str, local_world_size: int) -> tuple[Streams, ...]:
 class OutputPlan:
     """Where each local rank's output goes."""
 
-    log_folder: Path | None  # with files in attempt_<n>/<local rank>/{stdout,stderr}.log
+    log_folder: (
+        Path | None
+    )  # of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
     redirects: tuple[Streams, ...]  # to a file instead of the console
     tee: tuple[Streams, ...]  # to a file as well as the console
     shown_local_ranks: frozenset[int] | None  # on the console; None: all
     is_prefixed: bool
 
 
+class Shown(Protocol):
+    """The console, as `rankmend.console.Console` has it."""
+
+    def put(self, number: int, data: bytes) -> None: ...
+    def has_room(self, number: int) -> bool: ...
+    def flush(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class _Stream:
     rank: int
     descriptor: int
-    console: int  # 1 or 2; -1: not shown
-    file: int  # -1: none
+    console: int | None  # 1 or 2; None: not shown
+    file: LogFile | None
     prefix: bytes
     lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
     partial: bytearray = field(default_factory=bytearray)
@@ -75,15 +88,16 @@ class _Stream:
 class Output:
     """The pipes of one job's ranks."""
 
-    def __init__(self, plan: OutputPlan, write: Callable[[int, bytes], None] | None = None) -> None:
+    def __init__(self, plan: OutputPlan, console: Shown) -> None:
         self._plan = plan
-        self._write = write or _write_all
+        self._console = console
+        self._files = Outlet("log files", on_loss=tell_loss)
         self._lock = threading.Lock()  # guards the streams and the selector, never a write
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._streams: dict[tuple[int, int], _Stream] = {}  # (rank, 1 or 2)
-        self._pending: deque[tuple[int, bytes]] = deque()
+        self._paused: set[tuple[int, int]] = set()  # not read while what takes them is slow
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -118,8 +132,8 @@ class Output:
         self._wake()
         return result[0], result[1]
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Pass on what is left and end; waits at most ``timeout_s`` for a slow console."""
+    def close(self) -> None:
+        """Pass on what is left and end; waits with a bound for a console or a disk that is slow."""
         if self._wake_read < 0:
             return  # closed before
         with self._lock:
@@ -128,7 +142,9 @@ class Output:
                 self._drop(key, keep=True)
             self._is_closing = True
         self._wake()
-        self._thread.join(timeout_s)
+        self._thread.join(_CLOSE_S_MAX)
+        self._files.close()
+        self._console.flush()
         if not self._thread.is_alive():
             with self._lock:
                 self._selector.close()
@@ -144,37 +160,47 @@ class Output:
         is_shown = not is_redirected and (
             plan.shown_local_ranks is None or local_rank in plan.shown_local_ranks
         )
-        file = -1
+        file = None
         if plan.log_folder is not None and (is_redirected or plan.tee[local_rank] & mine):
             name = "stdout.log" if number == 1 else "stderr.log"
-            path = plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                file = os.open(path, flags, 0o644)
-            except OSError as error:
-                raise LaunchError(f"cannot write the log {path}: {error.strerror}") from error
+            file = LogFile(plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name)
         prefix = f"[rank {rank}] ".encode() if plan.is_prefixed else b""
-        return _Stream(rank, read_end, number if is_shown else -1, file, prefix)
+        return _Stream(rank, read_end, number if is_shown else None, file, prefix)
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                is_last = self._is_closing
-            while self._pending:
-                target, data = self._pending.popleft()
-                self._write(target, data)
-            if is_last and not self._pending:
-                return
-            for key, _events in self._selector.select(timeout=1.0):
+                if self._is_closing:
+                    return
+                self._read_paused_again()
+                timeout_s = _LOOK_S if self._paused else 1.0
+            for key, _events in self._selector.select(timeout_s):
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake_read, 4096)
                     continue
                 with self._lock:
-                    stream = self._streams.get(key.data)
-                    if stream is not None and not self._read(stream):
-                        self._drop(key.data, keep=True)
+                    self._read_or_pause(key.data)
+
+    def _read_or_pause(self, key: tuple[int, int]) -> None:
+        stream = self._streams.get(key)
+        if stream is None or stream.descriptor < 0:
+            return
+        if not self._has_room(stream):
+            self._selector.unregister(stream.descriptor)
+            self._paused.add(key)
+        elif not self._read(stream):
+            self._drop(key, keep=True)
+
+    def _read_paused_again(self) -> None:
+        for key in [key for key in self._paused if self._has_room(self._streams[key])]:
+            self._paused.discard(key)
+            self._selector.register(self._streams[key].descriptor, selectors.EVENT_READ, key)
+
+    def _has_room(self, stream: _Stream) -> bool:
+        return (stream.console is None or self._console.has_room(stream.console)) and (
+            stream.file is None or self._files.has_room()
+        )
 
     def _drain(self, stream: _Stream) -> None:
         for _read in range(64):  # 4 MiB: a writer at full speed must not hold us here
@@ -196,8 +222,8 @@ class Output:
         return bool(data)
 
     def _take(self, stream: _Stream, data: bytes) -> None:
-        if stream.file >= 0:
-            self._pending.append((stream.file, data))
+        if stream.file is not None:
+            self._files.put(stream.file, data)
         stream.partial += data
         *whole, rest = re.split(rb"(?<=[\n\r])", bytes(stream.partial))
         if len(rest) > _PARTIAL_BYTES_MAX:
@@ -208,42 +234,30 @@ class Output:
             stream.lines.append(line.rstrip(b"\r\n")[:LINE_BYTES_MAX])
             shown += (stream.prefix if stream.is_line_start else b"") + line
             stream.is_line_start = line.endswith((b"\n", b"\r"))
-        if stream.console >= 0 and shown:
-            self._pending.append((stream.console, bytes(shown)))
+        if stream.console is not None and shown:
+            self._console.put(stream.console, bytes(shown))
 
     def _drop(self, key: tuple[int, int], *, keep: bool = False) -> None:
         """Close a stream; ``keep`` its last lines for whoever asks later."""
         stream = self._streams.get(key) if keep else self._streams.pop(key, None)
         if stream is None or stream.descriptor < 0:
             return
-        if stream.partial and stream.console >= 0:
+        if stream.partial and stream.console is not None:
             head = stream.prefix if stream.is_line_start else b""
-            self._pending.append((stream.console, head + bytes(stream.partial) + b"\n"))
+            self._console.put(stream.console, head + bytes(stream.partial) + b"\n")
         if stream.partial:
             stream.lines.append(bytes(stream.partial)[:LINE_BYTES_MAX])
             stream.partial = bytearray()
-        self._selector.unregister(stream.descriptor)
+        if key in self._paused:
+            self._paused.discard(key)
+        else:
+            self._selector.unregister(stream.descriptor)
         os.close(stream.descriptor)
         stream.descriptor = -1
-        if stream.file >= 0:
-            self._pending.append((-stream.file, b""))  # closed after all before it is written
+        if stream.file is not None:
+            self._files.finish(stream.file)
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):
             if self._wake_write >= 0:  # the last lines can be asked for after the end
                 os.write(self._wake_write, b"x")
-
-
-def _write_all(target: int, data: bytes) -> None:
-    """Write to a descriptor; a negative one means: close it. A reader that is gone is no error."""
-    if target < 0:
-        os.close(-target)
-        return
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(target, view) :]
-        except BlockingIOError:
-            select.select([], [target], [], 1.0)  # a console that another program made non-blocking
-        except OSError:
-            return

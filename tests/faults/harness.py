@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from recovery.launcher.process_tree import find_marked
 from recovery.overview import read_entries, view_ranks
 from recovery.records import AttemptStarted, AttemptVerified, Entry, IncidentOpened, JobEnded
+from tests.support.faults.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -45,6 +46,7 @@ class Job:
     flags: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     prefix: list[str] = field(default_factory=list)  # a command that runs the launcher
+    console: Console | None = None  # instead of a log file
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -76,7 +78,8 @@ class Job:
             str(self.script),
             *self.arguments,
         ]
-        with self.log(self.starts).open("wb") as out:
+        with self.log(self.starts).open("wb") as log:
+            out = log.fileno() if self.console is None else self.console.inner
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,

@@ -1,0 +1,109 @@
+"""Consoles that nobody reads: `rankmend run | less`, Ctrl-S, an ssh connection that is dead."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from recovery.launcher.process_tree import read_state
+from recovery.overview import view_ranks
+from recovery.records import AttemptVerified
+from tests.faults.harness import Job, kill, wait_for
+from tests.support.faults.console import Console, Pipe, Terminal
+
+pytestmark = pytest.mark.real
+Make = Callable[..., Job]
+
+
+@pytest.fixture(params=[Terminal, Pipe])
+def console(request: pytest.FixtureRequest) -> Iterator[Console]:
+    console: Console = request.param()
+    yield console
+    console.close()
+
+
+def test_recovery_waits_for_no_console_and_the_lines_come_once_it_is_read(
+    make_lockstep: Make, console: Terminal | Pipe
+) -> None:
+    job = make_lockstep(console=console)
+    end = job.folder / "end"
+    job.arguments += ["--steps=1000000", f"--until={end}"]
+    with console.hold():
+        job.start()
+        kill(job.pids_at_step(25)[1])
+        job.pids_at_step(1, attempt=2)
+        assert b"rankmend" not in console.shown
+    console.hand_over()
+
+    console.read_until(b"rankmend: attempt 2 makes steps on 4 ranks")
+    end.touch()
+
+    console.read_until(b"rankmend: done")
+    assert job.wait() == 0
+    assert b"rank 1 failed after step" in console.shown
+    assert b"dropped" not in console.shown
+
+
+def test_a_job_whose_console_is_never_read_again_ends_all_the_same(make_lockstep: Make) -> None:
+    console = Pipe()
+    job = make_lockstep(console=console)
+    with console.hold():
+        job.start()
+
+        code = job.wait()
+
+    assert code == 0
+    console.close()
+
+
+def test_a_console_that_is_gone_ends_no_training(make_lockstep: Make) -> None:
+    console = Pipe()
+    job = make_lockstep(console=console)
+    job.start()
+    console.close()
+
+    kill(job.pids_at_step(25)[1])
+
+    assert job.wait() == 0
+    assert len(wait_for(lambda: job.records(AttemptVerified), "verified")) == 2
+
+
+def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lockstep: Make) -> None:
+    job = make_lockstep()
+    end = job.folder / "end"
+    job.arguments += ["--steps=1000000", f"--until={end}"]
+    job.start()
+    job.pids_at_step(25)
+    assert job.process is not None
+    pid = job.process.pid
+
+    job.signal(signal.SIGTSTP)
+
+    wait_for(lambda: (state := read_state(pid)) and state.letter == "T", "the launcher stops")
+    assert "suspended by Ctrl-Z" in job.output
+    job.pids_at_step(job_step(job) + 20)
+    job.signal(signal.SIGCONT)
+    end.touch()
+    assert job.wait() == 0
+    assert job.incidents == []
+
+
+def job_step(job: Job) -> int:
+    return max(rank.step or 0 for rank in view_ranks(job.runtime, time.monotonic()))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGQUIT, 131), (signal.SIGHUP, 129), (signal.SIGTERM, 143)]
+)
+def test_each_signal_that_torchrun_handles_is_a_planned_stop(
+    make_lockstep: Make, number: signal.Signals, code: int
+) -> None:
+    job = make_lockstep("--steps=1000000")
+    job.start()
+    job.pids_at_step(5)
+
+    job.signal(number)
+
+    assert job.wait() == code
+    assert job.incidents == []

@@ -1,0 +1,18 @@
+"""A console that takes everything, for tests of what is shown."""
+
+
+class FakeConsole:
+    """Collects what would go to the terminal."""
+
+    def __init__(self) -> None:
+        self.shown = {1: b"", 2: b""}
+        self.is_slow = False
+
+    def put(self, number: int, data: bytes) -> None:
+        self.shown[number] += data
+
+    def has_room(self, number: int) -> bool:
+        return not self.is_slow
+
+    def flush(self) -> bool:
+        return True

@@ -1,0 +1,72 @@
+"""Log files of ranks that can't be written, and the folder of a run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankmend.errors import ConfigError
+from rankmend.outlet import Outlet, Target
+from recovery.launcher.log_file import LogFile
+from recovery.run_options import RunOptions, make_log_folder, make_output_plan
+
+TEE = RunOptions("train.py", tee="3")
+
+
+def test_a_file_is_made_with_its_folder_by_its_first_line(tmp_path: Path) -> None:
+    outlet = Outlet("test")
+    file = LogFile(tmp_path / "attempt_1" / "0" / "stdout.log")
+    assert not file.path.parent.exists()
+
+    outlet.put(file, b"one\n")
+    outlet.finish(file)
+
+    assert outlet.close()
+    assert file.path.read_bytes() == b"one\n"
+
+
+def test_a_file_that_could_not_be_made_says_what_it_lacks_once_it_can(tmp_path: Path) -> None:
+    heard: list[Target] = []
+    outlet = Outlet("test", on_loss=lambda target, _error: heard.append(target))
+    in_the_way = tmp_path / "attempt_1"
+    in_the_way.write_bytes(b"")
+    file = LogFile(in_the_way / "0" / "stdout.log")
+    outlet.put(file, b"one\ntwo\n")
+    assert outlet.flush()
+
+    in_the_way.unlink()
+    outlet.put(file, b"three\n")
+
+    assert outlet.close()
+    lacks = b"rankmend: 2 lines are missing here because of an error: Not a directory\n"
+    assert file.path.read_bytes() == lacks + b"three\n"
+    assert heard == [file]
+
+
+def test_a_folder_for_logs_alone_writes_no_file_and_redirects_nothing(tmp_path: Path) -> None:
+    options = replace(TEE, tee="0", log_dir=tmp_path)
+
+    plan = make_log_folder(make_output_plan(options, 2), "job")
+
+    assert plan.log_folder is None
+    assert not any((*plan.redirects, *plan.tee))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_run_has_a_folder_of_its_own_in_the_one_that_runs_share(tmp_path: Path) -> None:
+    plan = make_output_plan(replace(TEE, log_dir=tmp_path / "logs"), 2)
+
+    first, second = make_log_folder(plan, "my job"), make_log_folder(plan, "my job")
+
+    assert first.log_folder is not None
+    assert first.log_folder != second.log_folder
+    assert first.log_folder.parent == tmp_path / "logs"
+    assert first.log_folder.name.startswith("my_job_")
+
+
+def test_a_folder_for_logs_that_can_not_be_made_is_an_error_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_bytes(b"")
+    plan = make_output_plan(replace(TEE, log_dir=tmp_path / "logs"), 2)
+
+    with pytest.raises(ConfigError, match=f"{tmp_path}/logs.*--log-dir"):
+        make_log_folder(plan, "job")

@@ -1,0 +1,167 @@
+"""Outlets with targets that hang, are slow, or fail."""
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rankmend.outlet import OWN_BYTES, ROOM_BYTES, SLOW_BYTES_MAX, STUCK_S, Outlet
+
+LINE = b"." * 1023 + b"\n"
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Reader:
+    """A target that takes bytes while its gate is open, or fails."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: OSError | None = None
+        self.is_closed = False
+        self.is_waited_for = threading.Event()
+
+    def write(self, data: memoryview) -> int:
+        self.is_waited_for.set()
+        self.gate.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.taken += data
+        return len(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def describe_loss(self, lines: int, error: OSError | None) -> bytes:
+        return f"[{lines} lost: {'no room' if error is None else error.strerror}]\n".encode()
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    reader = Reader()
+    yield reader
+    reader.gate.set()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline_s, "did not happen within 60 s"
+        time.sleep(0.005)
+
+
+def block(outlet: Outlet, reader: Reader) -> None:
+    """Have the reader take nothing, with one line on its way."""
+    reader.gate.clear()
+    reader.is_waited_for.clear()
+    outlet.put(reader, b"first\n")
+    assert reader.is_waited_for.wait(60)
+
+
+def fill(outlet: Outlet, reader: Reader) -> int:
+    taken = 0
+    while outlet.put(reader, LINE):
+        taken += 1
+    return taken
+
+
+def test_a_reader_that_is_stuck_loses_counted_lines_and_gets_the_count_in_their_place(
+    reader: Reader,
+) -> None:
+    clock = Clock()
+    outlet = Outlet("test", now_s=clock)
+    block(outlet, reader)
+    clock.now_s = STUCK_S
+
+    taken = fill(outlet, reader)
+    outlet.put(reader, b"lost\nlost, too\n" + LINE)
+    reader.gate.set()
+    wait_until(lambda: reader.taken.endswith(b"lost: no room]\n"))
+    outlet.put(reader, b"after\n")
+    assert outlet.flush()
+
+    assert taken == ROOM_BYTES // len(LINE) - 1
+    assert reader.taken == b"first\n" + LINE * taken + b"[4 lost: no room]\nafter\n"
+
+
+def test_the_count_comes_even_where_no_other_line_follows(reader: Reader) -> None:
+    clock = Clock()
+    outlet = Outlet("test", now_s=clock)
+    block(outlet, reader)
+    clock.now_s = STUCK_S
+    fill(outlet, reader)
+
+    reader.gate.set()
+
+    wait_until(lambda: reader.taken.endswith(b"[1 lost: no room]\n"))
+
+
+def test_own_lines_find_room_where_those_of_ranks_do_not(reader: Reader) -> None:
+    clock = Clock()
+    outlet = Outlet("test", now_s=clock)
+    block(outlet, reader)
+    clock.now_s = STUCK_S
+    fill(outlet, reader)
+
+    assert outlet.put(reader, b"rankmend: restart\n", is_own=True)
+    assert not outlet.put(reader, b"." * 2 * OWN_BYTES, is_own=True)
+
+
+def test_a_reader_that_is_slow_is_worth_waiting_for_until_it_is_stuck(reader: Reader) -> None:
+    clock = Clock()
+    outlet = Outlet("test", now_s=clock)
+    block(outlet, reader)
+    assert outlet.has_room()
+
+    for _line in range(ROOM_BYTES // len(LINE)):
+        outlet.put(reader, LINE)
+
+    assert not outlet.has_room()
+    assert outlet.put(reader, LINE)  # of a rank that has died, which nobody can hold up
+    assert fill(outlet, reader) < SLOW_BYTES_MAX // len(LINE)
+    clock.now_s = STUCK_S
+    assert outlet.has_room()
+
+
+def test_a_target_that_fails_is_tried_again_and_told_what_it_missed(reader: Reader) -> None:
+    heard: list[OSError | None] = []
+    outlet = Outlet("test", on_loss=lambda _target, error: heard.append(error))
+    reader.error = OSError(errno.ENOSPC, "No space left on device")
+    outlet.put(reader, b"one\ntwo\n")
+    outlet.put(reader, b"three\n")
+    assert outlet.flush()
+
+    reader.error = None
+    outlet.put(reader, b"four\n")
+
+    assert outlet.flush()
+    assert reader.taken == b"[3 lost: No space left on device]\nfour\n"
+    assert [error.errno for error in heard if error is not None] == [errno.ENOSPC]
+
+
+def test_flush_gives_up_on_a_reader_that_takes_nothing(reader: Reader) -> None:
+    outlet = Outlet("test")
+    block(outlet, reader)
+
+    assert not outlet.flush(stuck_s=0.01)
+
+
+def test_a_target_is_closed_after_the_last_line_for_it(reader: Reader) -> None:
+    other = Reader()
+    outlet = Outlet("test")
+    outlet.put(reader, b"last\n")
+
+    outlet.finish(reader)
+    outlet.put(other, b"other\n")
+
+    assert outlet.close()
+    assert (reader.taken, reader.is_closed, other.is_closed) == (b"last\n", True, False)
