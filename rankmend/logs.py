@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from rankmend import console
+from rankmend.printable import printable, printable_lines
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # syslog(3), which `journalctl -p` knows
@@ -55,9 +56,9 @@ class LineFormatter(logging.Formatter):
         own = {key: value for key, value in vars(record).items() if key not in _STANDARD}
         trace = None
         if record.exc_info and record.exc_info[0] is not None:
-            trace = self.formatException(record.exc_info)
+            trace = printable_lines(self.formatException(record.exc_info))
         if self._shape is Shape.LAUNCHER:
-            told = f"rankmend: {record.levelname}: {record.getMessage()}"
+            told = f"rankmend: {record.levelname}: {printable(record.getMessage())}"
             line = f"{told}: {_pairs(own)}" if own else told
             return line if trace is None else f"{line}\n{trace}"
         at = datetime.fromtimestamp(record.created, timezone.utc)

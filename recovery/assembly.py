@@ -9,6 +9,7 @@ from pathlib import Path
 from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, LaunchError
+from rankmend.printable import printable_lines
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.watch import CheckpointWatch
@@ -34,7 +35,7 @@ LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not g
 def say(text: str) -> None:
     """Tell the user one thing on stderr. A launcher's stderr never waits (`rankmend.console`)."""
     try:
-        sys.stderr.write(f"rankmend: {text}\n")
+        sys.stderr.write(f"rankmend: {printable_lines(text)}\n")
         sys.stderr.flush()
     except OSError:
         return

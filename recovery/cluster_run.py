@@ -20,6 +20,7 @@ from rankmend import console, logs
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.node import node_name
+from rankmend.printable import printable
 from recovery.assembly import (
     clear_leftovers,
     make_agent_link,
@@ -143,6 +144,11 @@ def checked_node_name(options: RunOptions, environment: Mapping[str, str]) -> st
     if re.search(NAME_PATTERN, name) is None:
         raise ConfigError(f"node name {name!r}: letters, digits and ._:- only (--node-name)")
     return name
+
+
+def _title(name: str) -> str:
+    """Return a job's name as a controller takes it; a folder may be called anything."""
+    return printable(name.encode(errors="replace").decode())[:128].strip() or "job"
 
 
 def route_address(host: str, port: int) -> str:
@@ -306,10 +312,10 @@ class Node:
         slurm = [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
         return Join(
             key=self._key.text,
-            name=self._key.name[:128],
+            name=_title(self._key.name),
             node=self.name,
             launcher_id=self.launcher_id,
-            run=":".join(slurm) if slurm[0] else "",
+            run=printable(":".join(slurm)) if slurm[0] else "",
             nodes_min=least,
             nodes_max=most,
             slots=self.slots,
@@ -317,7 +323,9 @@ class Node:
             grace_s=options.grace_s,
             policy=dict(overrides),
             attributes={
-                name: environment[name][:256] for name in _ATTRIBUTES if environment.get(name)
+                name: printable(environment[name][:256])
+                for name in _ATTRIBUTES
+                if environment.get(name)
             },
             job_id=str(job_id) if job_id is not None else None,
             has_checkpoints=options.checkpoint_dir is not None,

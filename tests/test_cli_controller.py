@@ -607,7 +607,7 @@ def test_who_asks_without_a_token_or_the_role_is_told_which_one_and_where_to_get
 
     assert "--token-file or RANKMEND_TOKEN_FILE" in nobody.stderr
     assert "reader does not have the role act" in reader.stderr
-    assert "has not the role read" in launcher.stderr
+    assert "does not have the role read" in launcher.stderr
     assert f"refuses the token in {forged}" in stranger.stderr
     assert [done.returncode for done in (nobody, reader, launcher, stranger)] == [1, 1, 1, 1]
     assert "cannot read token file" in missing.stderr

@@ -464,6 +464,45 @@ def test_incident_is_counted_with_its_phases(up: Running) -> None:
         assert f"rankmend_controller_{name}".encode() in body
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "llama\x1b]0;x\x07"),
+        ("name", "llama\nFAKE running"),
+        ("name", "llama\u202e"),
+        ("name", " llama"),
+        ("launcher_id", "l\x1b"),
+        ("run", "r\n"),
+        ("attributes", {"a\x1b[31m": "b"}),
+        ("attributes", {"a": "b\x9b31m"}),
+        ("budgets_reset_by", "uid 0\r"),
+        ("node", "n1\n"),
+    ],
+)
+def test_name_that_would_steer_a_terminal_is_refused_by_its_field(
+    up: Running, field: str, value: object
+) -> None:
+    join = msgspec.to_builtins(join_of("n1", key="odd")) | {field: value}
+
+    status, body = ask(up, "POST", "/v1/jobs", "launch", body=msgspec.json.encode(join))
+
+    assert status == 400
+    assert f"`$.{field}" in msgspec.json.decode(body)["error"]
+
+
+def test_job_that_an_older_controller_took_with_odd_texts_is_taken_up(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    with running(tmp_path / "files") as up:
+        job_id = up.client().join(join_of("n1")).job_id
+    (file,) = (tmp_path / "files/state/jobs").glob("*/service.json")
+    stored = msgspec.json.decode(file.read_bytes())
+    stored["join"] |= {"run": "old\n", "attributes": {"a": "old\x1b[2J"}}
+    file.write_bytes(msgspec.json.encode(stored))
+
+    with running(tmp_path / "files") as up:
+        assert up.client("admin").job(job_id).job.attributes == {"a": "old\x1b[2J"}
+
+
 # Roles, documentation.
 
 

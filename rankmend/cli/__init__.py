@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from rankmend.cli.output import echo
+
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
     "controller": ("rankmend.cli.controller", "controller", "Look after the jobs of a cluster."),
@@ -56,7 +58,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bo
         version = metadata.version("rankmend")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    click.echo(f"rankmend, version {version}")
+    echo(f"rankmend, version {version}")
     ctx.exit()
 
 

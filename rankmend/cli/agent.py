@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.output import echo, echo_exact, failure
+
 if TYPE_CHECKING:
     from rankmend.signals import SignalInbox
 
@@ -69,11 +71,11 @@ def _run(
     try:
         config = read_config()
         if once:
-            click.echo(daemon.Agent(config, SystemClock()).collect_page(), nl=False)
+            echo_exact(daemon.Agent(config, SystemClock()).collect_page(), nl=False)
         else:
             daemon.run(config, read_config, inbox)
     except ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise failure(error) from error
 
 
 _socket_option = click.option(
@@ -119,6 +121,6 @@ def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     paths = [control_path(path) for path in ([socket_path] if socket_path else usual)]
     path = next((path for path in paths if path.exists()), paths[0])
     try:
-        click.echo(ask(path, request))
+        echo(ask(path, request))
     except SourceError as error:
-        raise click.ClickException(str(error)) from error
+        raise failure(error) from error

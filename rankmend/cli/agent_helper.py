@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.output import failure
+
 if TYPE_CHECKING:
     from rankmend.signals import SignalInbox
 
@@ -56,7 +58,7 @@ def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "Sign
     try:
         uid = int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
     except KeyError as error:
-        raise click.ClickException(f"no user {user!r}; --user names the agent's") from error
+        raise failure(f"no user {user!r}; --user names the agent's") from error
     logs.configure()
     try:
         listener = service.inherited_listener(
@@ -68,7 +70,7 @@ def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "Sign
             own_path, idle_s = path or SOCKET_PATH, None  # nobody would start it again
             listener = service.listen(own_path, uid)
     except ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise failure(error) from error
     helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded, idle_s)
     service.log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
     helper.serve(inbox)

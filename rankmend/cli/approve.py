@@ -23,6 +23,8 @@ from rankmend.cli.controller_options import (
     yes_option,
 )
 from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.output import echo
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from recovery.service import wire
@@ -53,7 +55,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 
     with asking(access) as client:
         plan = _waiting(client, incident)
-        click.echo(describe(plan), err=True)
+        echo(describe(plan), err=True)
         confirm("Carry it out?", yes=yes)
         _check_same(plan, _waiting(client, incident))
         done = client.command(
@@ -77,7 +79,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 
     with asking(access) as client:
         plan = _waiting(client, incident)
-        click.echo(describe(plan), err=True)
+        echo(describe(plan), err=True)
         confirm(f"Refuse it? The ranks of job {plan.job} that still run are stopped.", yes=yes)
         done = client.command(
             plan.job_id, PersonAct.REJECT, reason=reason, incident_id=incident, key=new_key()
@@ -154,10 +156,10 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
         print_json({"plan": _json(shown), "is_waiting": is_waiting})
         return
     if is_waiting:
-        click.echo("a plan waits already:")
+        echo("a plan waits already:")
     else:
-        click.echo(f"if node {node} is lost now:" if node else "if a rank fails now:")
-    click.echo(describe(shown))
+        echo(f"if node {node} is lost now:" if node else "if a rank fails now:")
+    echo(describe(shown))
 
 
 def describe(plan: "wire.PlanView") -> str:
@@ -167,7 +169,7 @@ def describe(plan: "wire.PlanView") -> str:
         lines.append(f"  leaves {', '.join(plan.without)}")
     lines.append(f"  because: {plan.reason}")
     lines.append(f"  {_JUDGEMENTS.get(plan.judgement, plan.judgement)}: {plan.judgement_reason}")
-    return "\n".join(lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 _JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
@@ -183,7 +185,7 @@ def _waiting(client: "ControllerClient", incident: str) -> "wire.PlanView":
 
 
 def _listed(what: str, names: list[str]) -> str:
-    return f"; {what}: {', '.join(names[:20])}" if names else f"; none is {what}"
+    return f"; {what}: {printable(', '.join(names[:20]))}" if names else f"; none is {what}"
 
 
 def _check_same(shown: "wire.PlanView", now: "wire.PlanView") -> None:

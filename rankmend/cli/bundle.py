@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
+from rankmend.cli.output import echo, echo_exact
 from rankmend.errors import RankmendError
+from rankmend.printable import printable
 
 
 @click.command()
@@ -43,13 +45,13 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     if as_json:
         print_json(asdict(made))
         return
-    click.echo(f"{made.file}: {len(made.files)} files, {made.size_bytes / 1000:.0f} kB")
+    echo(f"{made.file}: {len(made.files)} files, {made.size_bytes / 1000:.0f} kB")
     for reason in made.left_out:
-        click.echo(f"left out: {reason}")
-    click.echo("Look through it before you send it: secrets are only known by name and shape.")
+        echo(printable(f"left out: {reason}"))
+    echo("Look through it before you send it: secrets are only known by name and shape.")
 
 
 def _show_progress(done: int, of_all: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done == of_all else ""
-        click.echo(f"\rpacking {done} of {of_all} files{end}", err=True, nl=False)
+        echo_exact(f"\rpacking {done} of {of_all} files{end}", err=True, nl=False)

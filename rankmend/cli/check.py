@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import RankmendError
 
@@ -164,13 +165,13 @@ def _print_table(
     rows: "PolicyTable",
 ) -> None:
     from rich import box
-    from rich.console import Console
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     from detectors.kernel_policy import policy_of
 
-    console = Console()
+    console = output.console()
     if findings:
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("severity", no_wrap=True)
@@ -179,13 +180,12 @@ def _print_table(
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("action", no_wrap=True)
         for finding in findings:
-            what = Text(_what(finding))
-            what.append(f"\n{_when(finding)}", style="dim")
+            what = [Text(_what(finding)), Text(_when(finding), style="dim")]
             if finding.reason != policy_of(rows, finding.kind, finding.code).source:
-                what.append(f"\n{finding.reason}")  # another verdict than the table's
+                what.append(Text(finding.reason))  # another verdict than the table's
             table.add_row(
                 Text(finding.severity.value, style=_STYLES[finding.severity.value]),
-                what,
+                Group(*what),
                 Text(finding.device or "node"),
                 str(finding.count),
                 finding.action.value.replace("_", " "),

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.options import fail, json_option, print_json, seconds
+from rankmend.cli.output import echo
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def _release(config: "Config", finding_id: str) -> None:
     if not folder.is_dir():
         raise ConfigError(f"--release needs the agent's --config with its state_dir: no {folder}")
     ask_release(folder / "findings", finding_id)
-    click.echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
+    echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
 
 
 def _ask(config: "Config") -> dict[str, Any] | None:
@@ -134,11 +136,11 @@ def _scan(config: "Config") -> dict[str, Any]:
 
 def _print_table(page: dict[str, Any]) -> None:
     from rich import box
-    from rich.console import Console
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = output.console()
     if page["findings"]:
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("severity", no_wrap=True)
@@ -147,10 +149,8 @@ def _print_table(page: dict[str, Any]) -> None:
         table.add_column("ranks", overflow="fold")
         table.add_column("action", no_wrap=True)
         for found in page["findings"]:
-            what = Text(found["summary"])
-            if found["reason"]:
-                what.append(f"\n{found['reason']}")
-            what.append(f"\n{found['id']}", style="dim")
+            reason = [Text(found["reason"])] if found["reason"] else []
+            what = Group(Text(found["summary"]), *reason, Text(found["id"], style="dim"))
             severity = "silenced" if found["is_silenced"] else found["severity"]
             table.add_row(
                 Text(severity, style=_STYLES.get(severity, "dim")),

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from rankmend.cli.output import echo_exact
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -18,4 +20,4 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the shells of the choice"
-    click.echo(kind(cli, {}, "rankmend", "_RANKMEND_COMPLETE").source())
+    echo_exact(kind(cli, {}, "rankmend", "_RANKMEND_COMPLETE").source())

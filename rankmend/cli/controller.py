@@ -5,6 +5,9 @@ from pathlib import Path
 
 import click
 
+from rankmend.cli import output
+from rankmend.cli.output import echo, failure
+
 _path = click.Path(path_type=Path)
 _tokens_option = click.option(
     "--tokens-file",
@@ -49,7 +52,7 @@ def run(config_path: Path) -> None:
     try:
         code = daemon.run(config_path)
     except RankmendError as error:
-        raise click.ClickException(str(error)) from error
+        raise failure(error) from error
     sys.exit(code)
 
 
@@ -72,8 +75,8 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
     try:
         made = make(folder, list(hosts), state_dir, user)
     except RankmendError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(
+        raise failure(error) from error
+    echo(
         f"made in {folder}:\n"
         f"  {made.config.name}   the configuration: rankmend controller run --config {made.config}\n"
         f"  {made.authority.name}            for clients: --ca-file; its key, ca.key, belongs off this machine\n"
@@ -133,10 +136,10 @@ def add(
             write_new(output, f"{text}\n".encode(), 0o600)
         add_token(tokens_file, entry)
     except (RankmendError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"token {entry.id} of {subject}" + (f" in {output}" if output else ""), err=True)
+        raise failure(error) from error
+    echo(f"token {entry.id} of {subject}" + (f" in {output}" if output else ""), err=True)
     if output is None:
-        click.echo(text)
+        echo(text)
 
 
 @token.command("list")
@@ -144,7 +147,6 @@ def add(
 def list_tokens(tokens_file: Path) -> None:
     """List who has tokens; the tokens themselves are nowhere kept."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from rankmend.errors import RankmendError
@@ -153,7 +155,7 @@ def list_tokens(tokens_file: Path) -> None:
     try:
         entries = read_tokens(tokens_file)
     except RankmendError as error:
-        raise click.ClickException(str(error)) from error
+        raise failure(error) from error
     table = Table("id", "subject", "roles", "nodes", "jobs", "expires", "comment", box=box.SIMPLE)
     for entry in entries:
         table.add_row(
@@ -165,7 +167,7 @@ def list_tokens(tokens_file: Path) -> None:
             entry.expires.isoformat() if entry.expires else "never",
             entry.comment,
         )
-    Console().print(table)
+    output.console().print(table)
 
 
 @token.command()
@@ -179,8 +181,8 @@ def revoke(token_id: str, tokens_file: Path) -> None:
     try:
         entry = revoke_token(tokens_file, token_id)
     except (RankmendError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
+        raise failure(error) from error
+    echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
 
 
 _authority_option = click.option(
@@ -208,8 +210,8 @@ def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
     try:
         cert, key = make_server_files(folder, list(hosts), output)
     except RankmendError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"made {cert} and {key}: put them where [tls] looks, and reload the controller")
+        raise failure(error) from error
+    echo(f"made {cert} and {key}: put them where [tls] looks, and reload the controller")
 
 
 @controller.command("node-cert")
@@ -224,5 +226,5 @@ def node_cert(node: str, folder: Path, output: Path) -> None:
     try:
         cert, key = make_node_files(folder, node, output)
     except RankmendError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"made {cert} and {key}")
+        raise failure(error) from error
+    echo(f"made {cert} and {key}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rankmend.cli.controller_options import access_of, client_of
+from rankmend.printable import is_printable
 
 if TYPE_CHECKING:
     from recovery.service.client import ControllerClient
@@ -66,4 +67,5 @@ def _ask(
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_WAIT_S)
-    return sorted({name for name in found if name and name.startswith(begun)})
+    fitting = {name for name in found if name.startswith(begun) and is_printable(name)}
+    return sorted(fitting - {""})

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from rankmend.cli import output
 from rankmend.cli.options import fail, print_json
+from rankmend.cli.output import echo
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from recovery.service.client import ControllerClient, ControllerError
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
-_WIDTH_PIPED: Final = 160  # columns of a table that no terminal shows
 _NAMES_SHOWN: Final = 20  # in an error
 
 _NONE_NAMED: Final = (
@@ -174,14 +176,14 @@ def explain(error: "ControllerError", access: Access) -> str:
     from recovery.service.client import RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
-        reasons = "".join(f"\n  {problem}" for problem in error.problems)
+        reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
         hint = _hint(str(error), access)
         if hint is None and error.retry_after_s is not None:
             hint = f"try again in {error.retry_after_s:g} s"
         return f"no controller answered:{reasons}" + (f"\n{hint}" if hint else "")
     if not isinstance(error, RefusedError):
         return str(error)
-    said = error.problem.error
+    said = printable(error.problem.error)
     if error.status == 401 and access.token_file is None:
         return (
             f"the controller wants to know who asks ({said}): --token-file or RANKMEND_TOKEN_FILE "
@@ -253,13 +255,14 @@ def _named(jobs: "Sequence[wire.JobView]", wanted: str) -> "list[wire.JobView]":
 
 
 def _names(jobs: "Sequence[wire.JobView]") -> str:
-    shown = ", ".join(f"{job.name} {job.job_id}" for job in jobs[:_NAMES_SHOWN])
+    shown = ", ".join(f"{printable(job.name)} {job.job_id}" for job in jobs[:_NAMES_SHOWN])
     more = len(jobs) - _NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask whether to go on, and end the command where the answer is no or nobody is there."""
+    question = printable(question)
     if yes:
         return
     if not sys.stdin.isatty():
@@ -273,19 +276,15 @@ def new_key() -> str:
     return str(uuid.uuid4())
 
 
-def tell(text: str, *, as_json: bool, **more: Any) -> None:
-    """Say what was done."""
+def tell(text: str | Sequence[str], *, as_json: bool, **more: Any) -> None:
+    """Say what was done, in one line or several."""
+    lines = [text] if isinstance(text, str) else text
     if as_json:
-        print_json({"done": text, **more})
+        print_json({"done": "\n".join(lines), **more})
     else:
-        click.echo(text)
+        echo("\n".join(printable(line) for line in lines))
 
 
 def console() -> "Console":
     """Return the console for tables: as wide as the terminal, or wide enough for names where there is none."""
-    import os
-
-    from rich.console import Console
-
-    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=_WIDTH_PIPED) if is_piped else Console()
+    return output.console(is_wide=True)

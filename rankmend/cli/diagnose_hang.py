@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
@@ -298,10 +299,9 @@ def _read_series(files: dict[int, Path]) -> Dumps:
 
 
 def _print_person(folder: Path, job: "JobView", read: Dumps, diagnosis: "Diagnosis") -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    console = output.console()
     verdict = diagnosis.verdict.value
     title = f"{verdict}: {diagnosis.cause}" if diagnosis.cause else verdict
     console.print(Text(title, style=_STYLES[verdict]), soft_wrap=True)

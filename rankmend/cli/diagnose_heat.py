@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankmend.cli import output
 from rankmend.cli.options import fail
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[i
 def print_slow(
     table: "WorkTable", found: "SlowDiagnosis", explanations: "Sequence[Explanation]"
 ) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    console = output.console()
     style = "bold red" if found.culprits else "bold"
     console.print(Text(found.explanation, style=style), soft_wrap=True)
     for line in found.evidence:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.diagnose_readings import Prometheus, prometheus_options, read_files
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
@@ -91,10 +92,9 @@ def read_csv_table(path: Path) -> "HostTable":
 
 
 def _print(diagnosis: "Diagnosis") -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    console = output.console()
     style = "bold red" if diagnosis.culprits else "bold"
     console.print(Text(diagnosis.reason, style=style), soft_wrap=True)
     for line in diagnosis.evidence:

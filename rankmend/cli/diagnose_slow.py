@@ -20,7 +20,9 @@ from rankmend.cli.diagnose_readings import (
 )
 from rankmend.cli.diagnose_traces import Delays, load, read_text
 from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from detectors.causes import Explanation, Window
@@ -268,6 +270,6 @@ def _tell_delays(delays: Delays, as_json: bool) -> None:
     if as_json:
         print_json({**diagnosis_page(diagnosis), "parts": [f"{p.kind} {p.name}" for p in parts]})
         return
-    click.echo(diagnosis.reason)
+    echo(printable(diagnosis.reason))
     for line in lines:
-        click.echo(f"  {line.text}")
+        echo(printable(f"  {line.text}"))

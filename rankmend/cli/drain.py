@@ -18,6 +18,8 @@ from rankmend.cli.controller_options import (
     yes_option,
 )
 from rankmend.cli.options import json_option
+from rankmend.cli.output import echo
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from recovery.service import wire
@@ -61,13 +63,13 @@ def drain(node: str, reason: str, now: bool, yes: bool, access: Access, as_json:
         if views and not now:
             told.append(f"{_say_ranks(views)}: --now moves them")
     tell(
-        "\n".join(told),
+        told,
         as_json=as_json,
         refused=refused,
         ranks={one.job_id: one.ranks for one in views},
     )
     for problem in refused:
-        click.echo(f"rankmend: {problem}", err=True)
+        echo(printable(f"rankmend: {problem}"), err=True)
     if refused:
         raise SystemExit(1)
 

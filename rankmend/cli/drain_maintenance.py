@@ -15,6 +15,7 @@ from rankmend.cli.controller_options import (
     tell,
 )
 from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.output import echo
 from rankmend.cli.run import DURATION
 
 _TIME = click.DateTime(["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%H:%M"])
@@ -94,7 +95,7 @@ def list_windows(access: Access, as_json: bool) -> None:
         print_json({"windows": msgspec.to_builtins(windows)})
         return
     if not windows:
-        click.echo("no maintenance window")
+        echo("no maintenance window")
         return
     from rich import box
     from rich.table import Table

@@ -1,6 +1,5 @@
 """`rankmend incidents` and `rankmend why`: what went wrong, what it cost, and why we acted so."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -9,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.controller_names import complete_job, complete_story
 from rankmend.cli.controller_options import Access, asking, console, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
+from rankmend.cli.output import echo
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]
         try:
             entries = read_entries(folder)
         except RankmendError as error:
-            click.echo(f"rankmend: {error}", err=True)
+            echo(f"rankmend: {error}", err=True)
             continue
         opened = next((e.record for e in entries if isinstance(e.record, JobOpened)), None)
         judged = {
@@ -246,10 +247,9 @@ def _lines(entries: "tuple[Entry, ...]") -> list[Line]:
 
 
 def _print_story(name: str, lines: list[Line]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    out = Console(file=sys.stdout, soft_wrap=True)
+    out = output.console(soft_wrap=True)
     out.print(Text(name, style="bold"))
     first_s, boot_id = lines[0].monotonic_s, lines[0].boot_id
     for line in lines:

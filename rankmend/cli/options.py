@@ -4,9 +4,14 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
+
+from rankmend.cli.output import echo, echo_exact
+from rankmend.printable import is_printable
+
+NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128
 
 state_option = click.option(
     "--state-dir",
@@ -15,6 +20,27 @@ state_option = click.option(
     help="Folder with the journals. [default: ~/.local/state/rankmend]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
+
+
+class _Name(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """A name that is printed in tables and log lines, also other people's."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not 1 <= len(value) <= NAME_CHARACTERS_MAX or value != value.strip():
+            self.fail(
+                f"{value!r:.80} is no name: 1 to {NAME_CHARACTERS_MAX} characters, no blank at either end",
+                param,
+                ctx,
+            )
+        bad = next((char for char in value if not is_printable(char)), None)
+        if bad is not None:
+            self.fail(f"{value!r:.80} is no name: it has the character {bad!r}", param, ctx)
+        return value
+
+
+NAME: Final = _Name()
 
 
 def find_state(named: Path | None) -> Path:
@@ -28,7 +54,7 @@ def find_state(named: Path | None) -> Path:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=to_plain))
+    echo_exact(json.dumps(value, indent=2, default=to_plain))
 
 
 def to_plain(value: Any) -> Any:
@@ -39,7 +65,7 @@ def to_plain(value: Any) -> Any:
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    click.echo(f"rankmend: {message}", err=True)
+    echo(f"rankmend: {message}", err=True)
     sys.exit(code)
 
 

@@ -100,7 +100,7 @@ def resume(
             told = _resume_node(client, node, reason)
         else:
             told = [client.resume(reason).text]
-    tell("\n".join(told), as_json=as_json)
+    tell(told, as_json=as_json)
 
 
 def _check_one(cluster: bool, job: str | None, node: str | None) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from rankmend.cli.options import NAME
+from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -89,9 +91,7 @@ def _warn_unknown_variables(context: click.Context) -> None:
     known = {option.envvar for option in context.command.params}
     for name in sorted(os.environ):
         if name.startswith(_VARIABLE_PREFIX) and name not in known and os.environ[name]:
-            click.echo(
-                f"rankmend: {name} is set, but rankmend has no such option: ignored", err=True
-            )
+            echo(f"rankmend: {name} is set, but rankmend has no such option: ignored", err=True)
 
 
 @click.command(
@@ -146,7 +146,9 @@ Examples:
     metavar="N",
     help="The job can go on with fewer nodes, if the number of ranks is a multiple of N.",
 )
-@click.option("--node-name", metavar="NAME", help="Of this node. [default: the short host name]")
+@click.option(
+    "--node-name", metavar="NAME", type=NAME, help="Of this node. [default: the short host name]"
+)
 @click.option(
     *_both("--max-restarts"),
     type=click.IntRange(min=0),
@@ -163,6 +165,7 @@ Examples:
 @click.option("--python", "python_path", metavar="PATH", help="Interpreter of the ranks.")
 @click.option(
     *_both("--rdzv-id"),
+    type=NAME,
     help="TORCHELASTIC_RUN_ID; names the job where --job and --checkpoint-dir don't.",
 )
 @click.option(*_both("--rdzv-backend"), hidden=True)
@@ -221,7 +224,10 @@ Examples:
 )
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line of a rank with [rank N].")
 @click.option(
-    "--job", metavar="NAME", help="Name by which to recognise the job. [default: see docs/run.md]"
+    "--job",
+    metavar="NAME",
+    type=NAME,
+    help="Name by which to recognise the job. [default: see docs/run.md]",
 )
 @click.option(
     "--checkpoint-dir",
@@ -322,13 +328,13 @@ def run(context: click.Context, /, **options: Any) -> None:
 
             code = run_with_service(asked, os.environ)
     except JobHeldError as error:
-        click.echo(f"rankmend: {error}", err=True)
+        echo(f"rankmend: {error}", err=True)
         code = 75
     except (ConfigError, JournalError) as error:
-        click.echo(f"rankmend: {error}", err=True)
+        echo(f"rankmend: {error}", err=True)
         code = 2
     except RankmendError as error:
-        click.echo(f"rankmend: {error}", err=True)
+        echo(f"rankmend: {error}", err=True)
         code = 1
     sys.exit(code)
 
@@ -339,7 +345,7 @@ def _warn_ignored(context: click.Context, name: str, value: object) -> None:
     said = "--" + name.replace("_", "-")
     if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
         said = _VARIABLE_PREFIX + name.upper()
-    click.echo(f"rankmend: {said} has no meaning here and is ignored", err=True)
+    echo(f"rankmend: {said} has no meaning here and is ignored", err=True)
 
 
 _read_variables_of_torchrun(run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli import output
 from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import Access, controller_options, is_local
 from rankmend.cli.options import fail, find_state, json_option, print_json, seconds, state_option
@@ -70,9 +71,7 @@ def status(
         elif as_json:
             print_json({"jobs": _views(state, job, show_all=show_all)})
         else:
-            from rich.console import Console
-
-            Console().print(_render(state, _views(state, job, show_all=show_all)))
+            output.console().print(_render(state, _views(state, job, show_all=show_all)))
     except RankmendError as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -105,13 +104,12 @@ def _watch(state: Path, job: str | None, *, show_all: bool, as_json: bool) -> No
     if sys.stdout.isatty() and not as_json:
         from rich.live import Live
 
-        with Live(screen=False, auto_refresh=False) as live:
-            repeat(
-                _WATCH_S,
-                lambda: live.update(
-                    _render(state, _views(state, job, show_all=show_all)), refresh=True
-                ),
-            )
+        def draw() -> None:
+            picture = _render(state, _views(state, job, show_all=show_all))
+            live.update(output.clean(picture), refresh=True)
+
+        with Live(console=output.console(), screen=False, auto_refresh=False) as live:
+            repeat(_WATCH_S, draw)
     else:
         repeat(_WATCH_S, show)
 

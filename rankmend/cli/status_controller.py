@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rankmend.cli.controller_options import Access, asking, console, explain, find_job
 from rankmend.cli.options import print_json, seconds
+from rankmend.cli.output import clean
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -104,11 +106,14 @@ def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
         nonlocal last
         told = ask()
         if isinstance(told, Picture):
-            last = render(told, wanted)
-        problem = [] if isinstance(told, Picture) else [Text(told, style="red")]
+            last = clean(render(told, wanted))
+        said = [] if isinstance(told, Picture) else told.splitlines()
+        problem = [Text(printable(line), style="red") for line in said]
         live.update(Group(*problem, last), refresh=True)
 
-    with Live(screen=False, auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(
+        console=console(), screen=False, auto_refresh=False, vertical_overflow="crop"
+    ) as live:
         repeat(_WATCH_S, draw)
 
 

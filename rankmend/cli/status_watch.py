@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import click
-
 from rankmend.cli.options import to_plain
+from rankmend.cli.output import echo, echo_exact
+from rankmend.printable import printable
 
 
 class Changes:
@@ -27,15 +27,15 @@ class Changes:
         at = datetime.now(tz=timezone.utc).astimezone().strftime("%H:%M:%S")
         for key, text in now.items():
             if self._shown.get(key) != text:
-                click.echo(f"{at}  {text}")
+                echo(printable(f"{at}  {text}"))
         for key in self._shown.keys() - now.keys():
-            click.echo(f"{at}  {key} is not listed any more")
+            echo(printable(f"{at}  {key} is not listed any more"))
         self._shown = now
 
 
 def print_json_line(value: Any) -> None:
     """Print a value as one line of JSON."""
-    click.echo(json.dumps(value, default=to_plain))
+    echo_exact(json.dumps(value, default=to_plain))
 
 
 def repeat(pause_s: float, act: Callable[[], None]) -> None:

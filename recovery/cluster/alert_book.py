@@ -15,7 +15,7 @@ from typing import Final
 
 from detectors.finding import Evidence, Severity
 from detectors.persistence import Persistence, Track, look
-from recovery.cluster.alerts import IncomingAlert, Target, target_of
+from recovery.cluster.alerts import IncomingAlert, Target, is_node_name, target_of
 from recovery.cluster.notices import NoticeKind
 from recovery.cluster.policy import AlertRules
 from recovery.gate import NodeEvidence
@@ -114,6 +114,8 @@ class AlertBook:
             return "it is rankmend's own word to people"
         if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
             return "its name is not among those that may accuse a node (alerts.accept)"
+        if target.node and not is_node_name(target.node):
+            return f"{target.node!r:.80} is no node's name"
         if not target.node and not target.job_id:
             return f"it names no node ({', '.join(self._rules.node_labels)})"
         return None

@@ -6,6 +6,7 @@ Forms: prometheus.io/docs/alerting/latest/configuration (webhook) and Alertmanag
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -21,6 +22,7 @@ ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 seri
 ACTIVE_MAX: Final = 100_000  # in all, in one Alertmanager
 LABELS_MAX: Final = 64  # Prometheus' own targets have some 30
 TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]%-]{0,252}")
 _NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"
 
 
@@ -169,6 +171,11 @@ def node_of(labels: Mapping[str, str], rules: AlertRules) -> str:
     if name in ("", "node"):  # ours is a node's name as it stands
         return labels.get(name, "")
     return _host(labels[name])
+
+
+def is_node_name(text: str) -> bool:
+    """Return whether a node can be called so: an address can, an escape sequence can't."""
+    return _NODE_NAME.fullmatch(text) is not None
 
 
 def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:

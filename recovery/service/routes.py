@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 class OrderQuery(Struct):
-    launcher: Annotated[str, Meta(min_length=1, max_length=64)]
+    launcher: wire.LauncherId
     after: Annotated[int, Meta(ge=0)] = 0
     epoch: Annotated[int, Meta(ge=0)] = 0
     wait: Annotated[float, Meta(ge=0, le=wire.WAIT_S_MAX)] = 0.0
@@ -78,7 +78,7 @@ _ALERT: Final = (Role.ALERT, Role.REPORT)
 
 ROUTES: Final = (
     Route("POST", "/v1/jobs", "join", Kind.LAUNCH, Touches.OWN_JOB, "Join a job as a launcher", _LAUNCH,
-          body=wire.Join, answer=wire.Joined, also=(409, 410)),
+          body=wire.JoinRequest, answer=wire.Joined, also=(409, 410)),
     Route("POST", "/v1/jobs/{job}/reports", "report", Kind.REPORT, Touches.OWN_JOB, "Say what a node runs", _LAUNCH,
           body=Report, answer=wire.Accepted, status=202, body_bytes_max=MESSAGE_BYTES_MAX,
           also=(404, 409, 410)),

@@ -35,6 +35,20 @@ POLICY_OVERRIDES: Final = frozenset(
 
 # A name travels in paths, labels and file names: no slash, blank or control character.
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
+# What people may call a job, an attribute or themselves: any letters and blanks inside, and nothing that a terminal obeys or
+# hides (`rankmend.printable`). Regular expressions of JSON Schema, so that /openapi.json holds them.
+_UNSEEN: Final = (
+    r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+)
+LABEL_PATTERN: Final = rf"^[^{_UNSEEN}]*$(?!\n)"
+TITLE_PATTERN: Final = rf"^[^{_UNSEEN} ](?:[^{_UNSEEN}]*[^{_UNSEEN} ])?$(?!\n)"
+NODES_PATTERN: Final = (
+    r"^[A-Za-z0-9*?\[][A-Za-z0-9._:*?\[\]!-]{0,252}$(?!\n)"  # a name or shell pattern
+)
+LAUNCHER_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$(?!\n)"
+Label = Annotated[str, Meta(max_length=256, pattern=LABEL_PATTERN)]
+Title = Annotated[str, Meta(min_length=1, max_length=128, pattern=TITLE_PATTERN)]
+LauncherId = Annotated[str, Meta(pattern=LAUNCHER_PATTERN)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="a node or a job")]
 Text = Annotated[str, Meta(max_length=256)]
 Reason = Annotated[str, Meta(max_length=1000)]
@@ -51,7 +65,7 @@ class Problem(Struct, omit_defaults=True):
 
 
 class Join(Struct, kw_only=True):
-    """A launcher wants to run ranks of a job."""
+    """What a launcher said when it joined, as the controller keeps it: names of older ones may be odd."""
 
     version: Annotated[int, Meta(ge=0, le=2)] = VERSION
     key: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -69,6 +83,16 @@ class Join(Struct, kw_only=True):
     job_id: Uuid | None = None
     has_checkpoints: bool = False
     budgets_reset_by: Text | None = None
+
+
+class JoinRequest(Join, kw_only=True):
+    """A launcher wants to run ranks of a job."""
+
+    name: Title
+    launcher_id: LauncherId
+    run: Label = ""
+    attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
+    budgets_reset_by: Label | None = None
 
 
 class Joined(Struct):
@@ -226,7 +250,7 @@ class Window(Struct, kw_only=True):
     """Somebody works on the nodes: they get no ranks, and their alerts accuse nobody."""
 
     nodes: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=10_000)
+        list[Annotated[str, Meta(pattern=NODES_PATTERN)]], Meta(min_length=1, max_length=10_000)
     ]
     from_unix_s: float
     until_unix_s: float

@@ -1,0 +1,82 @@
+"""Prints for people. All commands print through this module, so that nothing from outside reaches a terminal as it is.
+
+A string, a `Text` and a table's cell are one line each: where several are wanted, there are several, or a `Group`.
+Markup in square brackets is text.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_PIPED: Final = 160  # columns of a table that no terminal shows
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text of ours, which may have several lines."""
+    click.echo(printable_lines(text), err=err, nl=nl)
+
+
+def echo_exact(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print JSON, metrics and scripts, which programs read, and our own control characters."""
+    click.echo(text, err=err, nl=nl)
+
+
+def failure(error: Exception | str) -> click.ClickException:
+    """Return what ends a command with a message."""
+    return click.ClickException(printable_lines(str(error)))
+
+
+def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":
+    """Return the console, as wide as the terminal; where there is none, ``is_wide`` leaves names room."""
+    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    width = _WIDTH_PIPED if is_wide and is_piped else None
+    made: Console = _console_type()(
+        file=sys.stdout, width=width, soft_wrap=soft_wrap, markup=False, emoji=False
+    )
+    return made
+
+
+def clean(renderable: Any) -> Any:
+    """Return a text, table or group whose words are all printable; in place, where it can be changed."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(renderable, str):
+        return printable(renderable)
+    if isinstance(renderable, Text):
+        renderable.plain = printable(renderable.plain)  # as long as before: styles stay in place
+    elif isinstance(renderable, Group):
+        return Group(*(clean(one) for one in renderable.renderables), fit=renderable.fit)
+    elif isinstance(renderable, Table):
+        for column in renderable.columns:
+            column._cells = [clean(cell) for cell in column._cells]
+    return renderable
+
+
+@cache
+def _console_type() -> Any:
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class Clean(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(clean(one) for one in objects), **options)
+
+        def render(
+            self, renderable: Any, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            """Return the segments; what `clean` does not know the inside of is made printable here."""
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable_lines(text), style, control)
+
+    return Clean
