@@ -27,14 +27,14 @@ from recovery.diagnosis import first_failure
 from recovery.evidence_desk import EvidenceDesk
 from recovery.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.incidents import Incidents
-from recovery.intake import Intake
-from recovery.ledger import Ledger, Wish
+from recovery.intake import Intake, fatal
+from recovery.ledger import Ledger, Wish, is_set_aside
 from recovery.machine import Outcome, Phase
 from recovery.membership import placement_of
 from recovery.messages import Report, Stop
 from recovery.nodes import Orders, refuses
 from recovery.outside import NodeEvidence, PersonAct, PersonCommand
-from recovery.people import Floor, reply_to
+from recovery.people import reply_to
 from recovery.planning import Planning, event_of
 from recovery.records import (
     AttemptAbandoned,
@@ -53,6 +53,7 @@ from recovery.records import (
     Record,
     StopRequested,
 )
+from recovery.refusals import Floor
 from recovery.settings import JobSettings
 from recovery.situation import Situation
 from recovery.watch import Watch
@@ -92,8 +93,8 @@ class Controller:
         self._pool = pool = pool or OpenPool()
         self._watch = Watch(self._situation)
         self._attempts = Attempts(self._situation, self._watch, pool, checkpoints, fence)
-        planning = Planning(self._situation, self._attempts, gate or OpenGate(), pool)
-        self._incidents = Incidents(self._situation, self._watch, self._attempts, planning)
+        self._planning = Planning(self._situation, self._attempts, gate or OpenGate(), pool)
+        self._incidents = Incidents(self._situation, self._watch, self._attempts, self._planning)
         self._evidence = EvidenceDesk()
         self._last_finding: Finding | None = None  # of the newest incident
         self._intake = Intake()
@@ -183,11 +184,12 @@ class Controller:
         """
         known = self.ledger.commands.get(command.key) if command.key else None
         if known is not None:
-            return PersonActed(command, known)
+            return replace(known, command=command)
         now_s = self._situation.now_s()
         silent_s = self._policy.node_silent_s
         floor = Floor(
-            can_leave=lambda node: self._attempts.can_leave(node, now_s),
+            shortage=lambda without: self._planning.shortage(without, now_s),
+            is_accused=lambda node: any(kept.evidence.node == node for kept in fatal(self.ledger)),
             is_heard=lambda node: (
                 self._nodes.is_heard(node) and now_s - self._nodes.heard_at_s(node) < silent_s
             ),
@@ -329,10 +331,10 @@ class Controller:
             duty = self._take_up
         elif ledger.closing is not None:
             duty = self._attempts.close
-        elif ledger.paused_by is not None:
-            duty = self._stand_back
         elif ledger.incident is not None:
-            duty = self._incidents.run
+            duty = self._incidents.run  # a pause lets its plans wait
+        elif ledger.paused_by is not None and not self._is_watched(ledger):
+            duty = self._stand_back
         elif not ledger.is_attempt_open:
             duty = self._attempts.start
         elif ledger.wish is not Wish.RANKS:
@@ -389,10 +391,14 @@ class Controller:
             return True
         return self._note_progress(now_s) or self._attempts.watch_silence(now_s)
 
+    @staticmethod
+    def _is_watched(ledger: Ledger) -> bool:
+        """Return whether a paused job runs an attempt whose failures are to be seen."""
+        return ledger.is_attempt_open and ledger.wish is Wish.RANKS and not is_set_aside(ledger)
+
     def _stand_back(self, now_s: float) -> bool:
-        """A person wants nothing to be decided: only note how far the ranks are."""
-        ledger = self.ledger
-        is_running = ledger.wish is Wish.RANKS and ledger.incident is None
+        """A person has it left as it is: only note how far the ranks are."""
+        is_running = self.ledger.wish is Wish.RANKS
         return is_running and not self._situation.observation.failed and self._note_progress(now_s)
 
     def _note_progress(self, now_s: float) -> bool:

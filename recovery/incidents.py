@@ -16,7 +16,8 @@ from recovery.intake import fatal
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, expected_answer
 from recovery.observation import Observation
-from recovery.planner import is_worth_moving, plan, trains
+from recovery.outside import trains
+from recovery.planner import is_worth_moving, plan
 from recovery.planning import Planning, decided, event_of
 from recovery.preparation import Waiting
 from recovery.records import (
@@ -32,6 +33,7 @@ from recovery.records import (
     PlanWaits,
     Record,
     TryFailed,
+    WaitsFor,
 )
 from recovery.situation import Situation
 from recovery.watch import Watch
@@ -85,7 +87,11 @@ class Incidents:
         """Move the rank that costs most where that pays; what it takes may come later than it."""
         if not self._settings.is_joined or now_s - self._weighed_at_s < _WEIGH_S:
             return False
-        known = [one.found for one in self._ledger.slow.values() if one.why is not None]
+        known = [
+            one.found
+            for one in self._ledger.slow.values()
+            if one.why is not None and one.found.finding.node not in self._ledger.taken_back
+        ]
         if not known:
             return False
         self._weighed_at_s = now_s
@@ -103,7 +109,6 @@ class Incidents:
         ledger, now_s = self._ledger, self._situation.now_s()
         is_running = ledger.is_verified and ledger.wish is Wish.RANKS
         is_running &= ledger.incident is None and ledger.closing is None
-        is_running &= ledger.paused_by is None
         if not (self._settings.is_joined and self._situation.is_taken_up and is_running):
             return "only named: the job can't move a rank now"
         is_worth, reason = is_worth_moving(factor, ledger, self._policy)
@@ -130,8 +135,7 @@ class Incidents:
         is_foreign = ledger.started is None or ledger.started.attempt != ledger.attempt
         if ledger.is_attempt_open and is_foreign:
             reason = f"attempt {ledger.attempt} runs, which this journal knows nothing of"
-            self.fail_try(incident, reason, None)
-            return True
+            return self.fail_try(incident, reason, None)
         if phase is Phase.RESTORING:
             return self._restore(incident, now_s)
         return self._verify(incident, now_s)
@@ -140,15 +144,15 @@ class Incidents:
         finding = incident.failure.finding
         scene = self._planning.scene(incident, now_s)
         made = plan(finding, self._ledger, incident.policy, None, scene)
-        if made.step is PlanStep.ESCALATE:
-            event = event_of(incident, Outcome.ESCALATE, made.reason)
-            self._situation.record(decided(incident, made), event)
-            return True
         judgement = self._planning.ask(incident, made, now_s)
         if judgement is Judgement.WAIT and self._drop_waiting(incident, now_s):
             return True
         if judgement is not Judgement.ALLOWED:
             return judgement is Judgement.REFUSED
+        if made.step is PlanStep.ESCALATE:
+            event = event_of(incident, Outcome.ESCALATE, made.reason)
+            self._situation.record(decided(incident, made), event)
+            return True
         event = event_of(incident, Outcome.ACCEPTED, made.reason)
         self._situation.record(
             decided(incident, made), *self._planning.left(incident, made, scene), event
@@ -218,6 +222,8 @@ class Incidents:
             return True
         if self._attempts.tell_person(gone, now_s):
             return True
+        if self._is_held(incident):
+            return False  # nobody is given up while a person wants nothing to be decided
         timeout_s = self._attempts.fence_bound_s(policy)
         if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
@@ -241,6 +247,8 @@ class Incidents:
             is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
             if (state.try_number > 1 and is_early) or self._expects_evidence(incident, now_s):
                 return False
+            if self._is_held(incident):
+                return self._say_held(incident, incident.plan)
             return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
         if self._seen.is_started and self._seen.launch_error is None:
             reason = f"every rank of attempt {ledger.attempt} has a process"
@@ -293,8 +301,7 @@ class Incidents:
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
-            self.fail_try(incident, f"no attempt can be started: {error}", None)
-            return True
+            return self.fail_try(incident, f"no attempt can be started: {error}", None)
         if not ready.choice.is_possible:
             self._escalate(incident, ready.choice.reason, ready.choice)
             return True
@@ -307,16 +314,34 @@ class Incidents:
             self._escalate(incident, f"no attempt can be started: {missing.reason}", None)
             return True
         if missing.left_s <= 0:
-            self.fail_try(incident, f"no attempt can be started: {missing.reason}", None)
-            return True
+            return self.fail_try(incident, f"no attempt can be started: {missing.reason}", None)
         made = incident.plan
-        if missing.is_for_nodes and made is not None and incident.waits is None:
-            state = incident.state
-            self._situation.record(
-                PlanWaits(state.incident_id, state.try_number, made, missing.reason)
-            )
-            return True
-        return False
+        if not missing.is_for_nodes or made is None:
+            return False
+        return self._say_waits(incident, made, missing.reason, WaitsFor.NODES)
+
+    def _is_held(self, incident: OpenIncident) -> bool:
+        """Return whether a pause of the job holds what the incident owes."""
+        return self._planning.pause() is not None and incident.approved_by is None
+
+    def _say_held(self, incident: OpenIncident, made: Plan | None) -> bool:
+        """Journal once that the plan waits for the end of a pause."""
+        pause = self._planning.pause()
+        if pause is None or made is None:
+            return False
+        return self._say_waits(incident, made, pause, WaitsFor.LEAVE)
+
+    def _say_waits(
+        self, incident: OpenIncident, made: Plan, reason: str, waits_for: WaitsFor
+    ) -> bool:
+        """Journal what the plan waits for, once for each reason; return whether it was news."""
+        if incident.waits == (made, reason) and incident.waits_for is waits_for:
+            return False
+        state = incident.state
+        self._situation.record(
+            PlanWaits(state.incident_id, state.try_number, made, reason, waits_for)
+        )
+        return True
 
     def _escalate(self, incident: OpenIncident, reason: str, choice: Choice | None) -> None:
         evidence = incident.last_failure.finding.evidence
@@ -341,8 +366,7 @@ class Incidents:
         if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
         reason = f"not every rank has made its steps within {timeout_s:g} s"
-        self.fail_try(incident, reason, None)
-        return True
+        return self.fail_try(incident, reason, None)
 
     def _fail_try_if_due(self, incident: OpenIncident, now_s: float) -> bool:
         attempt = self._ledger.attempt
@@ -350,11 +374,10 @@ class Incidents:
         if failure is None:
             failure = self._find_late_evidence(incident, now_s)
         if failure is not None:
-            self.fail_try(incident, failure.finding.summary, failure)
-            return True
+            return self.fail_try(incident, failure.finding.summary, failure)
         if self._nodes.are_empty(self._ledger) and not self._seen.has_ended:
-            self.fail_try(incident, f"attempt {attempt} is gone, and nobody saw it end", None)
-            return True
+            reason = f"attempt {attempt} is gone, and nobody saw it end"
+            return self.fail_try(incident, reason, None)
         return False
 
     def _find_late_evidence(self, incident: OpenIncident, now_s: float) -> Failure | None:
@@ -376,9 +399,16 @@ class Incidents:
     def _ranks_on(self, node: str) -> tuple[int, ...]:
         return next((place.ranks for place in self._ledger.placement if place.node == node), ())
 
-    def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> None:
-        """Journal that the try failed and what comes of it, as one."""
+    def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> bool:
+        """Journal that the try failed and what comes of it, as one; return whether it was news.
+
+        In a job that is paused it is journaled that this waits, and the ranks are left alone.
+        """
         state = incident.state
+        if self._is_held(incident):
+            finding = incident.last_failure.finding if failure is None else failure.finding
+            made = plan(finding, self._ledger, incident.policy, None)
+            return self._say_held(incident, made)
         records = self._watch.milestone(self._situation.now_s(), is_due=True)
         records.append(TryFailed(state.incident_id, state.try_number, reason, failure))
         ledger = self._situation.book.foresee(records)
@@ -390,3 +420,4 @@ class Incidents:
         is_last = made.step is PlanStep.ESCALATE
         event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)
         self._situation.record(*records, decided(incident, made), event)
+        return True

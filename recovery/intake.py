@@ -33,7 +33,7 @@ def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
     return tuple(
         kept
         for kept in ledger.evidence.values()
-        if kept.attempt == ledger.attempt and ends_use(kept.evidence)
+        if kept.attempt == ledger.attempt and kept.overruled_by is None and ends_use(kept.evidence)
         # Ranks that were moved since the alert was made stand on something else.
         if (ranks := placed.get(kept.evidence.node)) and ranks.issuperset(kept.evidence.ranks)
     )
@@ -44,13 +44,22 @@ class Intake:
 
     def __init__(self) -> None:
         self._waiting: dict[str, NodeEvidence] = {}
+        self._ended: dict[str, NodeEvidence] = {}  # what a person has overruled, and is over now
 
     def take(self, evidence: NodeEvidence, ledger: Ledger) -> None:
         known = ledger.evidence.get(evidence.identity)
         if not evidence.is_active:
-            # That it is over proves nothing about the node: what is on record stays there.
+            # That it is over proves nothing about the node: what is on record stays there. Only a
+            # person's word ends with what it was about: when that comes again, it is news.
             self._waiting.pop(evidence.identity, None)
+            if known is not None and known.overruled_by is not None:
+                self._ended[evidence.identity] = evidence
             self._pass_over(evidence, "it has ended")
+        elif known is not None and known.overruled_by is not None:
+            if evidence.identity in self._ended:
+                self._waiting[evidence.identity] = evidence
+            else:
+                self._pass_over(evidence, f"{known.overruled_by} has taken the node back")
         elif known is not None and known.attempt == ledger.attempt:
             return  # the same fault, told again
         elif evidence.node not in ledger.members:
@@ -62,6 +71,9 @@ class Intake:
 
     def due(self, ledger: Ledger) -> EvidenceTaken | None:
         """Return the record of what has come since the last one."""
+        if self._ended:
+            reason = "ended: a person had overruled it, and it is news when it comes again"
+            return EvidenceTaken(tuple(self._ended.values()), ledger.attempt, None, reason)
         if not self._waiting:
             return None
         taken = tuple(self._waiting.values())
@@ -78,7 +90,7 @@ class Intake:
     def forget(self, taken: EvidenceTaken) -> None:
         """Hear that it is on record now."""
         for one in taken.evidence:
-            self._waiting.pop(one.identity, None)
+            (self._waiting if one.is_active else self._ended).pop(one.identity, None)
 
     @staticmethod
     def _pass_over(evidence: NodeEvidence, reason: str) -> None:

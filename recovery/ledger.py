@@ -19,7 +19,7 @@ from rankmend.errors import JournalError
 from recovery import records
 from recovery.machine import Phase, State, step
 from recovery.messages import Endpoint, Stop
-from recovery.outside import NodeEvidence, PersonAct, PersonCommand
+from recovery.outside import NodeEvidence, PersonAct, PersonCommand, trains
 from recovery.policy import Policy, Spent
 from recovery.records import (
     AttemptStarted,
@@ -28,9 +28,11 @@ from recovery.records import (
     Failure,
     JobOutcome,
     OutcomeKind,
+    PersonActed,
     Placement,
     Plan,
     Record,
+    WaitsFor,
 )
 
 COPY_BYTES_MAX: Final = 1024 * 1024  # with the names of 10,000 nodes, 64 bytes each
@@ -79,6 +81,7 @@ class OpenIncident:
     policy: Policy  # the limits in force when it was opened
     plan: Plan | None = None  # the newest that was decided
     waits: tuple[Plan, str] | None = None  # a plan that must not be carried out yet, and why
+    waits_for: WaitsFor = WaitsFor.LEAVE  # where one waits
     approved_by: str | None = None  # who approved the plan of this try
     opened_at: Moment = Moment()
     fault_age_s: float = 0.0
@@ -111,6 +114,7 @@ class KeptEvidence:
     attempt: int  # in which it was taken
     incident_id: str | None
     at: Moment = Moment()
+    overruled_by: str | None = None  # who took the node back: it counts no more until it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,9 @@ class Ledger:
     confirmed: Mapping[str, int] = field(default_factory=dict)  # node, attempt: a person's word
     fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt that people were told of
     paused_by: str | None = None  # who wants nothing to be decided
-    commands: Mapping[str, str] = field(default_factory=dict)  # key of a command, its result
+    set_aside: int = 0  # the attempt whose failure a person cancelled: it is left as it is
+    taken_back: frozenset[str] = frozenset()  # nodes, by a person, since they were last accused
+    commands: Mapping[str, PersonActed] = field(default_factory=dict)  # by the key of the command
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
     run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
@@ -225,10 +231,12 @@ def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
         kept = dict(after.evidence)
         for one in record.evidence:
             kept.pop(one.identity, None)
-            kept[one.identity] = KeptEvidence(one, record.attempt, record.incident_id, at)
+            if one.is_active:
+                kept[one.identity] = KeptEvidence(one, record.attempt, record.incident_id, at)
         for identity in list(kept)[:-_EVIDENCE_MAX]:
             del kept[identity]
-        return replace(after, evidence=kept)
+        accused = {one.node for one in record.evidence if one.is_active}
+        return replace(after, evidence=kept, taken_back=after.taken_back - accused)
     return after
 
 
@@ -269,6 +277,7 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         wish=wish,
         revision=ledger.number,
         paused_by=None,
+        set_aside=0,
         finder=None,
         finders=(),
         # Who starts the job again has chosen its nodes; what holds a node back for all jobs is
@@ -340,7 +349,8 @@ def _(record: records.AttemptVerified, ledger: Ledger) -> Ledger:
 def _(record: records.Milestone, ledger: Ledger) -> Ledger:
     if ledger.highest_step is not None and record.step <= ledger.highest_step:
         return ledger
-    return replace(_with_progress(ledger), highest_step=record.step)
+    # What makes steps has not failed, whatever a person was told of it.
+    return replace(_with_progress(ledger), highest_step=record.step, set_aside=0)
 
 
 def _with_progress(ledger: Ledger) -> Ledger:
@@ -385,6 +395,7 @@ def _(record: records.IncidentOpened, ledger: Ledger) -> Ledger:
         incident=opened,
         behind=None,
         fault=(record.incident_id, record.failure.finding),
+        taken_back=frozenset(),
     )
     return _with_failure(_with_highest(after, record.highest_step), record.failure)
 
@@ -394,8 +405,10 @@ def _(record: records.TryFailed, ledger: Ledger) -> Ledger:
     if record.failure is None or ledger.incident is None:
         return ledger
     incident = replace(ledger.incident, last_failure=record.failure)
+    accused = {record.failure.finding.node} - {""}
     fault = (f"{record.incident_id}/{record.try_number}", record.failure.finding)
-    return _with_failure(replace(ledger, incident=incident, fault=fault), record.failure)
+    after = replace(ledger, incident=incident, fault=fault, taken_back=ledger.taken_back - accused)
+    return _with_failure(after, record.failure)
 
 
 def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
@@ -458,7 +471,8 @@ def _(record: records.IncidentEvent, ledger: Ledger) -> Ledger:
         )
     if state.phase is Phase.RECOVERED:
         is_behind = incident.highest_before is not None and ledger.is_comparable
-        return replace(ledger, incident=None, behind=incident if is_behind else None)
+        behind = incident if is_behind else None
+        return replace(ledger, incident=None, behind=behind, taken_back=frozenset())
     if state.phase is Phase.CANCELLED:
         return replace(ledger, incident=None)
     if state.phase is Phase.ESCALATED:
@@ -527,7 +541,10 @@ def _(record: records.PlanWaits, ledger: Ledger) -> Ledger:
         record.plan.without,
     )
     approved_by = ledger.incident.approved_by if is_same else None
-    return replace(ledger, incident=replace(ledger.incident, waits=waits, approved_by=approved_by))
+    incident = replace(
+        ledger.incident, waits=waits, waits_for=record.waits_for, approved_by=approved_by
+    )
+    return replace(ledger, incident=incident)
 
 
 @_fold.register
@@ -640,7 +657,7 @@ def _(record: records.PersonActed, ledger: Ledger) -> Ledger:
     command = record.command
     commands = dict(ledger.commands)
     if command.key:
-        commands[command.key] = record.result
+        commands[command.key] = record
         for key in list(commands)[:-_COMMANDS_MAX]:
             del commands[key]
     after = replace(ledger, commands=commands)
@@ -650,21 +667,58 @@ def _(record: records.PersonActed, ledger: Ledger) -> Ledger:
 def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
     after = ledger
     match command:
-        case PersonCommand(act=PersonAct.PAUSE | PersonAct.CANCEL, who=who):
+        case PersonCommand(act=PersonAct.PAUSE, who=who):
             after = replace(ledger, paused_by=who)
+        case PersonCommand(act=PersonAct.CANCEL, who=who):
+            after = replace(ledger, paused_by=who, set_aside=_set_aside(ledger))
         case PersonCommand(act=PersonAct.RESTART | PersonAct.LEAVE_NODE):
-            after = replace(ledger, paused_by=None)  # it is to be done, so decide again
+            after = replace(ledger, paused_by=None, set_aside=0)  # it is to be done: decide again
         case PersonCommand(act=PersonAct.RESUME, node=None):
-            after = replace(ledger, paused_by=None)
+            after = replace(ledger, paused_by=None, set_aside=0)
         case PersonCommand(act=PersonAct.RESUME, node=str(node)) if node in ledger.members:
-            member = replace(ledger.members[node], left=None, is_lost=False)
-            members = {**ledger.members, node: member}
-            after = replace(ledger, members=members, node_run=("", 0), run_before=("", 0))
+            after = _taken_back(ledger, node, command.who)
         case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.incident is not None:
             after = replace(ledger, incident=replace(ledger.incident, approved_by=who))
         case PersonCommand(act=PersonAct.CONFIRM_GONE, node=str(node)):
             after = replace(ledger, confirmed={**ledger.confirmed, node: ledger.attempt})
     return after
+
+
+def _set_aside(ledger: Ledger) -> int:
+    """Return the attempt that is left as it is when the open incident is cancelled; 0 for none."""
+    incident = ledger.incident
+    if incident is None or trains(incident.last_failure.finding):
+        return 0
+    return incident.last_failure.attempt
+
+
+def _taken_back(ledger: Ledger, node: str, who: str) -> Ledger:
+    """Return the ledger once a person has cleared the node of all that was held against it."""
+    member = replace(ledger.members[node], left=None, is_lost=False)
+    evidence = {
+        identity: replace(kept, overruled_by=who) if kept.evidence.node == node else kept
+        for identity, kept in ledger.evidence.items()
+    }
+    return replace(
+        ledger,
+        members={**ledger.members, node: member},
+        evidence=evidence,
+        node_run=("", 0) if ledger.node_run[0] == node else ledger.node_run,
+        run_before=("", 0) if ledger.run_before[0] == node else ledger.run_before,
+        taken_back=ledger.taken_back | {node},
+    )
+
+
+def is_set_aside(ledger: Ledger) -> bool:
+    """Return whether a person has cancelled what was to be done about the newest attempt."""
+    return ledger.paused_by is not None and 0 < ledger.attempt == ledger.set_aside
+
+
+def stands_paused(ledger: Ledger) -> bool:
+    """Return whether a job does not train, and nothing is done about it since it is paused."""
+    if ledger.paused_by is None or ledger.incident is not None or ledger.closing is not None:
+        return False
+    return ledger.wish is Wish.NOTHING or is_set_aside(ledger)
 
 
 EXIT_CODES: Final = {

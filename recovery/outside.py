@@ -5,8 +5,16 @@ Values only; both are journaled as they came.
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-from detectors.finding import Evidence, Severity
+from detectors.finding import Evidence, Finding, Kind, Severity
+
+PERSON: Final = "person:"  # signatures of what a person asked for begin so
+
+
+def trains(finding: Finding) -> bool:
+    """Return whether the finding is of ranks that train on."""
+    return finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,23 @@ class PersonAct(Enum):
     CONFIRM_GONE = "confirm_gone"  # a person's word that no process is left on a node
     STOP = "stop"  # the job, as planned
     RESET_BUDGETS = "reset_budgets"
+
+
+class Refusal(Enum):
+    """Why a person's command was not obeyed, for programs; the text beside it is for people."""
+
+    ENDED = "ended"  # the job has ended or is ending
+    NOT_OPEN = "not_open"  # the incident
+    NO_PLAN_WAITS = "no_plan_waits"  # of the incident
+    NEEDS_NODES = "needs_nodes"  # too few nodes may be used: no word can replace them
+    NO_ATTEMPT = "no_attempt"  # nothing runs that could be restarted
+    NOT_PAUSED = "not_paused"
+    UNKNOWN_NODE = "unknown_node"  # the job has no such node
+    NOT_HELD = "not_held"  # the job holds nothing against the node
+    LAUNCHER_ENDED = "launcher_ended"  # of the node: it has to be started again
+    LEFT_ALREADY = "left_already"  # the job has left the node
+    NO_RANKS = "no_ranks"  # on the node, that could be left behind
+    NODE_SPEAKS = "node_speaks"  # its own word counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
 from recovery.journal import open_readonly
 from recovery.launcher.state import is_held, read_json
-from recovery.ledger import Ledger, Wish, fold_all
+from recovery.ledger import Ledger, Wish, fold_all, stands_paused
 from recovery.machine import Phase
 from recovery.records import (
     AttemptStarted,
@@ -50,7 +50,9 @@ class JobView:
 
     job_id: str
     name: str
-    state: str  # running, recovering, stopping, interrupted, done, stopped, escalated, ...
+    state: (
+        str  # running, recovering, standing, stopping, interrupted, done, stopped, escalated, ...
+    )
     state_dir: str
     attempt: int
     world_size: int
@@ -191,7 +193,9 @@ def _state(ledger: Ledger, *, is_held: bool) -> str:
         return "stopping"
     if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
         return "recovering"
-    return "starting" if ledger.wish is Wish.NOTHING_YET else "running"
+    if stands_paused(ledger):
+        return "standing"
+    return "running" if ledger.wish is Wish.RANKS else "starting"
 
 
 def _reason(ledger: Ledger) -> str | None:

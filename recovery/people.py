@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.ledger import Ledger, OpenIncident
-from recovery.machine import Outcome, answer
-from recovery.outside import PersonAct, PersonCommand
-from recovery.planner import PERSON
+from recovery.ledger import Ledger, OpenIncident, Wish
+from recovery.machine import Outcome, Phase, answer
+from recovery.outside import PERSON, PersonAct, PersonCommand
 from recovery.records import (
     BudgetsReset,
     Failure,
@@ -21,15 +20,7 @@ from recovery.records import (
     PersonActed,
     Record,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """What the controller knows beside the ledger."""
-
-    can_leave: Callable[[str], bool]  # there are nodes enough without this one
-    is_heard: Callable[[str], bool]  # the node's launcher speaks
-    failure: Callable[[Finding], Failure]
+from recovery.refusals import Floor, is_placed, refusal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,55 +40,11 @@ class Reply:
 
 def reply_to(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
     """Return what comes of a command. Nothing does where it can't be obeyed."""
-    refusal = _refusal(command, ledger, floor)
-    if refusal is not None:
-        return Reply(PersonActed(command, refusal, is_refused=True))
+    refused = refusal_of(command, ledger, floor)
+    if refused is not None:
+        why, text = refused
+        return Reply(PersonActed(command, text, is_refused=True, refusal=why))
     return _REPLIES[command.act](command, ledger, floor)
-
-
-def _refusal(command: PersonCommand, ledger: Ledger, floor: Floor) -> str | None:
-    act, node = command.act, command.node
-    reason = None
-    if ledger.ended is not None or ledger.closing is not None:
-        reason = "the job has ended or is ending"
-    elif act in (PersonAct.APPROVE, PersonAct.REJECT, PersonAct.CANCEL):
-        reason = _refuse_judging(command, ledger)
-    elif act is PersonAct.RESTART and not ledger.is_attempt_open and ledger.incident is None:
-        reason = "no attempt runs"
-    elif act is PersonAct.RESUME and node is not None and node not in ledger.members:
-        reason = f"node {node} is not in the job"
-    elif act is PersonAct.LEAVE_NODE:
-        reason = _refuse_leaving(node, ledger, floor)
-    elif act is PersonAct.CONFIRM_GONE:
-        if node is None or not _is_placed(node, ledger):
-            reason = f"node {node} has no ranks that could be left"
-        elif floor.is_heard(node):
-            reason = f"the launcher of {node} speaks: its own word counts"
-    return reason
-
-
-def _refuse_judging(command: PersonCommand, ledger: Ledger) -> str | None:
-    incident = ledger.incident
-    if incident is None or command.incident_id not in (None, incident.state.incident_id):
-        return f"incident {command.incident_id or ''} is not open"
-    if command.act is not PersonAct.CANCEL and incident.waits is None:
-        return f"no plan of incident {incident.state.incident_id} waits"
-    return None
-
-
-def _refuse_leaving(node: str | None, ledger: Ledger, floor: Floor) -> str | None:
-    member = ledger.members.get(node or "")
-    if member is None:
-        return f"node {node} is not in the job"
-    if member.left is not None:
-        return f"node {node} is left already: {member.left}"
-    if _is_placed(member.node, ledger) and not floor.can_leave(member.node):
-        return f"there is no node in the place of {node}, and the job can't go on with fewer"
-    return None
-
-
-def _is_placed(node: str, ledger: Ledger) -> bool:
-    return ledger.is_attempt_open and any(place.node == node for place in ledger.placement)
 
 
 def _why(command: PersonCommand) -> str:
@@ -111,8 +58,37 @@ def _cancelled(command: PersonCommand, incident: OpenIncident | None) -> tuple[R
     return (IncidentEvent(event),)
 
 
-def _obey(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
-    return Reply(PersonActed(command, "done"))
+def _approve(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
+    incident = ledger.incident
+    assert incident is not None, "checked before"
+    assert incident.waits is not None, "checked before"
+    step = incident.waits[0].step.value
+    return Reply(PersonActed(command, f"the plan {step} is carried out"))
+
+
+def _pause(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
+    result = "the job is paused: its ranks run on, and plans about failures wait"
+    return Reply(PersonActed(command, result))
+
+
+def _resume(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
+    if command.node is None:
+        return Reply(PersonActed(command, "the job is resumed"))
+    acted = PersonActed(command, f"the job may use {command.node} again")
+    incident = ledger.incident
+    is_about_it = (
+        incident is not None
+        and incident.state.phase is Phase.OPENED
+        and incident.last_failure.finding.kind is Kind.RANK_SLOW
+        and incident.last_failure.finding.node == command.node
+    )
+    # Ranks that train on are stopped for nothing else than what a person has just cleared.
+    return Reply(acted, before=_cancelled(command, incident if is_about_it else None))
+
+
+def _confirm(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
+    result = f"no process of the job counts as left on {command.node}"
+    return Reply(PersonActed(command, result))
 
 
 def _reject(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
@@ -124,8 +100,12 @@ def _reject(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
 
 
 def _cancel(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
-    result = "cancelled; nothing is decided until resumed"
-    return Reply(PersonActed(command, result), before=_cancelled(command, ledger.incident))
+    ranks = "the ranks stay as they are"
+    if ledger.wish is Wish.NOTHING:
+        ranks = "the ranks had been stopped and stay so"
+    result = f"cancelled: {ranks}, and nothing is decided until the job is resumed"
+    # The word first: what it cancels is still open when it is folded.
+    return Reply(PersonActed(command, result), after=_cancelled(command, ledger.incident))
 
 
 def _restart(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
@@ -137,7 +117,7 @@ def _restart(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
 def _leave(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
     node = command.node or ""
     left = NodeLeft(node, f"left {_why(command)}", is_lost=False)
-    if not _is_placed(node, ledger):
+    if not is_placed(node, ledger):
         return Reply(PersonActed(command, f"{node} gets no ranks"), after=(left,))
     failure = floor.failure(_finding(command, ledger, f"the job leaves {node}"))
     acted = PersonActed(command, f"the job leaves {node}")
@@ -170,14 +150,14 @@ def _finding(command: PersonCommand, ledger: Ledger, summary: str) -> Finding:
 
 
 _REPLIES: Final[dict[PersonAct, Callable[[PersonCommand, Ledger, Floor], Reply]]] = {
-    PersonAct.APPROVE: _obey,
+    PersonAct.APPROVE: _approve,
     PersonAct.REJECT: _reject,
     PersonAct.CANCEL: _cancel,
-    PersonAct.PAUSE: _obey,
-    PersonAct.RESUME: _obey,
+    PersonAct.PAUSE: _pause,
+    PersonAct.RESUME: _resume,
     PersonAct.RESTART: _restart,
     PersonAct.LEAVE_NODE: _leave,
-    PersonAct.CONFIRM_GONE: _obey,
+    PersonAct.CONFIRM_GONE: _confirm,
     PersonAct.STOP: _stop,
     PersonAct.RESET_BUDGETS: _reset,
 }

@@ -13,10 +13,10 @@ from detectors.finding import Blame, Finding, Kind
 from recovery.checkpoints.model import Verdict
 from recovery.ledger import Ledger
 from recovery.messages import Restore
+from recovery.outside import PERSON
 from recovery.policy import Policy, exhausted
 from recovery.records import Choice, PassedOver, Plan, PlanStep
 
-PERSON: Final = "person:"  # signatures of what a person asked for begin so
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 
@@ -33,11 +33,6 @@ class Scene:
 
 
 _ONE_MACHINE: Final = Scene()
-
-
-def trains(finding: Finding) -> bool:
-    """Return whether the finding is of ranks that train on."""
-    return finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
 
 
 def plan(

@@ -9,12 +9,13 @@ from typing import Final
 from detectors.finding import Blame, Kind
 from recovery.attempts import Attempts
 from recovery.diagnosis import HOST_SILENT
-from recovery.gate import Gate, Judgement, PlanRequest, Pool
+from recovery.gate import Answer, Gate, Judgement, PlanRequest, Pool
 from recovery.intake import fatal
 from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, answer
-from recovery.membership import CUT_OFF
-from recovery.planner import PERSON, Scene, trains
+from recovery.membership import CUT_OFF, size_for
+from recovery.outside import PERSON, trains
+from recovery.planner import Scene
 from recovery.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
 from recovery.situation import Situation
 
@@ -52,6 +53,7 @@ class Planning:
         may: dict[str, str] = {}
         for place in ledger.placement:
             node, member = place.node, ledger.members.get(place.node)
+            is_accused = node not in ledger.taken_back
             silent_s = now_s - self._nodes.heard_at_s(node)
             if member is None:
                 must[node] = "it has not joined"
@@ -63,7 +65,7 @@ class Planning:
                 must[node] = "silent"
             elif (reason := self._pool.unusable(node)) is not None:
                 must[node] = reason
-            elif finding.kind is Kind.RANK_SLOW and node == finding.node:
+            elif finding.kind is Kind.RANK_SLOW and node == finding.node and is_accused:
                 must[node] = "slow"
             elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
                 may[node] = f"blamed {ledger.node_run[1]} times in a row"
@@ -83,19 +85,19 @@ class Planning:
         is_standing = not (trains(finding) and self._ledger.wish is Wish.RANKS)
         # A person's word wins, about the plan that was shown and about no other.
         approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
-        said = self._gate.judge(
-            PlanRequest(
-                self._settings.job_id,
-                state.incident_id,
-                state.try_number,
-                made.step,
-                finding,
-                made.without,
-                len(self._ledger.placement),
-                is_standing=is_standing,
-                approved_by=approved_by,
-            )
+        request = PlanRequest(
+            self._settings.job_id,
+            state.incident_id,
+            state.try_number,
+            made.step,
+            finding,
+            made.without,
+            len(self._ledger.placement),
+            is_standing=is_standing,
+            approved_by=approved_by,
         )
+        pause = None if approved_by is not None else self.pause()
+        said = Answer(Judgement.WAIT, pause) if pause else self._gate.judge(request)
         if said.judgement is Judgement.ALLOWED or approved_by is not None:
             return Judgement.ALLOWED
         if said.judgement is Judgement.REFUSED:
@@ -108,6 +110,28 @@ class Planning:
                 PlanWaits(state.incident_id, state.try_number, made, said.reason)
             )
         return said.judgement
+
+    def pause(self) -> str | None:
+        """Return why nothing is to be done in this job now, in words, or None."""
+        who = self._ledger.paused_by
+        return None if who is None else f"the job is paused by {who}"
+
+    def shortage(self, without: frozenset[str], now_s: float) -> str | None:
+        """Return why no attempt could be started without these nodes, or None.
+
+        What an alert accuses counts as a node that can't be used: the next plan would leave it.
+        """
+        if not self._settings.is_joined:
+            return None
+        preparation = self._attempts.preparation(self._settings.policy, now_s)
+        accused = {
+            kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"
+            for kept in fatal(self._ledger)
+        }
+        usable = preparation.usable().keys() - without - accused.keys()
+        if size_for(self._settings, len(usable)) is not None:
+            return None
+        return preparation.say_shortage(len(usable), self._settings.sizes[-1], accused, without)
 
     def left(self, incident: OpenIncident, made: Plan, scene: Scene) -> list[Record]:
         """Return the records of the nodes that the plan leaves."""
@@ -128,7 +152,7 @@ class Planning:
             blamed.add(finding.node)
         if finding.signature.startswith(PERSON):
             return
-        for node in sorted(blamed):
+        for node in sorted(blamed - self._ledger.taken_back):
             self._pool.note_blame(node, self._settings.job_id, incident.state.incident_id, finding)
 
 

@@ -3,7 +3,7 @@
 Looks at what was heard and says what is missing; decides nothing else and does nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from recovery.policy import Policy
 from recovery.records import Choice, FinderChosen, Placement
 from recovery.settings import JobSettings
 
+_REASONS_MAX: Final = 8  # nodes named in a sentence
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 _KINDS: Final = {kind.value: kind for kind in CheckpointKind}
 
@@ -74,8 +75,42 @@ class Preparation:
         return choose_placement(settings, ledger.placement, usable, size)
 
     def _waits_for_nodes(self, usable: dict[str, Member], wanted: int, waited_s: float) -> Waiting:
-        reason = f"{len(usable)} of {wanted} nodes are there and may be used"
+        reason = self.say_shortage(len(usable), wanted)
         return Waiting(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
+
+    def say_shortage(
+        self,
+        count: int,
+        wanted: int,
+        accused: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
+    ) -> str:
+        """Return how many nodes may be used, and why the others may not.
+
+        ``accused``: nodes that would be left, and why; ``without``: nodes that need no reason.
+        """
+        reasons = [
+            f"{node}: {reason}"
+            for node in sorted(self.ledger.members.keys() - set(without))
+            if (reason := self._unusable(node) or (accused or {}).get(node)) is not None
+        ]
+        more = len(reasons) - _REASONS_MAX
+        why = "; ".join(reasons[:_REASONS_MAX]) + (f"; and {more} more" if more > 0 else "")
+        said = f"{count} of {wanted} nodes are there and may be used"
+        return f"{said} ({why})" if why else said
+
+    def _unusable(self, node: str) -> str | None:
+        """Return why a member may get no ranks, or None."""
+        member = self.ledger.members[node]
+        if member.left is not None:
+            return member.left
+        if (held := self.pool.unusable(node)) is not None:
+            return held
+        if member.slots < self.settings.slots:
+            return f"it has room for {member.slots} ranks, {self.settings.slots} are needed"
+        if node not in self.nodes.usable(self.ledger, self.now_s):
+            return "silent"
+        return None
 
     def meet(self, placement: tuple[Placement, ...]) -> Endpoint | Waiting | None:
         """Return where the ranks would meet; None where the launcher itself chooses."""

@@ -16,7 +16,7 @@ from rankmend.errors import JournalError
 from recovery.cluster.records import CLUSTER_KINDS, ClusterRecord
 from recovery.machine import Event
 from recovery.messages import Endpoint, RankError, Restore, Stop
-from recovery.outside import NodeEvidence, PersonCommand
+from recovery.outside import NodeEvidence, PersonCommand, Refusal
 from recovery.policy import PlanStep as PlanStep  # noqa: PLC0414 - a part of what is stored
 from recovery.policy import Policy
 
@@ -259,14 +259,22 @@ class FinderChosen:
     reason: str
 
 
+class WaitsFor(Enum):
+    """What a plan waits for."""
+
+    LEAVE = "leave"  # an approval, or the end of a pause or a dry run: a person can give it
+    NODES = "nodes"  # that may be used: no approval replaces them
+
+
 @dataclass(frozen=True, slots=True)
 class PlanWaits:
-    """A plan is ready and must not be carried out yet."""
+    """A plan is ready and must not, or can't, be carried out yet."""
 
     incident_id: str
     try_number: int
     plan: Plan
     reason: str
+    waits_for: WaitsFor = WaitsFor.LEAVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +303,7 @@ class PersonActed:
     command: PersonCommand
     result: str
     is_refused: bool = False
+    refusal: Refusal | None = None  # None: obeyed, or refused by a rankmend that did not say it
 
 
 @dataclass(frozen=True, slots=True)

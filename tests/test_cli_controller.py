@@ -323,7 +323,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
         "rank 0 failed after step 3: SIGKILL",
         "wait status: rank 0: SIGKILL",
         "waiting with `restart_in_place`: every plan of this job needs a person's approval",
-        "approve asked for by actor: done",
+        "approve asked for by actor: the plan restart_in_place is carried out",
         "reason: spare checked",
         "decision: rank 0 failed",
         "restart: attempt 2",
@@ -385,7 +385,7 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     assert "reject asked for by actor: the incident is escalated" in why
     assert "reason: not again" in why
     assert (noted.returncode, unknown.returncode) == (0, 1), noted.stderr
-    assert "no incident or job 00000000-1" in unknown.stderr
+    assert "no incident 00000000-1" in unknown.stderr
 
 
 def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
@@ -399,10 +399,13 @@ def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
 
     wrong = run(environment, "cancel", "none-1")
     done = run(environment, "cancel", incident, "--reason", "I debug it")
+    status = run(environment, "status", "ask-cancel").stdout
 
     assert (wrong.returncode, done.returncode) == (1, 0)
     assert f"is not open; open: {incident}" in wrong.stderr
     assert service.job("ask-cancel").is_paused
+    assert "ask-cancel  standing  paused" in status
+    assert "does not train: actor has it left as it is" in status
     assert "I debug it" in run(environment, "why", incident).stdout
 
 

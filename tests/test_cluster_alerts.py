@@ -223,8 +223,10 @@ def test_what_nobody_repeats_is_forgotten() -> None:
 
     book.forget(NOW + RULES.forget_s - 1)
     assert len(book.active) == 1
-    book.forget(NOW + RULES.forget_s + 1)
+    over = book.forget(NOW + RULES.forget_s + 1)
     assert book.active == ()
+    assert {job for job, _one in over} == {JOB, OTHER}, "who was told hears that it is over"
+    assert not any(one.is_active for _job, one in over)
 
 
 def test_an_alert_from_the_future_is_as_young_as_can_be() -> None:

@@ -116,6 +116,23 @@ def test_a_pause_holds_the_plans_of_its_scope(scope: str) -> None:
     assert ask(MOVE, ledger_of(Paused(scope, "ann", "upgrade"))) is Judgement.WAIT
 
 
+def test_a_pause_of_a_node_holds_what_was_found_about_it_though_the_plan_leaves_nobody() -> None:
+    paused = ledger_of(Paused("node:n2", "ann", "its BMC is updated"))
+    about_n2 = replace(RESTART, finding=replace(RESTART.finding, node="n2"))
+    about_n3 = replace(RESTART, finding=replace(RESTART.finding, node="n3"))
+
+    assert ask(about_n2, paused) is Judgement.WAIT
+    assert ask(about_n3, paused) is Judgement.ALLOWED
+
+
+def test_nobody_is_given_up_during_a_pause_and_that_needs_no_approval() -> None:
+    given_up = replace(RESTART, step=PlanStep.ESCALATE)
+    paused = ledger_of(Paused("cluster", "ann", "upgrade"))
+
+    assert ask(given_up, paused) is Judgement.WAIT
+    assert ask(given_up, policy=ClusterPolicy(approval=Approval.ALL)) is Judgement.ALLOWED
+
+
 @pytest.mark.parametrize("scope", ["job:another", "node:n1"])
 def test_a_pause_elsewhere_holds_nothing(scope: str) -> None:
     assert ask(MOVE, ledger_of(Paused(scope, "ann", ""))) is Judgement.ALLOWED

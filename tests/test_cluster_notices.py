@@ -16,7 +16,7 @@ from recovery.cluster.notices import (
 )
 from recovery.cluster.policy import ClusterPolicy
 from recovery.cluster.records import Acknowledged, Hold, NodeHeld, Spent
-from recovery.ledger import Ledger, OpenIncident, SlowNow
+from recovery.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.machine import State
 from recovery.policy import PlanStep, Policy
 from recovery.records import (
@@ -26,6 +26,7 @@ from recovery.records import (
     Plan,
     SlowExplained,
     SlowFound,
+    WaitsFor,
 )
 from recovery.service.pager import alert_of
 
@@ -84,6 +85,31 @@ def test_a_plan_that_waits_says_why_until_it_is_approved() -> None:
     assert (notice.incident_id, notice.node) == ("6f1c1b52-1", "n1")
     approved = replace(waiting, incident=replace(incident(), approved_by="ann"))
     assert told(running(approved)) == ()
+
+
+def test_a_plan_that_waits_for_nodes_is_told_although_it_was_approved_and_asks_for_no_approval() -> (
+    None
+):
+    short = replace(incident(), approved_by="ann", waits_for=WaitsFor.NODES)
+
+    (notice,) = told(running(Ledger(incident=short)))
+
+    assert "rankmend resume --node NODE" in notice.todo
+    assert "rankmend approve" not in notice.todo
+
+
+def test_a_job_that_stands_since_it_is_paused_is_told_until_it_is_resumed() -> None:
+    paused = Ledger(attempt=2, wish=Wish.RANKS, paused_by="ann")
+    cancelled = replace(paused, set_aside=2)
+    stopped = replace(paused, wish=Wish.NOTHING)
+
+    assert told(running(paused)) == (), "it trains"
+    for standing in (cancelled, stopped):
+        (notice,) = told(running(standing))
+        assert notice.kind is NoticeKind.PLAN_WAITS
+        assert "does not train, and ann has it left as it is" in notice.summary
+        assert "rankmend resume --job train" in notice.todo
+    assert told(running(replace(cancelled, paused_by=None))) == ()
 
 
 def test_a_plan_for_a_slow_rank_that_waits_is_no_emergency() -> None:

@@ -193,11 +193,19 @@ def test_a_reload_changes_what_alerts_count_and_what_is_asked(up: Running) -> No
 
 
 def test_an_acknowledgement_is_an_act_with_a_name_in_the_audit_file(up: Running) -> None:
-    one = start_job(up, "noted")["n1"]
+    speakers = start_job(up, "asked-noted")
+    one = speakers["n1"]
     fail_rank(one)
-    wait_until(lambda: bool(records(up, one.job_id, "incident_opened")), "the incident")
+    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
     incident = f"{one.job_id[:8]}-1"
     path = f"/v1/incidents/{incident}/acknowledge"
+    status, said = ask(up, "POST", path, {"reason": "seen"})
+    assert (status, "it has not ended its job" in said["error"]) == (409, True)
+    up.client("admin").command(one.job_id, PersonAct.REJECT, incident_id=incident)
+    for speaker in speakers.values():
+        assert speaker.ask() is not None
+        speaker.obey()
+    wait_until(lambda: client_state(up, one.job_id) == "escalated", "the job is given up")
 
     assert ask(up, "POST", path, {"reason": "seen"}, token="reader")[0] == 403
     assert ask(up, "POST", path, {"reason": "seen"})[0] == 200

@@ -12,6 +12,7 @@ import urllib3
 
 from rankmend.errors import ConfigError
 from recovery.gate import PersonAct
+from recovery.outside import Refusal
 from recovery.records import OutcomeKind
 from recovery.service import wire
 from recovery.service.client import (
@@ -636,3 +637,11 @@ def _poll(speaker: Speaker) -> None:
         speaker.ask(wait_s=25)
     except UnreachableError:
         return
+
+
+def test_document_lists_why_a_command_is_not_obeyed() -> None:
+    text = (ROOT / "docs/api.md").read_text()
+
+    listed = re.findall(r"(?m)^\| `([a-z_]+)` \|", text.partition("| refusal |")[2])
+
+    assert listed[: len(Refusal)] == [one.value for one in Refusal]

@@ -160,9 +160,22 @@ def asking(access: Access) -> "Iterator[ControllerClient]":
     try:
         yield client
     except ControllerError as error:
+        _print_refusal(error, access)
         fail(explain(error, access))
     finally:
         client.close()
+
+
+def _print_refusal(error: "ControllerError", access: Access) -> None:
+    """Print why nothing was done for a script, where the command is to print JSON."""
+    from recovery.service.client import RefusedError
+
+    if not click.get_current_context().params.get("as_json"):
+        return
+    told: dict[str, Any] = {"error": explain(error, access)}
+    if isinstance(error, RefusedError):
+        told |= {"status": error.status, "refusal": error.problem.refusal}
+    print_json(told)
 
 
 def _explain_setting(error: Exception, access: Access) -> str:

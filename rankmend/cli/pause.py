@@ -65,8 +65,8 @@ def pause(
     with asking(access) as client:
         if job is not None:
             found = find_job(client, job)
-            client.command(found.job_id, PersonAct.PAUSE, reason=reason, key=new_key())
-            text = f"job {found.name} is paused: its ranks run on, nothing is decided"
+            done = client.command(found.job_id, PersonAct.PAUSE, reason=reason, key=new_key())
+            text = f"job {found.name}: {done.text}"
         else:
             scope = "cluster" if node is None else f"node:{node}"
             text = client.pause(reason, scope).text
@@ -90,7 +90,8 @@ def resume(
 ) -> None:
     """Decide again; with --node also take a node back.
 
-    A node is taken back from a drain, from quarantine, and by jobs that had left it.
+    A node is taken back from a drain and from quarantine. Jobs that had left it may use it again, and
+    what alerts had said of it counts no more, unless they end and come back.
     """
     _check_one(cluster, job, node)
     with asking(access) as client:
@@ -126,6 +127,8 @@ def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[st
 
 def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str]:
     from recovery.gate import PersonAct
+    from recovery.outside import Refusal
+    from recovery.service.client import ConflictError, JobEndedError
 
     told = []
     scope = f"node:{node}"
@@ -135,13 +138,20 @@ def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str
     if any(one.node == node for one in before.held):
         told.append(client.release(node, reason).text)
     windows = [one for one in before.windows if _covers(one.nodes, node)]
-    for view in client.nodes():
-        if view.node == node and view.held is not None and not windows:
+    refused = []
+    for view in [one for one in client.nodes() if one.node == node]:
+        try:
             client.command(view.job_id, PersonAct.RESUME, reason=reason, node=node, key=new_key())
             told.append(f"job {view.job_id} may use {node} again")
+        except ConflictError as error:
+            if error.problem.refusal != Refusal.NOT_HELD.value:
+                refused.append(f"job {view.job_id}: {error.problem.error}")
+        except JobEndedError:
+            continue  # meanwhile
     if not told:
         kept = "".join(f"; maintenance window {one.window_id} names it" for one in windows)
-        fail(f"node {node} is neither paused nor held back{kept}")
+        fail("; ".join(refused) or f"node {node} is neither paused nor held back{kept}")
+    told += refused
     told += [
         f"maintenance window {one.window_id} names {node} (rankmend maintenance remove {one.window_id})"
         for one in windows

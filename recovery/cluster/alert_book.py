@@ -216,8 +216,11 @@ class AlertBook:
             evidence=active.evidence,
         )
 
-    def forget(self, now_unix_s: float) -> None:
-        """Drop what nobody has repeated for long, and what has flapped and is quiet now."""
+    def forget(self, now_unix_s: float) -> list[tuple[str, NodeEvidence]]:
+        """Drop what nobody has repeated for long, and what has flapped and is quiet now.
+
+        Return that it is over, for the jobs that were told of it.
+        """
         due_s = now_unix_s - self._rules.forget_s
         quiet_s = now_unix_s - self._rules.flap_window_s
         gone = [
@@ -225,11 +228,13 @@ class AlertBook:
             for key, one in self._active.items()
             if one.seen_unix_s < due_s or (not one.is_firing and one.seen_unix_s < quiet_s)
         ]
+        over: list[tuple[str, NodeEvidence]] = []
         for key in gone:
-            del self._active[key]
+            over += self._end(key, {}, now_unix_s)
         for key in [key for key, track in self._tracks.items() if track.last_bad_at_s < quiet_s]:
             if key not in self._active:
                 del self._tracks[key]
+        return over
 
     def retell(
         self, node: str, jobs: tuple[JobNode, ...], now_unix_s: float

@@ -156,9 +156,8 @@ class Desk:
     def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:
         """Return what jobs have not heard of what is active on their nodes, and forget what is over."""
         now_s = self.now_unix_s()
-        self.alerts.forget(now_s)
+        heard = self.alerts.forget(now_s)
         accused = {alert.target.node for alert in self.alerts.active}
-        heard: list[tuple[str, NodeEvidence]] = []
         for node in accused & jobs_on.keys():
             if self.ledger.window_of(node, now_s) is None:
                 heard += self.alerts.retell(node, jobs_on[node], now_s)

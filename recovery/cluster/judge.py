@@ -11,7 +11,7 @@ from recovery.cluster.book import ClusterLedger
 from recovery.cluster.policy import DAY_S, Approval, ClusterPolicy
 from recovery.cluster.records import Hold, NodeHeld
 from recovery.gate import Answer, Judgement, PlanRequest
-from recovery.planner import PERSON
+from recovery.outside import PERSON
 from recovery.records import PlanStep
 
 HOUR_S: Final = 3600.0
@@ -25,13 +25,16 @@ def judge(
     now_unix_s: float,
 ) -> Answer:
     """Return whether the plan may be carried out now, and why not."""
-    if request.step is PlanStep.ESCALATE:
-        return Answer(Judgement.ALLOWED, "a person is told")
     if request.finding.signature.startswith(PERSON):
         return Answer(Judgement.ALLOWED, "a person asked for it")
-    waits = _pause(request, ledger) or _needs_approval(request, job_name, policy)
+    is_end = request.step is PlanStep.ESCALATE  # what still runs is stopped: a pause holds it, too
+    waits = _pause(request, ledger)
+    if waits is None and not is_end:
+        waits = _needs_approval(request, job_name, policy)
     if waits is not None:
         return Answer(Judgement.WAIT, waits)
+    if is_end:
+        return Answer(Judgement.ALLOWED, "a person is told")
     if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
         return Answer(Judgement.ALLOWED, "let through before")
     spent = _over_budget(request, ledger, policy, now_unix_s)
@@ -46,7 +49,9 @@ def _approved(request: PlanRequest) -> str:
 
 
 def _pause(request: PlanRequest, ledger: ClusterLedger) -> str | None:
-    scopes = ["cluster", f"job:{request.job_id}", *(f"node:{node}" for node in request.without)]
+    # Of a node: what would leave it, and what was found about it.
+    nodes = dict.fromkeys((*request.without, request.finding.node))
+    scopes = ["cluster", f"job:{request.job_id}", *(f"node:{node}" for node in nodes if node)]
     for scope in scopes:
         paused = ledger.paused.get(scope)
         if paused is not None:
@@ -116,7 +121,8 @@ def budgets_left(
 
 def counts_as_spent(request: PlanRequest) -> bool:
     """Return whether a plan that was let through is remembered against the budgets."""
-    return bool(request.without) or not request.is_standing
+    is_end = request.step is PlanStep.ESCALATE
+    return not is_end and (bool(request.without) or not request.is_standing)
 
 
 def unusable(node: str, ledger: ClusterLedger, now_unix_s: float) -> str | None:

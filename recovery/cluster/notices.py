@@ -15,10 +15,10 @@ from recovery.cluster.book import ClusterLedger
 from recovery.cluster.judge import HOUR_S, quarantine
 from recovery.cluster.policy import DAY_S, ClusterPolicy
 from recovery.cluster.records import Hold
-from recovery.ledger import Ledger, OpenIncident
-from recovery.planner import trains
+from recovery.ledger import Ledger, OpenIncident, stands_paused
+from recovery.outside import trains
 from recovery.policy import Policy, exhausted
-from recovery.records import JobOutcome, OutcomeKind
+from recovery.records import JobOutcome, OutcomeKind, WaitsFor
 
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
 TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it
@@ -101,8 +101,19 @@ def find_notices(
 
 def _of_job(job: RunningJob) -> Iterator[Notice]:
     ledger, incident = job.ledger, job.ledger.incident
-    if incident is not None and incident.waits is not None and incident.approved_by is None:
-        yield _waiting(job, incident)
+    if incident is not None and incident.waits is not None:
+        is_approved = incident.approved_by is not None and incident.waits_for is WaitsFor.LEAVE
+        if not is_approved:
+            yield _waiting(job, incident)
+    if stands_paused(ledger):
+        yield Notice(
+            NoticeKind.PLAN_WAITS,
+            Severity.WARNING,
+            f"job {job.name} does not train, and {ledger.paused_by} has it left as it is",
+            f"`rankmend resume --job {job.name}` has it recovered, `rankmend stop {job.name}` ends it",
+            job.job_id,
+            job.name,
+        )
     if incident is not None and incident.last_failure.finding.kind is Kind.RANK_HUNG:
         yield _hung(job, incident)
     yield from _slow(job)
@@ -136,12 +147,14 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     assert incident.waits is not None, "called for a plan that waits"
     plan, reason = incident.waits
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
+    todo = f"`rankmend approve {incident_id}` or reject it, or end what holds it"
+    if incident.waits_for is WaitsFor.NODES:
+        todo = "bring a node back, or `rankmend resume --node NODE` takes one back that is sound"
     return Notice(
         NoticeKind.PLAN_WAITS,
         Severity.WARNING if trains(finding) else Severity.CRITICAL,
         f"job {job.name}: the plan {plan.step.value} waits: {reason}",
-        f"`rankmend why {incident_id}` shows the plan; `rankmend approve {incident_id}` or reject it, "
-        f"or end what holds it",
+        f"`rankmend why {incident_id}` shows the plan; {todo}",
         job.job_id,
         job.name,
         incident_id,

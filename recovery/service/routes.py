@@ -111,7 +111,7 @@ ROUTES: Final = (
           also=(404, 409, 410)),
     Route("POST", "/v1/incidents/{incident}/acknowledge", "acknowledge", Kind.ACT, Touches.JOB,
           "Take note of an incident that was escalated: nobody is told of it any more", _ACT,
-          body=wire.Because, answer=wire.Done, also=(404,)),
+          body=wire.Because, answer=wire.Done, also=(404, 409)),
     Route("POST", "/v1/cluster/pause", "pause_cluster", Kind.ACT, Touches.CLUSTER, "Decide nothing until resumed", _ACT,
           body=wire.Because, answer=wire.Done),
     Route("POST", "/v1/cluster/resume", "resume_cluster", Kind.ACT, Touches.CLUSTER, "Decide again", _ACT,

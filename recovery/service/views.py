@@ -10,8 +10,9 @@ from detectors.finding import Finding
 from rankmend.errors import RankmendError
 from recovery.accounting import Account, account_all
 from recovery.cluster.desk import Desk
+from recovery.intake import fatal
 from recovery.journal import open_readonly
-from recovery.ledger import Ledger, Wish, fold_all
+from recovery.ledger import Ledger, Wish, fold_all, stands_paused
 from recovery.machine import Phase
 from recovery.membership import placement_of
 from recovery.narrator import details, narrate
@@ -41,6 +42,11 @@ def view_job(job: Job) -> wire.JobView:
         reason = ledger.incident.failure.finding.summary
         if ledger.incident.waits is not None:
             reason = f"{reason}; waits: {ledger.incident.waits[1]}"
+    elif stands_paused(ledger):
+        reason = (
+            f"does not train: {ledger.paused_by} has it left as it is "
+            f"(rankmend resume --job {job.stored.join.name})"
+        )
     return wire.JobView(
         job_id=job.job_id,
         name=job.stored.join.name,
@@ -100,7 +106,9 @@ def _state(ledger: Ledger) -> str:
         return "stopping"
     if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
         return "waiting" if ledger.incident.waits is not None else "recovering"
-    return "starting" if ledger.wish is Wish.NOTHING_YET else "running"
+    if stands_paused(ledger):
+        return "standing"
+    return "running" if ledger.wish is Wish.RANKS else "starting"
 
 
 def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
@@ -109,6 +117,10 @@ def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
         return []
     ledger = job.controller.ledger
     ranks = {place.node: place.ranks for place in placement_of(ledger, job.settings)}
+    accused = {
+        kept.evidence.node: f"accused by {kept.evidence.alertname}: {kept.evidence.summary}"
+        for kept in fatal(ledger)
+    }
     now_s = job.hearing.now_s()
     views = []
     for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:
@@ -117,6 +129,8 @@ def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
         held = desk.unusable(node)
         if held is None and member is not None:
             held = member.left
+        if held is None:
+            held = accused.get(node)
         views.append(
             wire.NodeView(
                 node=node,
@@ -150,6 +164,7 @@ def view_plans(job: Job) -> list[wire.PlanView]:
             judgement_reason=reason,
             without=list(plan.without),
             plan_id=plan_id(incident.state.incident_id, incident.state.try_number, plan),
+            waits_for=incident.waits_for.value,
         )
     ]
 

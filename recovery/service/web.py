@@ -52,7 +52,7 @@ from recovery.service.config import Config, Limits
 from recovery.service.guard import guard_of
 from recovery.service.job import NotTakenUpError
 from recovery.service.measures import Measures
-from recovery.service.pager import Pager
+from recovery.service.pager import Pager, escalated
 from recovery.service.permission import (
     Asked,
     Sight,
@@ -370,7 +370,8 @@ class Api:
             text = "the controller failed over this request; its log says how"
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="rankmend"'
-        problem = wire.Problem(text[:2000], field_, value, outcome)
+        refusal = getattr(error, "refusal", "")
+        problem = wire.Problem(text[:2000], field_, value, outcome, refusal)
         return _problem(status, problem, headers)
 
     async def _note(self, route: Route, call: Call | None, answer: web.Response) -> None:
@@ -635,15 +636,23 @@ class Api:
         )
         acted = await self._ask(lambda: self.worker.command(job_id, command, asked.plan_id))
         if acted.is_refused:
-            raise ConflictError(acted.result, "act", asked.act.value)
+            raise ConflictError(acted.result, "act", asked.act.value, acted.refusal)
         return wire.Done(acted.result)
 
     async def on_acknowledge(self, call: Call) -> wire.Done:
         incident, reason = call.part("incident"), self._reason(call)
-        story = await self._find_story(call, incident)
-        if story is None or story.incident_id is None:
-            raise UnknownError(f"no incident {incident}")
-        await self._ask(lambda: self.worker.desk.acknowledge(incident, call.subject.name, reason))
+        worker, who = self.worker, call.subject.name
+        told = await self._ask(lambda: escalated(worker))
+        if not any(one.incident_id == incident and one.job_id in call.job_ids for one in told):
+            story = await self._find_story(call, incident)
+            if story is None or story.incident_id is None:
+                raise UnknownError(f"no incident {incident}")
+            raise ConflictError(
+                f"nobody is told of incident {incident}: it has not ended its job",
+                "incident",
+                incident,
+            )
+        await self._ask(lambda: worker.desk.acknowledge(incident, who, reason))
         return wire.Done(f"nobody is told of incident {incident} any more")
 
     async def on_pause_cluster(self, call: Call) -> wire.Done:

@@ -62,6 +62,7 @@ class Problem(Struct, omit_defaults=True):
     field: str = ""
     value: str = ""
     outcome: JobOutcome | None = None  # with 410: how the job ended
+    refusal: str = ""  # why a person's command was not obeyed: recovery.outside.Refusal
 
 
 class Join(Struct, kw_only=True):
@@ -124,7 +125,7 @@ class NodeView(Struct):
     ranks: list[int]
     is_spare: bool
     boot_id: str
-    held: str | None = None  # why it gets no ranks: drained, in quarantine, in maintenance
+    held: str | None = None  # why it gets no ranks, or the next restart leaves it
 
 
 class JobView(Struct):
@@ -223,6 +224,7 @@ class PlanView(Struct):
     judgement_reason: str
     without: list[str] = []
     plan_id: str = ""  # the same for what does the same: an approval can name it
+    waits_for: str = "leave"  # an approval or a pause's end; "nodes": no approval replaces them
 
 
 class Plans(Struct):

@@ -24,6 +24,7 @@ from recovery.gate import PersonCommand
 from recovery.hearing import Hearing
 from recovery.ledger import Wish
 from recovery.messages import Report
+from recovery.outside import Refusal
 from recovery.policy import Policy
 from recovery.records import Entry, JobOutcome, PersonActed
 from recovery.service import stored, wire
@@ -65,9 +66,12 @@ class FullError(RankmendError):
 class ConflictError(RankmendError):
     """It contradicts what is there."""
 
-    def __init__(self, message: str, field: str, value: object) -> None:
+    def __init__(
+        self, message: str, field: str, value: object, refusal: Refusal | None = None
+    ) -> None:
         super().__init__(message)
         self.field, self.value = field, str(value)
+        self.refusal = "" if refusal is None else refusal.value
 
 
 class EndedError(RankmendError):
@@ -477,7 +481,9 @@ class Worker:
             jobs_on = self._jobs_on()
             self.desk.note_running(jobs_on)
             for job_id, evidence in self.desk.retell(jobs_on):
-                self.jobs[job_id].take_evidence(evidence)
+                job = self.jobs.get(job_id)
+                if job is not None:
+                    job.take_evidence(evidence)
         if now_s - self._swept_at_s >= _SWEEP_S:
             self._swept_at_s = now_s
             due_unix_s = self._clock.unix_s() - self._ended_kept_s
