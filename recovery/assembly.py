@@ -21,6 +21,7 @@ from recovery.launcher.command import (
 )
 from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.ports import PortRange, read_default_range
+from recovery.launcher.process_list import read_list
 from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.standby import StandbyPool
@@ -58,9 +59,13 @@ def port_range(options: RunOptions) -> PortRange:
     return PortRange.parse(options.port_range) if options.port_range else read_default_range()
 
 
-def clear_leftovers(job_id: str, clock: Clock, node: str | None = None) -> None:
+def clear_leftovers(
+    job_id: str, clock: Clock, runtime: RuntimeFolder, node: str | None = None
+) -> None:
     """Prove that no process of an earlier launcher of this job (and node) is left."""
-    left = fence_leftovers(job_id, None, clock.now_s() + LEFTOVER_S_MAX, node=node)
+    listed = read_list(str(runtime.process_list))
+    until_s = clock.now_s() + LEFTOVER_S_MAX
+    left = fence_leftovers(job_id, None, until_s, node=node, listed=listed)
     if left.killed:
         say(f"killed {len(left.killed)} processes that an earlier launcher had left")
     if left.alive:

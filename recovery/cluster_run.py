@@ -338,8 +338,9 @@ class Node:
         self.request.job_id = joined.job_id
         folder = self._open_folder(joined.job_id)
         try:
-            clear_leftovers(joined.job_id, self._clock, self.name)
-            return self._serve(client, joined, folder)
+            runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
+            clear_leftovers(joined.job_id, self._clock, runtime, self.name)
+            return self._serve(client, joined, folder, runtime)
         finally:
             os.close(folder.lock_descriptor)
 
@@ -354,9 +355,10 @@ class Node:
                 f"{error}; a second launcher of the job on one machine needs a --node-name"
             ) from error
 
-    def _serve(self, client: JoiningClient, joined: Joined, folder: JobFolder) -> int:
+    def _serve(
+        self, client: JoiningClient, joined: Joined, folder: JobFolder, runtime: RuntimeFolder
+    ) -> int:
         options, clock, environment = self._options, self._clock, self._environment
-        runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
         folder.write_run({"pid": os.getpid(), "node": self.name, "runtime": str(runtime.path)})
         ports = port_range(options)
         bind_address = self.address if is_loopback(self.address) else ""
@@ -402,7 +404,9 @@ class Node:
         )
         launcher = Launcher(
             plan,
-            lambda: Guardian.start(joined.job_id, node=self.name),
+            lambda: Guardian.start(
+                joined.job_id, node=self.name, process_list=runtime.process_list
+            ),
             store,
             output,
             runtime,

@@ -186,8 +186,8 @@ class _Session:
         beside: Path | None,
         copy: BudgetCopy | None,
     ) -> int:
-        clear_leftovers(self._job_id, self._clock)
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
+        clear_leftovers(self._job_id, self._clock, runtime)
         self._folder.write_run(
             {"pid": os.getpid(), "node": self._node, "runtime": str(runtime.path)}
         )
@@ -220,7 +220,7 @@ class _Session:
         agent = make_agent_link(self._options, self._environment, self._clock)
         launcher = Launcher(
             plan,
-            lambda: Guardian.start(self._job_id),
+            lambda: Guardian.start(self._job_id, process_list=runtime.process_list),
             store,
             output,
             runtime,

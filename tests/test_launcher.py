@@ -24,6 +24,7 @@ from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import VERSION, Order, RankReport, Report, Restore, Stop
 from tests.support.console import FakeConsole
+from tests.support.faults.process import kill, stop
 
 pytestmark = pytest.mark.real
 STEPS = """
@@ -264,6 +265,21 @@ def test_a_broken_progress_file_is_reported_and_stops_nothing(
 
     assert "rank-1.progress" in (report.ranks[1].progress_error or "")
     assert report.ranks[0].progress_error is None
+
+
+def test_a_stopped_guardian_is_woken_and_tells_of_the_rank_that_died_meanwhile(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.send()
+    before = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
+
+    stop(node.launcher._guardian.pid)
+    kill(before.ranks[1].pid)
+
+    report = node.wait(lambda report: report.ranks[1].exit is not None)
+    assert report.ranks[1].exit is not None
+    assert report.ranks[1].exit.signal == signal.SIGKILL
 
 
 def test_a_guardian_that_is_killed_takes_the_ranks_with_it_and_is_replaced(

@@ -99,11 +99,16 @@ class Guardian:
 
     @classmethod
     def start(
-        cls, job_id: str, executable: str = sys.executable, node: str | None = None
+        cls,
+        job_id: str,
+        executable: str = sys.executable,
+        node: str | None = None,
+        process_list: Path | None = None,
     ) -> "Guardian":
         """Start a guardian for this process and return when it serves.
 
         ``node``: it kills by mark what names this node or none; None: whatever is the job's.
+        ``process_list``: the file in which it lists its descendants (`process_list`).
         """
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")
@@ -112,6 +117,7 @@ class Guardian:
         with theirs:
             argv = [executable, "-I", "-S", guardian_main.__file__]
             argv += [str(theirs.fileno()), str(os.getpid()), job_id, node or ""]
+            argv.append("" if process_list is None else str(process_list.absolute()))
             try:
                 with _signals_blocked():
                     process = subprocess.Popen(
@@ -181,6 +187,14 @@ class Guardian:
         so. None takes the lease away.
         """
         self._send(LeaseCommand(attempt, until_s))
+
+    def wake(self) -> None:
+        """Have the guardian go on after it was stopped; nothing happens to one that runs."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Kill the guardian, and by that its ranks: `GuardianLost` follows."""
+        self._process.kill()
 
     def leave_word(self, body: bytes) -> None:
         """Have `last_word` said with this body when this process is killed; the newest counts.

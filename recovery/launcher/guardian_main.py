@@ -4,7 +4,7 @@ A process of its own with one thread, because PR_SET_PDEATHSIG follows the threa
 because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
 still there to kill them when the launcher is killed. It never waits for the launcher.
 
-Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID NODE``:
+Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID NODE LIST``:
 standard library only, and little of it (16 MB resident, 0.05 s to start).
 """
 
@@ -50,6 +50,7 @@ from recovery.launcher.guardian_messages import (
     SpawnFailed,
 )
 from recovery.launcher.prctl import become_subreaper
+from recovery.launcher.process_list import ProcessList
 from recovery.launcher.process_tree import (
     ProcessRef,
     is_exiting,
@@ -110,9 +111,15 @@ class _Rank:
 
 class GuardianProcess:
     def __init__(
-        self, link: LauncherLink, launcher_pid: int, job_id: str, node: str | None = None
+        self,
+        link: LauncherLink,
+        launcher_pid: int,
+        job_id: str,
+        node: str | None = None,
+        process_list: ProcessList | None = None,
     ) -> None:
         self._link = link
+        self._list = process_list
         self._launcher_pid = launcher_pid
         self._job_id = job_id
         self._node = node
@@ -154,6 +161,8 @@ class GuardianProcess:
             self._check_lease()
             self._look_for_exiting(now_s)
             self._go_on_killing(now_s)
+            if self._list is not None and self._ranks and now_s >= self._list.due_s:
+                self._list.update()
             if self._lost_at_s is not None:
                 if self._kill is None and self._has_spoken(now_s):
                     return 0
@@ -162,6 +171,8 @@ class GuardianProcess:
 
     def _wait_s(self) -> float:
         due_s = [self._size_look_at_s] if self._ranks else []
+        if self._list is not None and self._ranks:
+            due_s.append(self._list.due_s)
         now_s = time.monotonic()
         if any(rank.is_big and not rank.is_told_exiting for rank in self._ranks.values()):
             due_s.append(now_s + FLAG_LOOK_S)
@@ -353,6 +364,8 @@ class GuardianProcess:
             _stat(pid),
         )
         self._ranks[pid] = rank
+        if self._list is not None:
+            self._list.hurry()
         self._watch(exec_pipe, lambda _mask: self._read_exec(rank), select.EPOLLIN)
         if rank.pidfd is not None:
             # Edge-triggered: the zombie of a traced rank stays readable until its tracer goes.
@@ -526,7 +539,10 @@ def main() -> int:
     become_subreaper()
     os.chdir("/")  # holds no file system
     link_fd, launcher_pid, job_id = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    guardian = GuardianProcess(LauncherLink(link_fd), launcher_pid, job_id, sys.argv[4] or None)
+    process_list = ProcessList(sys.argv[5]) if sys.argv[5] else None
+    guardian = GuardianProcess(
+        LauncherLink(link_fd), launcher_pid, job_id, sys.argv[4] or None, process_list
+    )
     try:
         return guardian.serve()
     except Exception as error:  # noqa: BLE001 - no rank may be left, whatever happened

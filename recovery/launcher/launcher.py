@@ -32,13 +32,15 @@ from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.evidence.recorder import recorder_files
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
+from recovery.launcher.guardian_watch import Care, GuardianWatch
 from recovery.launcher.hardware import HardwareWatch
 from recovery.launcher.last_word import LastWord
 from recovery.launcher.membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
 from recovery.launcher.peers import Lease, boot_time_s
-from recovery.launcher.process_tree import fence_leftovers, find_marked
+from recovery.launcher.process_list import read_list
+from recovery.launcher.process_tree import fence_leftovers, find_marked, read_state
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.remote import RETURNS_PER_S
 from recovery.launcher.runtime import RuntimeFolder
@@ -117,6 +119,7 @@ class Launcher:
         self._start_guardian = start_guardian
         self._guardian = start_guardian()
         self._guardians_lost = 0
+        self._guardian_watch = GuardianWatch()
         self._promoted: dict[int, tuple[Order, LaunchedRank, Rendezvous]] = {}
         self._store = store
         self._output = output
@@ -197,6 +200,7 @@ class Launcher:
                     self._take_event(event)
                 self._take_orders()
                 self._check_time()
+                self._watch_guardian()
                 self._check_store()
                 self._agent.tick()
                 self._keep_lease()
@@ -422,6 +426,32 @@ class Launcher:
                 how = f"exit code {code}" if signum is None else f"signal {signum}"
                 self._standbys.note_ended(slot, how)
 
+    def _watch_guardian(self) -> None:
+        """Wake a guardian that stands still, and end one that can't be woken."""
+        state = read_state(self._guardian.pid)
+        letter = "" if state is None else state.letter
+        care = self._guardian_watch.look(letter, self._needs_guardian, self._clock.now_s())
+        if care is Care.WAKE:
+            log.warning(
+                "the guardian of the ranks (process %d) was stopped; it is woken: "
+                "while it stands still no death is seen",
+                self._guardian.pid,
+            )
+            self._guardian.wake()
+        elif care is Care.END:
+            log.warning(
+                "the guardian of the ranks (process %d) stays stopped; it is killed, and its ranks with it",
+                self._guardian.pid,
+            )
+            self._guardian.end()
+
+    def _needs_guardian(self) -> bool:
+        """Return whether the guardian owes word of a rank that is dead, or of an attempt's end."""
+        if self._kill_sent_through > self._empty_through:
+            return True
+        attempt = self._attempt
+        return attempt is not None and any(rank.is_unreaped for rank in attempt.ranks.values())
+
     def _replace_guardian(self, reason: str) -> None:
         """Start another guardian. The ranks died with the old one (PR_SET_PDEATHSIG)."""
         self._guardians_lost += 1
@@ -431,7 +461,13 @@ class Launcher:
         self._selector.unregister(self._guardian.fileno())
         self._guardian.close()
         until_s = self._clock.now_s() + LEFTOVERS_S_MAX
-        left = fence_leftovers(self._plan.job_id, None, until_s, node=self._plan.mark_node)
+        left = fence_leftovers(
+            self._plan.job_id,
+            None,
+            until_s,
+            node=self._plan.mark_node,
+            listed=read_list(str(self._runtime.process_list)),
+        )
         if left.alive:
             pids = ", ".join(str(one.pid) for one in left.alive)
             raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")

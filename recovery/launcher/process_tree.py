@@ -337,6 +337,7 @@ def fence_leftovers(
     deadline_s: float,
     exclude: Collection[int] = (),
     node: str | None = None,
+    listed: Collection[ProcessRef] = (),
 ) -> Leftovers:
     """Kill all that older launchings of a job have left on this machine, and prove it gone.
 
@@ -344,6 +345,7 @@ def fence_leftovers(
     own. Guardians are killed too: an old one may still hold a command that it has not read.
     Never killed are this process, ``exclude`` and what stands above this process; an old
     process of the job above it is a survivor, with a note. ``deadline_s`` is monotonic.
+    ``listed``: what an older guardian listed as below it (`process_list.read_list`).
     """
     killed: dict[tuple[int, int], ProcessRef] = {}
     while True:
@@ -351,7 +353,7 @@ def fence_leftovers(
         processes = read_processes()
         above = ancestors(os.getpid(), processes)
         spared = {os.getpid(), *exclude}
-        old = [*marked.processes, *marked.guardians]
+        old = [*marked.processes, *marked.guardians, *filter(is_alive, listed)]
         targets = {
             (state.pid, state.start_ticks): ProcessRef(state.pid, state.start_ticks, ref.attempt)
             for ref in old

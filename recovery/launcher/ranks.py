@@ -131,6 +131,14 @@ class LaunchedRank:
         state = read_state(self.pid)
         return state.letter if state is not None else ""
 
+    @property
+    def is_unreaped(self) -> bool:
+        """Return whether the rank is dead and nobody has told of its end."""
+        if self.exit is not None or not self.pid:
+            return False
+        state = read_state(self.pid)
+        return state is None or state.start_ticks != self.start_ticks or state.is_gone
+
     def read_error(self, err: tuple[str, ...]) -> RankError | None:
         """Return what the rank said of its end: its elastic error file, else its stderr."""
         found = None

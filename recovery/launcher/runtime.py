@@ -18,6 +18,7 @@ from pathlib import Path
 import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
+from recovery.launcher import process_list
 from recovery.launcher.environment import RankFiles
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
@@ -37,6 +38,7 @@ class RuntimeFolder:
         own = root / f"rankmend-{os.getuid()}"
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
+        self.process_list = self.path / process_list.NAME
         for folder in (own, self.path, self.site):
             _make_private(folder)
         self._link_site()
