@@ -118,7 +118,7 @@ class Agent:
                 lambda: self.ranks.newest.samples,
                 procfs_root,
             ),
-            GpuStateCollector(self.gpus, expected_gpus),
+            GpuStateCollector(self.gpus, gpu_interval_s, expected_gpus),
             *network_cards.make_collectors(
                 config.nic,
                 sysfs_root,

@@ -1032,7 +1032,7 @@ _ALL: Final = (
         "Time that the rank's main thread was ready to run and had no CPU.",
     ),
     # agent/collectors/gpu.py: about the collector itself
-    _gauge("gpu_answering", "", (), "GPUs that the driver lists and that answer."),
+    _gauge("gpu_answering", "", (), "GPUs that answer now: of each there is a fresh value."),
     _gauge("gpu_expected", "", (), "GPUs that this node is configured to have."),
     _gauge(
         "gpu_collector_stuck",
@@ -1050,7 +1050,9 @@ _ALL: Final = (
     _counter("gpu_collector_restarts", "", (), "Collector processes started after the first."),
     _gauge("gpu_sweep_seconds", "seconds", (), "How long reading all GPUs took the last time."),
     # agent/collectors/gpu.py: one GPU
-    _gauge("gpu_success", "", _GPU, "1 when the GPU answers, 0 when it is lost or left out."),
+    _gauge(
+        "gpu_success", "", _GPU, "1 when the GPU answers, 0 when it is lost, left out or silent."
+    ),
     _gauge("gpu_lost", "", _GPU, "1 when the driver says that the GPU is lost, else 0."),
     _gauge("gpu_reset_required", "", _GPU, "1 when the driver asks for a reset, else 0."),
     _gauge("gpu_sample_age_seconds", "seconds", _GPU, "Age of the newest answer of the GPU."),

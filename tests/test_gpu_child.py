@@ -244,6 +244,34 @@ def test_hanging_call_is_abandoned_and_the_other_gpus_are_still_read(
         assert len(children_of(agent.process.pid)) == 2  # one abandoned, one other
 
 
+def test_gpus_that_hang_at_different_times_leave_the_others_read(
+    tmp_path: Path, node: Node
+) -> None:
+    node.stub = StubNode(8)
+    node.save()
+    with watched(tmp_path, "--interval", "0.2") as (agent, page):
+        page.wait(8, "gpu_answering")
+        for gpu, left in (1, 7), (2, 6), (6, 5):
+            node.stub.set(gpu, "nvmlDeviceGetUtilizationRates", "hang")
+            node.save()
+            page.wait(left, "gpu_answering")
+            page.wait_above(0.5, "gpu_call_stuck_seconds", gpu=str(gpu))
+
+        node.stub.set(3, "nvmlDeviceGetTemperature/0", 71)
+        node.stub.report(3, code=79)
+        node.save()
+
+        page.wait(71, "gpu_temperature_celsius", gpu="3")
+        page.wait(1, "gpu_xid_events_total", gpu="3", xid="79")
+        page.wait(5, "gpu_answering")
+        assert [page.value("gpu_success", gpu=str(gpu)) for gpu in range(8)] == [
+            *(1, 0, 0, 1),
+            *(1, 1, 0, 1),
+        ]
+        page.wait_above(1, "gpu_sample_age_seconds", gpu="1")
+        assert len(children_of(agent.process.pid)) == 4  # one for each that hangs, one other
+
+
 def test_call_that_comes_back_ends_the_abandoned_child(node: Node) -> None:
     with monitored() as monitor:
         wait_view(monitor, lambda view: view.state is MonitorState.RUNNING, "a first sample")

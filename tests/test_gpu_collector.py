@@ -83,7 +83,7 @@ def read(
 
 def read_state(view: MonitorView, expected: int | None = None) -> dict[str, float]:
     monitor = cast(GpuMonitor, FakeMonitor(view))
-    return values_of(list(GpuStateCollector(monitor, expected).collect()))
+    return values_of(list(GpuStateCollector(monitor, 1.0, expected).collect()))
 
 
 def test_values_carry_the_labels_of_the_gpu() -> None:
@@ -94,18 +94,37 @@ def test_values_carry_the_labels_of_the_gpu() -> None:
     assert values[f"gpu_clocks_event_seconds_total{{{DEVICE},sw_power_cap}}"] == 1.5
     assert values[f"gpu_xid_events_total{{{DEVICE},79}}"] == 1
     assert values[f"gpu_read_errors_total{{{DEVICE}}}"] == 2
-    assert values[f"gpu_success{{{DEVICE}}}"] == 1
+    assert read_state(VIEW)[f"gpu_success{{{DEVICE}}}"] == 1
 
 
 def test_values_that_are_too_old_are_dropped_and_the_age_stays() -> None:
     stale = replace(
         GPU, index=1, age_s=10.1, groups={"fast": GroupView(10.1, GPU.groups["fast"].values)}
     )
-    values = read(replace(VIEW, gpus=(GPU, stale)))
+    view = replace(VIEW, gpus=(GPU, stale), count=2)
+    values, state = read(view), read_state(view)
 
     assert "gpu_temperature_celsius{1,GPU-a,0000:1b:00.0}" not in values
-    assert values["gpu_success{1,GPU-a,0000:1b:00.0}"] == 0
-    assert values["gpu_sample_age_seconds{1,GPU-a,0000:1b:00.0}"] == 10.1
+    assert values["gpu_xid_events_total{1,GPU-a,0000:1b:00.0,79}"] == 1
+    assert state["gpu_success{1,GPU-a,0000:1b:00.0}"] == 0
+    assert state["gpu_sample_age_seconds{1,GPU-a,0000:1b:00.0}"] == 10.1
+    assert state["gpu_answering"] == 1
+
+
+def test_no_gpu_answers_while_nobody_is_asked_and_each_shows_its_age() -> None:
+    silent = replace(VIEW, state=MonitorState.BROKEN, gpus=(replace(GPU, age_s=11.0),))
+
+    state = read_state(silent)
+
+    assert state["gpu_answering"] == 0
+    assert state[f"gpu_success{{{DEVICE}}}"] == 0
+    assert state[f"gpu_sample_age_seconds{{{DEVICE}}}"] == 11
+
+
+def test_nothing_is_said_of_answers_before_the_first_one() -> None:
+    starting = replace(VIEW, state=MonitorState.STARTING, gpus=(), count=None)
+
+    assert "gpu_answering" not in read_state(starting)
 
 
 @pytest.mark.parametrize(("age_s", "is_shown"), [(50.0, True), (50.1, False)])
@@ -118,11 +137,11 @@ def test_slow_group_lives_for_five_of_its_own_periods(age_s: float, is_shown: bo
 
 def test_lost_gpu_keeps_its_name_and_is_no_success() -> None:
     lost = replace(GPU, is_lost=True, groups={})
-    values = read(replace(VIEW, gpus=(lost,)))
+    state = read_state(replace(VIEW, gpus=(lost,)), expected=1)
 
-    assert values[f"gpu_lost{{{DEVICE}}}"] == 1
-    assert values[f"gpu_success{{{DEVICE}}}"] == 0
-    assert read_state(replace(VIEW, gpus=(lost,)), expected=1)["gpu_answering"] == 0
+    assert state[f"gpu_lost{{{DEVICE}}}"] == 1
+    assert state[f"gpu_success{{{DEVICE}}}"] == 0
+    assert state["gpu_answering"] == 0
 
 
 def test_node_without_a_driver_has_no_gpu_unless_one_is_expected() -> None:
@@ -146,6 +165,7 @@ def test_released_gpus_are_no_healthy_gpus() -> None:
     state = read_state(released, expected=1)
     assert state["gpu_collector_released"] == 1
     assert "gpu_answering" not in state
+    assert not [name for name in state if name.startswith("gpu_success")]
 
 
 def test_stuck_call_is_named_with_its_age() -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.nvml.left_out import FORGET_S, TRIAL_S_MAX, TRIAL_S_MIN, LeftOut
 from agent.nvml.monitor import (
+    ABANDONED_MAX,
     ABANDONED_S_MAX,
     BACK_OFF_S_MAX,
+    GPUS_MAX,
     OPEN_S_MAX,
-    SKIP_S,
+    PAUSE_S,
     GpuMonitor,
     MonitorState,
 )
@@ -96,12 +99,17 @@ class World:
         self.children.append(FakeChild(skipped, now_s))
         return self.children[-1]
 
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass in pieces: somebody asks for values all the while."""
+    def pass_time(self, seconds: float, *, is_asked: bool = True) -> None:
+        """Let time pass in pieces: somebody asks for values and the monitor looks all the while."""
         while seconds > 0:
             self.clock.time_s += min(seconds, 5.0)
             seconds -= 5.0
-            self.monitor.view()
+            if is_asked:
+                self.monitor.view()
+            for child in self.children:
+                if child.is_connected and child.current is None:
+                    child.heard_at_s = self.clock.time_s  # it goes on talking
+            wait_tick(self)
 
     def wait_children(self, count: int) -> FakeChild:
         self.monitor.view()
@@ -144,8 +152,7 @@ def test_replacement_leaves_out_the_gpu_that_the_first_one_hangs_on(world: World
 def test_call_within_its_deadline_is_left_alone(world: World) -> None:
     child = world.wait_children(1)
     world.hang(child)
-    world.clock.time_s += CALL_S_MAX
-    wait_tick(world)
+    world.pass_time(CALL_S_MAX)
 
     assert child.is_connected
     assert world.monitor.view().stuck == ()
@@ -163,20 +170,65 @@ def test_setting_up_the_driver_may_take_longer_than_a_reading(world: World) -> N
     assert is_connected_before
 
 
-def test_third_child_is_not_started_while_two_hang(world: World) -> None:
-    for number in (1, 2):
-        child = world.wait_children(number)
-        world.hang(child, gpu=number)
+def hang_on(world: World, *gpus: int) -> None:
+    """Have one collector after the other hang, each on the next of these GPUs."""
+    for gpu in gpus:
+        child = world.wait_children(len(world.children) or 1)
+        if not child.is_connected:
+            child = world.wait_children(len(world.children) + 1)
+        world.hang(child, gpu=gpu)
         world.pass_time(CALL_S_MAX + 1)
         wait_for(lambda child=child: not child.is_connected, "the child to be abandoned")
-    looks = world.children[0].looks
 
-    world.pass_time(10 * BACK_OFF_S_MAX)
 
-    wait_for(lambda: world.children[0].looks > looks + 3, "the monitor to have looked")
-    assert len(world.children) == 2
+def test_gpus_that_hang_one_after_the_other_are_all_left_out_and_the_rest_is_read(
+    world: World,
+) -> None:
+    hang_on(world, 1, 5)
+    world.pass_time(5)
+
+    third = world.wait_children(3)
+
+    assert third.skipped == [1, 5]
+    assert third.is_connected
+    assert sorted(call.gpu for call in world.monitor.view().stuck) == [1, 5]
+
+
+def test_no_collector_is_started_while_as_many_hang_as_may(world: World) -> None:
+    hang_on(world, *range(ABANDONED_MAX))
+
+    world.pass_time(2 * BACK_OFF_S_MAX)
+
+    assert len(world.children) == ABANDONED_MAX
+    assert "hang: no other is started" in world.monitor.view().problem
     world.children[0].current = None  # its call comes back
-    assert world.wait_children(3).skipped == [1, 2]
+    assert world.wait_children(ABANDONED_MAX + 1).skipped == list(range(ABANDONED_MAX))
+
+
+def test_only_one_replacement_is_started_while_nvml_as_a_whole_hangs(world: World) -> None:
+    for number in (1, 2):
+        world.hang(world.wait_children(number), "nvmlInitWithFlags", NO_GPU)
+        world.pass_time(OPEN_S_MAX + 10)
+
+    world.pass_time(2 * BACK_OFF_S_MAX)
+
+    assert len(world.children) == 2
+    world.children[0].current = None
+    assert world.wait_children(3).skipped == []
+
+
+def test_pause_of_the_agent_is_no_hang(world: World) -> None:
+    child = world.wait_children(1)
+    world.hang(child)  # frozen in a call, like the agent itself
+    wait_tick(world)
+    world.clock.time_s += max(PAUSE_S, CALL_S_MAX, 600.0) + 1
+    wait_tick(world)
+    is_connected_after_pause = child.is_connected
+
+    world.pass_time(CALL_S_MAX + 1)
+
+    assert is_connected_after_pause
+    wait_for(lambda: not child.is_connected, "the child that really hangs to be abandoned")
 
 
 def test_abandoned_child_is_killed_after_a_minute_and_once(world: World) -> None:
@@ -195,17 +247,73 @@ def test_abandoned_child_is_killed_after_a_minute_and_once(world: World) -> None
     assert child.process.signals == ["kill"]
 
 
-def test_gpu_that_was_left_out_is_tried_again_when_nothing_hangs_any_more(world: World) -> None:
+def left_out_and_ended(world: World, gpu: int) -> FakeChild:
+    """Have a GPU left out whose call then came back; return the collector of the others."""
     first = world.wait_children(1)
-    world.hang(first, gpu=3)
+    world.hang(first, gpu=gpu)
     world.pass_time(CALL_S_MAX + 1)
     second = world.wait_children(2)
     first.current = None
-    second.heard_at_s = 1e9  # it goes on talking
+    return second
 
-    world.pass_time(SKIP_S + 5)
 
-    assert world.wait_children(3).skipped == []
+def test_gpu_that_was_left_out_is_tried_alone_and_taken_back_when_it_answers(world: World) -> None:
+    second = left_out_and_ended(world, gpu=3)
+    world.pass_time(TRIAL_S_MIN + 5)
+
+    trial = world.wait_children(3)
+    was_read_meanwhile = second.is_connected
+    trial.say(kind="sweep", duration_s=0.1)
+
+    assert set(range(GPUS_MAX)) - set(trial.skipped) == {3}
+    assert was_read_meanwhile
+    assert world.wait_children(4).skipped == []
+
+
+def test_trial_that_hangs_costs_the_other_gpus_nothing_and_the_next_waits_longer(
+    world: World,
+) -> None:
+    second = left_out_and_ended(world, gpu=3)
+    world.pass_time(TRIAL_S_MIN + 5)
+    trial = world.wait_children(3)
+    world.hang(trial, gpu=3)
+    world.pass_time(CALL_S_MAX + 1)
+    wait_for(lambda: not trial.is_connected, "the trial to be abandoned")
+    trial.current = None
+    world.pass_time(TRIAL_S_MIN + 5)
+    children_early = len(world.children)
+
+    world.pass_time(TRIAL_S_MIN + 5)
+
+    assert children_early == 3
+    assert world.wait_children(4).skipped == trial.skipped
+    assert second.is_connected
+
+
+def test_gpu_is_not_tried_while_a_process_hangs_on_it(world: World) -> None:
+    world.hang(world.wait_children(1), gpu=3)
+    world.pass_time(CALL_S_MAX + 1)
+    world.wait_children(2)
+
+    world.pass_time(2 * TRIAL_S_MIN)
+
+    assert len(world.children) == 2
+
+
+def test_gpu_that_goes_on_hanging_is_tried_ever_less_often_up_to_once_an_hour() -> None:
+    left_out = LeftOut()
+    now_s = 0.0
+    waits_s = []
+    for _ in range(9):
+        left_out.add(3, now_s)
+        due_s = next(s for s in range(0, 7200, 10) if left_out.due(now_s + s, ()) == 3)
+        waits_s.append(due_s)
+        now_s += due_s
+
+    assert waits_s == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+    left_out.add(3, now_s + FORGET_S)
+    assert left_out.due(now_s + FORGET_S + TRIAL_S_MIN, ()) == 3
+    assert TRIAL_S_MAX == 3600
 
 
 def test_children_that_die_at_once_are_started_less_and_less_often(world: World) -> None:
@@ -226,10 +334,14 @@ def test_children_that_die_at_once_are_started_less_and_less_often(world: World)
 
 
 def wait_tick(world: World) -> None:
-    """Wait until the monitor has looked at the time."""
-    with world.monitor._changed:
+    """Wait until the monitor has looked at the time of now."""
+    now_s = world.clock.time_s
+
+    def has_looked() -> bool:
         world.monitor._wake()
-        world.monitor._changed.wait(timeout=1.0)
+        return world.monitor._ticked_at_s >= now_s
+
+    wait_for(has_looked, "the monitor to look at the time")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +374,7 @@ def test_an_event_is_told_at_once_and_who_is_told_may_ask(world: World) -> None:
 
 def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World) -> None:
     child = world.wait_children(1)
-    world.clock.time_s += 100
+    world.pass_time(100, is_asked=False)
     wait_for(lambda: not child.is_connected, "the child to be let go")
 
     world.monitor.view()

@@ -4,7 +4,7 @@ Source: NVML, in a child of its own (`agent/nvml/monitor.py`): nothing here can 
 Cost:   see docs/gpu.md.
 
 Two collectors: `gpu` is broken when NVML does not answer, and its values then leave the page;
-`gpu_state` says so all the while.
+`gpu_state` says all the while which GPUs answer, and how old the newest answer of each is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import FAMILIES, Metric
-from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState
+from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
 from agent.nvml.protocol import NO_GPU
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.rank_table import RankSample
@@ -58,15 +58,12 @@ class GpuCollector:
             raise NoSourceError("the driver lists no GPU")
         if view.released_s is not None:
             raise SourceError(f"an operator has released the GPUs {view.released_s:.0f} s ago")
-        fresh_s_max = max(STALE_INTERVALS * self._sampled_every_s, STALE_S_MIN)
-        fresh = [gpu for gpu in view.gpus if gpu.age_s <= fresh_s_max]
-        if not fresh:
+        if not any(_is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
             raise SourceError(view.problem or "no GPU has answered")
         rank_by_pid = self._rank_by_pid()
         for gpu in view.gpus:
-            is_fresh = gpu.age_s <= fresh_s_max
-            yield from _standing(gpu, is_fresh)
-            if is_fresh:
+            yield from _counters(gpu)
+            if _is_fresh(gpu, self._sampled_every_s):
                 yield from self._readings(gpu)
                 yield from self._processes(gpu, rank_by_pid)
 
@@ -151,8 +148,11 @@ class GpuStateCollector:
     name = "gpu_state"
     interval_s = 1.0
 
-    def __init__(self, monitor: GpuMonitor, expected_count: int | None) -> None:
+    def __init__(
+        self, monitor: GpuMonitor, sampled_every_s: float, expected_count: int | None
+    ) -> None:
         self._monitor = monitor
+        self._sampled_every_s = sampled_every_s
         self._expected_count = expected_count
         self._is_first = True
 
@@ -162,11 +162,8 @@ class GpuStateCollector:
         is_absent = view.state is MonitorState.ABSENT or view.count == 0
         if is_absent and self._expected_count is None:
             raise NoSourceError(view.problem or "the driver lists no GPU")
-        answering = sum(not gpu.is_lost and not gpu.is_skipped for gpu in view.gpus)
-        if is_absent:
-            yield Metric("rankmend_gpu_answering", 0)
-        elif view.count is not None:
-            yield Metric("rankmend_gpu_answering", min(answering, view.count))
+        if view.released_s is None:
+            yield from self._standing(view)
         if self._expected_count is not None:
             yield Metric("rankmend_gpu_expected", self._expected_count)
         is_stuck = bool(view.stuck) or any(gpu.is_skipped for gpu in view.gpus)
@@ -179,6 +176,27 @@ class GpuStateCollector:
         yield Metric("rankmend_gpu_collector_restarts_total", view.restarts)
         if view.sweep_s is not None:
             yield Metric("rankmend_gpu_sweep_seconds", view.sweep_s)
+
+    def _standing(self, view: MonitorView) -> Iterator[Metric]:
+        """Return which GPUs answer now: an old answer is none, whatever was known before."""
+        answering = 0
+        for gpu in view.gpus:
+            answers = (
+                _is_fresh(gpu, self._sampled_every_s) and not gpu.is_lost and not gpu.is_skipped
+            )
+            answering += answers
+            labels = _labels(gpu)
+            yield Metric("rankmend_gpu_success", int(answers), labels)
+            yield Metric("rankmend_gpu_lost", int(gpu.is_lost), labels)
+            yield Metric("rankmend_gpu_sample_age_seconds", gpu.age_s, labels)
+        if view.count is not None:
+            answering = min(answering, view.count)
+        if view.state is not MonitorState.STARTING or answering:
+            yield Metric("rankmend_gpu_answering", answering)
+
+
+def _is_fresh(gpu: GpuView, sampled_every_s: float) -> bool:
+    return gpu.age_s <= max(STALE_INTERVALS * sampled_every_s, STALE_S_MIN)
 
 
 @lru_cache(maxsize=GPUS_MAX)
@@ -195,13 +213,9 @@ def _with(labels: Labels, name: str, value: str) -> Labels:
     return (*labels, (name, value))
 
 
-def _standing(gpu: GpuView, is_fresh: bool) -> Iterator[Metric]:
-    """Return what holds also of a GPU that does not answer."""
+def _counters(gpu: GpuView) -> Iterator[Metric]:
+    """Return what was counted, also of a GPU that does not answer any more."""
     labels = _labels(gpu)
-    answers = is_fresh and not gpu.is_lost and not gpu.is_skipped
-    yield Metric("rankmend_gpu_success", int(answers), labels)
-    yield Metric("rankmend_gpu_lost", int(gpu.is_lost), labels)
-    yield Metric("rankmend_gpu_sample_age_seconds", gpu.age_s, labels)
     yield Metric("rankmend_gpu_read_errors_total", gpu.errors, labels)
     for event, count in gpu.events.items():
         yield Metric("rankmend_gpu_events_total", count, _with(labels, "event", event))

@@ -68,7 +68,7 @@ class Child:
                 "driver": sampler.driver,
                 "cuda": sampler.cuda,
                 "nvml": sampler.nvml_version,
-                "count": len(sampler.gpus) + len(self._skipped),
+                "count": sampler.count,
                 "skipped": sorted(self._skipped),
                 "event_mask": sampler.event_mask,
             }

@@ -1,22 +1,22 @@
 """The agent's side of the collector child: starts it, believes it for a while, replaces it.
 
 A driver call that does not come back is normal life on a bad GPU, and a process inside one can't
-be killed. So: a call over its deadline has its child abandoned, not waited for. At most one
-abandoned child and one other live at a time; the other leaves out the GPU that the abandoned one
-hangs on, so that the rest are still seen. Starts are spaced by a back-off. An abandoned child is
-left to end by itself (its connection is closed) before it is killed, since killing a process in a
-driver call has frozen GPUs (NVIDIA/dcgm-exporter issue 84).
+be killed. So: a call over its deadline has its child abandoned, not waited for. The next child
+leaves out every GPU that a call has hung on, so that the rest are still seen. A GPU that was left
+out is tried again in a child of its own, which asks about no other GPU, and only when no process
+hangs on it any more: at most one process hangs on a GPU, and at most `ABANDONED_MAX` in all. Starts
+are spaced by a back-off. An abandoned child is left to end by itself (its connection is closed)
+before it is killed, since killing a process in a driver call has frozen GPUs
+(NVIDIA/dcgm-exporter issue 84).
 
 Nobody who asks for values waits for the child: they get the newest ones with their ages.
 """
 
 import logging
-import os
 import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,16 +25,19 @@ from threading import Condition, Thread
 from time import sleep
 from typing import Final
 
+from agent.nvml.child_process import ChildProcess
 from agent.nvml.fields import EVENT_TYPES
+from agent.nvml.left_out import LeftOut
 from agent.nvml.messages import (
     EventMessage,
     FailedMessage,
     GpuMessage,
+    Message,
     NodeMessage,
     SweepMessage,
     decode,
 )
-from agent.nvml.protocol import MESSAGE_BYTES_MAX, NO_GPU, Call, make_page, read_call
+from agent.nvml.protocol import MESSAGE_BYTES_MAX, NO_GPU, Call
 from agent.nvml.release import ReleaseFile
 from rankmend.clock import Clock
 from rankmend.errors import SourceError, StorageError
@@ -43,13 +46,16 @@ CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms, a bad GPU 45 s a call (NVIDIA/DC
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
 SILENT_S_MAX: Final = 30.0  # of a child that is in no call: stopped, or starved
 ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
-SKIP_S: Final = 600.0  # until a GPU that was left out is tried again
+# of their own 9.2 MB each (nvidia-ml-py over tests/nvml_stub) of the service's 128 MB (MemoryHigh)
+ABANDONED_MAX: Final = 6
+# that hang in no GPU's call, or are about to end: NVML as a whole hangs, and the next would hang, too
+AIMLESS_MAX: Final = 1
+PAUSE_S: Final = 6.0  # between two ticks, which come each second: the agent itself stood still
 RELEASE_S_MAX: Final = 10.0  # for the child to let go of the GPUs before it is killed
 IDLE_S_MAX: Final = 60.0  # without anybody asking: the collector has been switched off
 BACK_OFF_S_MIN: Final = 1.0
 BACK_OFF_S_MAX: Final = 300.0
 HEALTHY_S: Final = 60.0  # of a child, for the back-off to begin anew
-DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its process
 GPUS_MAX: Final = 64
 XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
 _OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
@@ -133,64 +139,6 @@ class _Gpu:
     processes: tuple[tuple[int, int | None], ...] | None = None
 
 
-class ChildProcess:
-    """One collector child with its end of the connection and its page."""
-
-    def __init__(self, interval_s: float, skipped: Sequence[int], now_s: float) -> None:
-        self.started_at_s = self.heard_at_s = now_s
-        self.page = make_page()
-        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.channel.setblocking(False)
-        command = [sys.executable, "-m", "agent.nvml.child", str(theirs.fileno()), str(self.page)]
-        command += [str(interval_s), *map(str, skipped)]
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a stuck child must not hold the agent's own open
-                pass_fds=(theirs.fileno(), self.page),
-                start_new_session=True,  # Ctrl-C ends the agent, and the agent ends the child
-            )
-        except OSError:
-            self.disconnect()
-            os.close(self.page)
-            raise
-        finally:
-            theirs.close()
-        self.is_connected = True
-        self.stuck_call: Call | None = None
-        self.killed_at_s: float | None = None
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def call(self) -> Call | None:
-        return read_call(self.page)
-
-    def disconnect(self) -> None:
-        """Close the connection: the child ends as soon as it is out of its call."""
-        self.is_connected = False
-        self.channel.close()
-
-    def is_gone(self) -> bool:
-        return self.process.poll() is not None
-
-    def status_text(self) -> str:
-        """Return how a child ended that has closed its connection, where it is known."""
-        try:
-            code = self.process.wait(DEATH_S_MAX)
-        except subprocess.TimeoutExpired:
-            return ""
-        return f" of signal {-code}" if code < 0 else f" with status {code}"
-
-    def close(self) -> None:
-        if self.is_connected:
-            self.disconnect()
-        os.close(self.page)
-
-
 Spawn = Callable[[float, Sequence[int], float], ChildProcess]
 
 
@@ -219,9 +167,12 @@ class GpuMonitor:
         self._thread: Thread | None = None
         self._waker, self._wakened = socket.socketpair()
         self._child: ChildProcess | None = None
+        self._trial: ChildProcess | None = None
+        self._trial_gpu = NO_GPU
         self._abandoned: list[ChildProcess] = []
         self._gpus: dict[int, _Gpu] = {}
-        self._skipped_since_s: dict[int, float] = {}
+        self._left_out = LeftOut()
+        self._ticked_at_s = self._resumed_at_s = clock.now_s()
         self._state = MonitorState.STARTING
         self._problem = "no answer yet"
         self._count: int | None = None
@@ -289,7 +240,7 @@ class GpuMonitor:
             self._end_release()
             self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
             if not self._abandoned:
-                self._skipped_since_s.clear()
+                self._left_out.clear()
             self._wake()
         return "the GPUs are watched again" if was_released else "the GPUs were not released"
 
@@ -306,7 +257,10 @@ class GpuMonitor:
         return not self._children()
 
     def _children(self) -> list[ChildProcess]:
-        return [*([self._child] if self._child else []), *self._abandoned]
+        return [*self._talking(), *self._abandoned]
+
+    def _talking(self) -> list[ChildProcess]:
+        return [child for child in (self._child, self._trial) if child is not None]
 
     def _wake(self) -> None:
         self._waker.send(b"1")
@@ -323,8 +277,7 @@ class GpuMonitor:
                 self._changed.notify_all()
                 has_new_events, self._has_new_events = self._has_new_events, False
                 descriptors = [self._wakened]
-                if self._child and self._child.is_connected:
-                    descriptors.append(self._child.channel)
+                descriptors += [child.channel for child in self._talking() if child.is_connected]
             if has_new_events and self._on_events is not None:
                 self._on_events()  # without the lock: it may end in a question to us
             poll = select.poll()  # select() can't do descriptors above 1,023
@@ -338,6 +291,11 @@ class GpuMonitor:
                 sleep(_SWEEP_S)
 
     def _tick(self, now_s: float) -> None:
+        if (
+            now_s - self._ticked_at_s > PAUSE_S
+        ):  # SIGSTOP, a frozen cgroup: the child stood still, too
+            self._resumed_at_s = self._asked_at_s = now_s  # nor could anybody ask
+        self._ticked_at_s = now_s
         self._bury(now_s)
         if self._released_at_s is not None and now_s >= self._released_until_s:
             self._end_release()
@@ -348,12 +306,14 @@ class GpuMonitor:
             return
         if self._state is MonitorState.RELEASED:
             self._begin_anew()
-        if self._child is not None:
-            self._receive(self._child, now_s)
-        if self._child is not None:
-            self._check(self._child, now_s)
-        if self._child is None and now_s >= self._spawn_at_s and len(self._abandoned) <= 1:
+        for child in self._talking():
+            self._receive(child, now_s)
+        for child in self._talking():
+            self._check(child, now_s)
+        if self._child is None and now_s >= self._spawn_at_s:
             self._start(now_s)
+        if self._trial is None and self._child is not None:
+            self._try(now_s)
 
     def _end_release(self) -> None:
         self._released_at_s = None
@@ -365,13 +325,55 @@ class GpuMonitor:
         self._has_swept = False
 
     def _start(self, now_s: float) -> None:
+        hanging = self._hanging()
+        aimless = sum(gpu == NO_GPU for gpu in hanging)
+        if aimless > AIMLESS_MAX:
+            return
+        if len(hanging) - aimless >= ABANDONED_MAX:
+            self._fail(f"{len(hanging)} collectors of the GPUs hang: no other is started")
+            return
         self._spawns += 1
         self._spawn_at_s = now_s + self._back_off_s
         self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S_MAX)
         try:
-            self._child = self._spawn(self._interval_s, sorted(self._skipped_since_s), now_s)
+            self._child = self._spawn(self._interval_s, self._left_out.indexes(), now_s)
         except OSError as error:
             self._fail(f"cannot start the collector of the GPUs: {error}")
+
+    def _hanging(self) -> list[int]:
+        """Return the GPU that each abandoned child hangs on, or NO_GPU."""
+        calls = (child.stuck_call for child in self._abandoned)
+        return [NO_GPU if call is None else call.gpu for call in calls]
+
+    def _try(self, now_s: float) -> None:
+        """Ask about a GPU that was left out, in a child that asks about no other."""
+        hanging = self._hanging()
+        if len(hanging) >= ABANDONED_MAX - 1:  # one is left for the collector of all others
+            return
+        gpu = self._left_out.due(now_s, hanging)
+        if gpu is None:
+            return
+        others = [index for index in range(GPUS_MAX) if index != gpu]
+        try:
+            self._trial, self._trial_gpu = self._spawn(self._interval_s, others, now_s), gpu
+        except OSError as error:
+            self._left_out.add(gpu, now_s)
+            log.warning("cannot try a GPU again", extra={"gpu": gpu, "error": str(error)})
+            return
+        log.info("trying a GPU again that was left out", extra={"gpu": gpu})
+
+    def _end_trial(self, now_s: float, call: Call | None, *, has_answered: bool) -> None:
+        trial, gpu = self._trial, self._trial_gpu
+        assert trial is not None
+        if has_answered:
+            self._left_out.take_back(gpu)
+            if self._child is not None:  # its next one asks about this GPU, too
+                self._abandon(self._child, None)
+            self._spawn_at_s = now_s
+        else:
+            self._left_out.add(gpu, now_s)
+        log.info("GPU tried again", extra={"gpu": gpu, "answers": has_answered})
+        self._abandon(trial, call)
 
     def _receive(self, child: ChildProcess, now_s: float) -> None:
         for _ in range(8 * GPUS_MAX):  # then the clock is looked at again
@@ -390,11 +392,19 @@ class GpuMonitor:
                     raise SourceError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
                 self._take(child, data, now_s)
             except SourceError as error:
+                if child is self._trial:
+                    self._end_trial(now_s, None, has_answered=False)
+                    return
                 self._fail(str(error))
                 self._abandon(child, None)
                 return
+            if not child.is_connected:  # a trial that is over
+                return
 
     def _take(self, child: ChildProcess, data: bytes, now_s: float) -> None:
+        if child is self._trial:
+            self._take_trial(decode(data), now_s)
+            return
         match decode(data):
             case NodeMessage() as node:
                 if not 0 <= node.count <= GPUS_MAX:
@@ -415,6 +425,15 @@ class GpuMonitor:
                 state = MonitorState.ABSENT if is_absent else MonitorState.BROKEN
                 self._count = None
                 self._set_state(state, f"NVML: {failed.error}")
+
+    def _take_trial(self, message: Message, now_s: float) -> None:
+        match message:
+            case GpuMessage() as values if values.gpu == self._trial_gpu:
+                self._take_gpu(values, now_s)
+            case SweepMessage():
+                self._end_trial(now_s, None, has_answered=True)
+            case FailedMessage():
+                self._end_trial(now_s, None, has_answered=False)
 
     def _take_gpu(self, message: GpuMessage, now_s: float) -> None:
         gpu = self._gpu(message.gpu)
@@ -457,33 +476,44 @@ class GpuMonitor:
     # ---- what goes wrong
 
     def _check(self, child: ChildProcess, now_s: float) -> None:
-        """Abandon a child that is over its deadline; try a GPU again that was left out."""
+        """Abandon a child that is over its deadline. While the agent stood still, no time counts."""
         call = child.call()
         if call is not None:
             limit_s = OPEN_S_MAX if call.name in _OPENING else self._call_s_max
-            if now_s - call.began_at_s > limit_s:
-                where = f" of GPU {call.gpu}" if call.gpu != NO_GPU else ""
-                self._fail(f"{call.name}{where} has not come back for {limit_s:g} s")
-                if call.gpu != NO_GPU:
-                    self._skipped_since_s[call.gpu] = now_s
-                self._abandon(child, call)
-        elif now_s - child.heard_at_s > SILENT_S_MAX + self._interval_s:
-            self._fail(f"the collector of the GPUs has been silent for {SILENT_S_MAX:g} s")
-            self._abandon(child, Call(0, child.heard_at_s, NO_GPU, "none"))
-        elif not self._abandoned and any(
-            now_s - since_s > SKIP_S for since_s in self._skipped_since_s.values()
-        ):
-            log.info("trying the GPUs again that were left out")
-            self._skipped_since_s.clear()
-            self._abandon(child, None)  # it ends at once: it is in no call
+            if now_s - max(call.began_at_s, self._resumed_at_s) <= limit_s:
+                return
+            where = f" of GPU {call.gpu}" if call.gpu != NO_GPU else ""
+            problem = f"{call.name}{where} has not come back for {limit_s:g} s"
+        else:
+            if now_s - max(child.heard_at_s, self._resumed_at_s) <= SILENT_S_MAX + self._interval_s:
+                return
+            call = Call(0, child.heard_at_s, NO_GPU, "none")
+            problem = f"the collector of the GPUs has been silent for {SILENT_S_MAX:g} s"
+        if child is self._trial:
+            self._end_trial(now_s, call, has_answered=False)
+            return
+        self._fail(problem)
+        if call.gpu == NO_GPU:
+            self._space_starts(child, now_s)
+        else:  # the next leaves it out, so that there is an end; the other GPUs wait
+            self._left_out.add(call.gpu, now_s)
+            self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s
+        self._abandon(child, call)
 
     def _lose(self, child: ChildProcess, now_s: float) -> None:
         """Take note of a child that has closed its connection, or is about to end."""
+        if child is self._trial:
+            self._end_trial(now_s, None, has_answered=False)
+            return
         if self._state not in (MonitorState.ABSENT, MonitorState.BROKEN):
             self._fail(f"the collector of the GPUs has died{child.status_text()}")
+        self._space_starts(child, now_s)
+        self._abandon(child, None)
+
+    def _space_starts(self, child: ChildProcess, now_s: float) -> None:
+        """Begin the back-off anew after a child that has lived long enough."""
         if now_s - child.started_at_s >= HEALTHY_S:
             self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s + BACK_OFF_S_MIN
-        self._abandon(child, None)
 
     def _abandon(self, child: ChildProcess, call: Call | None) -> None:
         """Leave a child to itself: it ends when it finds the connection closed."""
@@ -492,7 +522,10 @@ class GpuMonitor:
         if child.call() is None:  # so that this can't harm a driver
             child.process.send_signal(signal.SIGTERM)
         self._abandoned.append(child)
-        self._child = None
+        if child is self._trial:
+            self._trial, self._trial_gpu = None, NO_GPU
+        else:
+            self._child = None
 
     def _bury(self, now_s: float) -> None:
         """Reap what has ended, and kill what was abandoned long ago."""
@@ -509,8 +542,8 @@ class GpuMonitor:
 
     def _let_go(self, now_s: float) -> None:
         """End the child because the GPUs are released, or because nobody asks for them."""
-        if self._child is not None:
-            self._abandon(self._child, None)
+        for child in self._talking():
+            self._abandon(child, None)
         if self._state is not MonitorState.RELEASED:
             for child in self._abandoned:  # killed sooner: somebody waits for the GPUs
                 kill_at_s = now_s + RELEASE_S_MAX
@@ -524,8 +557,8 @@ class GpuMonitor:
 
     def _end_all(self) -> None:
         """End every child at the end of the agent. One in a driver call ends by itself later."""
-        if self._child is not None:
-            self._abandon(self._child, None)
+        for child in self._talking():
+            self._abandon(child, None)
         deadline_s = self._clock.now_s() + 1.0
         for child in self._abandoned:
             with suppress(subprocess.TimeoutExpired):
@@ -543,8 +576,8 @@ class GpuMonitor:
         self._state, self._problem = state, problem
 
     def _skipped_text(self) -> str:
-        skipped = ", ".join(str(index) for index in sorted(self._skipped_since_s))
-        return f"GPU {skipped} left out: a call about it hangs" if skipped else ""
+        skipped = ", ".join(map(str, self._left_out.indexes()))
+        return f"left out, because a call hangs: GPU {skipped}" if skipped else ""
 
     # ---- the view
 
@@ -575,7 +608,7 @@ class GpuMonitor:
             pci_bus_id=gpu.pci_bus_id,
             age_s=max(0.0, now_s - gpu.heard_at_s),
             is_lost=gpu.is_lost,
-            is_skipped=index in self._skipped_since_s,
+            is_skipped=index in self._left_out,
             needs_reset=gpu.needs_reset,
             error=gpu.error,
             errors=gpu.errors,

@@ -138,6 +138,7 @@ class GpuSampler:
         self.cuda = ""
         self.nvml_version = ""
         self.driver_major = 0
+        self.count = 0  # GPUs that the driver lists, with those that are left out
         self.gpus: list[Gpu] = []
         self._event_set: Any = None
         self.event_mask = 0  # union over all GPUs
@@ -153,8 +154,8 @@ class GpuSampler:
         self.cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
         major = self.driver.partition(".")[0]
         self.driver_major = int(major) if major.isdigit() else 0
-        count = int(self._plain("nvmlDeviceGetCount"))
-        self.gpus = [self._open_gpu(i) for i in range(count) if i not in skipped]
+        self.count = int(self._plain("nvmlDeviceGetCount"))
+        self.gpus = [self._open_gpu(i) for i in range(self.count) if i not in skipped]
         self._open_events()
 
     def close(self) -> None:

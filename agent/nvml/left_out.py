@@ -1,0 +1,61 @@
+"""Which GPUs are left out because a call about them hung, and when each may be tried again.
+
+Pure: no clock, no process. A GPU that hangs again after a trial waits twice as long for the next.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+TRIAL_S_MIN: Final = (
+    60.0  # a call that came back after 45 s (NVIDIA/DCGM issue 313) is forgiven soon
+)
+TRIAL_S_MAX: Final = 3600.0
+FORGET_S: Final = 86_400.0  # without a hang, until the first wait is short again
+
+
+@dataclass(slots=True)
+class _Record:
+    hung_at_s: float  # the newest time
+    wait_s: float  # between that and the next trial
+    is_out: bool = True
+
+
+class LeftOut:
+    """Remembers the GPUs of one node by index."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, _Record] = {}
+
+    def __contains__(self, gpu: object) -> bool:
+        record = self._records.get(gpu) if isinstance(gpu, int) else None
+        return record is not None and record.is_out
+
+    def indexes(self) -> list[int]:
+        return sorted(gpu for gpu, record in self._records.items() if record.is_out)
+
+    def add(self, gpu: int, now_s: float) -> None:
+        """A call about this GPU hangs, or its trial has failed."""
+        before = self._records.get(gpu)
+        wait_s = TRIAL_S_MIN
+        if before is not None and now_s - before.hung_at_s < FORGET_S:
+            wait_s = min(2 * before.wait_s, TRIAL_S_MAX)
+        self._records[gpu] = _Record(now_s, wait_s)
+
+    def take_back(self, gpu: int) -> None:
+        """The GPU has answered in its trial."""
+        self._records[gpu].is_out = False
+
+    def due(self, now_s: float, hanging: Collection[int]) -> int | None:
+        """Return the GPU to try now, if any; never one that a process still hangs on."""
+        waiting = [
+            (record.hung_at_s + record.wait_s, gpu)
+            for gpu, record in self._records.items()
+            if record.is_out and gpu not in hanging
+        ]
+        at_s, gpu = min(waiting, default=(float("inf"), -1))
+        return gpu if now_s >= at_s else None
+
+    def clear(self) -> None:
+        """Forget all: an operator has dealt with the GPUs."""
+        self._records.clear()
