@@ -258,10 +258,11 @@ def test_gpus_that_hang_at_different_times_leave_the_others_read(
             page.wait_above(0.5, "gpu_call_stuck_seconds", gpu=str(gpu))
 
         node.stub.set(3, "nvmlDeviceGetTemperature/0", 71)
+        node.save()
+        page.wait(71, "gpu_temperature_celsius", gpu="3")  # the third replacement reads
         node.stub.report(3, code=79)
         node.save()
 
-        page.wait(71, "gpu_temperature_celsius", gpu="3")
         page.wait(1, "gpu_xid_events_total", gpu="3", xid="79")
         page.wait(5, "gpu_answering")
         assert [page.value("gpu_success", gpu=str(gpu)) for gpu in range(8)] == [
