@@ -5,7 +5,7 @@ Alertmanager says "resolved" by itself when a Prometheus dies. So an alert is kn
 labels, a repeat changes nothing, and an end is passed on as what it is: no proof of anything.
 One that comes and goes again and again is evidence once (`detectors.persistence` says when that is so): it
 stays, whatever ends it, until it has been quiet for long.
-Bounded: what nobody repeats any more is forgotten.
+Bounded: what nobody repeats any more is forgotten, and each sender has its share (`recovery.cluster.shares`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,14 +15,20 @@ from typing import Final
 
 from detectors.finding import Evidence, Severity
 from detectors.persistence import Persistence, Track, look
-from recovery.cluster.alerts import IncomingAlert, Target, is_node_name, target_of
+from recovery.cluster.alerts import (
+    KEPT_MAX,
+    RANKS_MAX,
+    IncomingAlert,
+    Target,
+    is_node_name,
+    target_of,
+)
 from recovery.cluster.notices import NoticeKind
 from recovery.cluster.policy import AlertRules
+from recovery.cluster.shares import NOBODY, Sender, Shares, size_of
 from recovery.gate import NodeEvidence
 
-ACTIVE_MAX: Final = 100_000
 _TEXT_MAX: Final = 2_000
-_RANKS_MAX: Final = 1_000  # of one node: 72 GPUs and what else may come
 _NOTICES: Final = frozenset(kind.value for kind in NoticeKind)
 
 
@@ -56,16 +62,19 @@ class Taken:
     ended: int
     damped: int  # ends that were not believed, since it comes and goes
     passed_over: tuple[str, ...]  # alerts that concern no job, and why; at most 100
+    refused: int = 0  # for which there was no room
+    refusal: str = ""  # why, of the first of them
 
 
 class AlertBook:
     """For one thread."""
 
-    def __init__(self, rules: AlertRules) -> None:
+    def __init__(self, rules: AlertRules, shares: Shares | None = None) -> None:
         self._rules = rules
         self._flaps = _flaps(rules)
         self._active: dict[str, ActiveAlert] = {}
         self._tracks: dict[str, Track] = {}  # of what fired within the flap window
+        self._shares = Shares() if shares is None else shares
 
     def take_rules(self, rules: AlertRules) -> None:
         """Read alerts by other rules from now on."""
@@ -81,25 +90,34 @@ class AlertBook:
         jobs_on: Mapping[str, tuple[JobNode, ...]],
         now_unix_s: float,
         is_hushed: Callable[[str], bool] = lambda _node: False,
+        sender: Sender = NOBODY,
+        rules: AlertRules | None = None,
     ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
         ``jobs_on``: node -> the jobs that have ranks there, by their newest reports. Of a node that is
-        hushed nothing is told; what still fires when it is so no longer is for `retell`.
+        hushed nothing is told; what still fires when it is so no longer is for `retell`. ``rules``: those by
+        which it was decided that the sender may speak for the nodes, where they may have changed since.
         """
         heard: list[tuple[str, NodeEvidence]] = []
         counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
         passed: list[str] = []
+        refused, refusal = 0, ""
         for alert in alerts:
-            target = target_of(alert, self._rules)
+            target = target_of(alert, self._rules if rules is None else rules)
             why = self._refuse(target)
             if why is not None:
                 if len(passed) < 100:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
                 continue
             if alert.is_firing:
+                active = self._read(alert, target, now_unix_s)
+                no_room = self._shares.admit(target.key, sender, _size(active), now_unix_s)
+                if no_room is not None:
+                    refused, refusal = refused + 1, refusal or no_room
+                    continue
                 whom = {} if target.node and is_hushed(target.node) else jobs_on
-                is_new, evidence = self._fire(alert, target, whom, now_unix_s)
+                is_new, evidence = self._fire(active, whom, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 heard += evidence
             elif target.key in self._active:
@@ -107,7 +125,11 @@ class AlertBook:
                 counts["ended" if is_over else "damped"] += 1
                 if is_over:
                     heard += self._end(target.key, jobs_on, now_unix_s)
-        return Taken(**counts, passed_over=tuple(passed)), heard
+        while (key := self._shares.crowded_out()) is not None:
+            if key in self._active:
+                heard += self._end(key, jobs_on, now_unix_s)
+            self._drop(key)
+        return Taken(**counts, passed_over=tuple(passed), refused=refused, refusal=refusal), heard
 
     def _refuse(self, target: Target) -> str | None:
         if target.alertname in _NOTICES:
@@ -120,22 +142,17 @@ class AlertBook:
             return f"it names no node ({', '.join(self._rules.node_labels)})"
         return None
 
-    def _fire(
-        self,
-        alert: IncomingAlert,
-        target: Target,
-        jobs_on: Mapping[str, tuple[JobNode, ...]],
-        now_unix_s: float,
-    ) -> tuple[bool, list[tuple[str, NodeEvidence]]]:
+    def _drop(self, key: str) -> None:
+        self._active.pop(key, None)
+        self._tracks.pop(key, None)
+        self._shares.remove(key)
+
+    def _read(self, alert: IncomingAlert, target: Target, now_unix_s: float) -> ActiveAlert:
+        """Return the alert as the book keeps it, with what it knows of it already."""
         known = self._active.get(target.key)
-        if known is None and len(self._active) >= ACTIVE_MAX:
-            self.forget(now_unix_s)
-            if len(self._active) >= ACTIVE_MAX:
-                del self._active[next(iter(self._active))]  # the oldest
-        self._look(target.key, now_unix_s, is_bad=True)
         starts = now_unix_s if alert.starts_unix_s is None else alert.starts_unix_s
         started = min(starts, now_unix_s)
-        active = ActiveAlert(
+        return ActiveAlert(
             target,
             _summary(alert, target),
             _evidence(alert),
@@ -145,17 +162,22 @@ class AlertBook:
             1 if known is None else known.times + 1,
             () if known is None else known.job_ids,
         )
+
+    def _fire(
+        self, active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
+    ) -> tuple[bool, list[tuple[str, NodeEvidence]]]:
+        key = active.target.key
+        is_new = key not in self._active
+        self._look(key, now_unix_s, is_bad=True)
         new = [job for job in self._jobs(active, jobs_on) if job.job_id not in active.job_ids]
         told = (*active.job_ids, *(job.job_id for job in new))
-        self._active[target.key] = replace(active, job_ids=told)
+        self._active[key] = replace(active, job_ids=told)
         evidence = [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
-        return known is None, evidence
+        return is_new, evidence
 
     def _look(self, key: str, now_unix_s: float, *, is_bad: bool) -> Track | None:
         track = look(self._tracks.get(key), self._flaps, is_bad=is_bad, at_s=now_unix_s)
         if track is not None:
-            if key not in self._tracks and len(self._tracks) >= ACTIVE_MAX:
-                del self._tracks[next(iter(self._tracks))]
             self._tracks[key] = track
         return track
 
@@ -171,6 +193,7 @@ class AlertBook:
         self, key: str, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
     ) -> list[tuple[str, NodeEvidence]]:
         active = self._active.pop(key)
+        self._shares.end(key, now_unix_s)
         jobs = {job.job_id: job for job in self._jobs(active, jobs_on)}
         return [
             (
@@ -234,6 +257,9 @@ class AlertBook:
         for key in [key for key, track in self._tracks.items() if track.last_bad_at_s < quiet_s]:
             if key not in self._active:
                 del self._tracks[key]
+        for key in self._shares.old(quiet_s):
+            if key not in self._active:
+                self._drop(key)
         return over
 
     def retell(
@@ -258,6 +284,15 @@ def _flaps(rules: AlertRules) -> Persistence:
     )
 
 
+def _size(active: ActiveAlert) -> int:
+    target = active.target
+    texts = [target.key, target.alertname, target.node, target.device, target.job_id]
+    texts += [target.severity, target.action, active.summary]
+    texts += [line.text for line in active.evidence]
+    texts += [job_id for job_id, _rank in active.told_ranks]
+    return size_of(texts, len(target.ranks) + len(active.told_ranks) + len(active.evidence))
+
+
 def _severity(text: str) -> Severity:
     try:
         return Severity(text)
@@ -278,8 +313,8 @@ def _evidence(alert: IncomingAlert) -> tuple[Evidence, ...]:
 def _told_ranks(alert: IncomingAlert) -> tuple[tuple[str, int], ...]:
     """Return the ranks of the annotation ``ranks``: ``JOB:1, JOB:2`` as the agent writes it."""
     found = []
-    for word in alert.annotations.get("ranks", "").split(",")[:_RANKS_MAX]:
+    for word in alert.annotations.get("ranks", "").split(",")[:RANKS_MAX]:
         job_id, _colon, rank = word.strip().rpartition(":")
-        if job_id and rank.isdecimal() and len(rank) <= 9:
+        if 0 < len(job_id) <= KEPT_MAX and rank.isdecimal() and len(rank) <= 9:
             found.append((job_id, int(rank)))
     return tuple(found)

@@ -21,6 +21,8 @@ from recovery.cluster.policy import AlertRules
 ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 series each
 ACTIVE_MAX: Final = 100_000  # in all, in one Alertmanager
 LABELS_MAX: Final = 64  # Prometheus' own targets have some 30
+KEPT_MAX: Final = 256  # characters of a label that is kept; a device or alert name has some 40
+RANKS_MAX: Final = 1_000  # of one node: 72 GPUs and what else may come
 TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]%-]{0,252}")
 _NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"
@@ -151,13 +153,13 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
     key = hashlib.sha256(msgspec.json.encode(pairs)).hexdigest()[:32]
     return Target(
         key,
-        labels.get("alertname", ""),
-        node,
-        device,
-        labels.get("job_id", ""),
+        labels.get("alertname", "")[:KEPT_MAX],
+        node[:KEPT_MAX],
+        device[:KEPT_MAX],
+        labels.get("job_id", "")[:KEPT_MAX],
         _ranks(labels.get("rank", "")),
-        severity,
-        action,
+        severity[:KEPT_MAX],
+        action[:KEPT_MAX],
     )
 
 
@@ -192,5 +194,5 @@ def _host(text: str) -> str:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    words = [word for word in text.split(",") if word.isdecimal() and len(word) <= 9]
+    words = [word for word in text.split(",")[:RANKS_MAX] if word.isdecimal() and len(word) <= 9]
     return tuple(sorted({int(word) for word in words}))

@@ -16,7 +16,7 @@ from recovery.cluster.alert_book import AlertBook, JobNode, Taken
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.book import ClusterLedger, fold_cluster, fold_entry
 from recovery.cluster.judge import budgets_left, counts_as_spent, judge, quarantine, unusable
-from recovery.cluster.policy import DAY_S, ClusterPolicy
+from recovery.cluster.policy import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.records import (
     Acknowledged,
     ClusterRecord,
@@ -30,6 +30,7 @@ from recovery.cluster.records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.cluster.shares import NOBODY, Sender
 from recovery.gate import Answer, Judgement, NodeEvidence, PlanRequest
 from recovery.records import Entry
 
@@ -39,6 +40,8 @@ WINDOW_S_MAX: Final = 90 * DAY_S
 WINDOWS_MAX: Final = 1_000
 NAMES_MAX: Final = 10_000
 _TEXT_MAX: Final = 1_000
+_REFUSAL_S: Final = 3600.0  # between two words about one sender
+_REFUSED_MAX: Final = 1_000
 
 
 class ClusterJournal(Protocol):
@@ -65,6 +68,7 @@ class Desk:
         self.alerts = AlertBook(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
+        self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
         self.notes: tuple[str, ...] = ()  # what people must hear of; the newest last
 
     def now_unix_s(self) -> float:
@@ -141,7 +145,11 @@ class Desk:
     # Alerts.
 
     def take_alerts(
-        self, alerts: Iterable[IncomingAlert], jobs_on: Mapping[str, tuple[JobNode, ...]]
+        self,
+        alerts: Iterable[IncomingAlert],
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        sender: Sender = NOBODY,
+        rules: AlertRules | None = None,
     ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
@@ -149,8 +157,30 @@ class Desk:
         closes are told then.
         """
         now_s = self.now_unix_s()
-        return self.alerts.take(
-            alerts, jobs_on, now_s, lambda node: self.ledger.window_of(node, now_s) is not None
+        taken, heard = self.alerts.take(
+            alerts,
+            jobs_on,
+            now_s,
+            lambda node: self.ledger.window_of(node, now_s) is not None,
+            sender,
+            rules,
+        )
+        if taken.refused:
+            self._note_refused(sender, taken.refusal)
+        return taken, heard
+
+    def _note_refused(self, sender: Sender, refusal: str) -> None:
+        """Name a sender whose alerts find no room: once an hour, however many there are."""
+        now_s = self._clock.now_s()
+        told_s = self._refused_at_s.get(sender.name)
+        if told_s is not None and now_s - told_s < _REFUSAL_S:
+            return
+        self._refused_at_s.pop(sender.name, None)
+        self._refused_at_s[sender.name] = now_s
+        if len(self._refused_at_s) > _REFUSED_MAX:
+            del self._refused_at_s[next(iter(self._refused_at_s))]
+        self._note(
+            f"{sender.name} sends too many alerts, new ones are refused: {refusal}", sender.name
         )
 
     def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:

@@ -10,6 +10,7 @@ from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
 from recovery.cluster.policy_file import PolicyFile, read_policy_file
 from recovery.service.client import check_url, is_loopback
+from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens
 
 PORT: Final = 9477  # beside the agent's 9476
@@ -39,6 +40,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """What one client can cost. Rates are a second in the long run; ten times that at once."""
 
     connections: _Count = 25_000  # 10,000 nodes hold two each, and as many again after a failover
+    # Of one address: 500 launchers on one host hold two each. One address never holds more than three quarters of all.
+    connections_per_address: _Count = 1_000
+    # Addresses and networks behind which there are many machines (NAT, a proxy): these have no bound of their own.
+    shared_addresses: Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)] = ()
     bodies_bytes: Annotated[int, msgspec.Meta(ge=1 << 23, le=1 << 36)] = 256 << 20  # at once
     reports_per_node: _Positive = 10.0  # a launcher reports once a second, and at each event
     # Joins and polls of one subject. All launchers of a site may have one token: 10,000 that are told to stop
@@ -123,6 +128,7 @@ def check(config: Config) -> None:
             f"configuration with: rankmend controller init DIR --host NAME; or listen on "
             f"127.0.0.1:{PORT}"
         )
+    read_networks(config.limits.shared_addresses)
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is no absolute path: {config.state_dir!r}")
     if config.redirect_to is not None:

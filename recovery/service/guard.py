@@ -39,13 +39,15 @@ class Guard(asyncio.Protocol):
         "_allowed",
         "_handler",
         "_is_idle",
+        "_on_lost",
         "_received",
         "_room",
         "deadline_s",
         "transport",
     )
 
-    def __init__(self, handler: Handler, room: "Room") -> None:
+    def __init__(self, handler: Handler, room: "Room", on_lost: Callable[[], None]) -> None:
+        self._on_lost: Callable[[], None] | None = on_lost
         self._handler: Handler | None = handler
         self._room = room
         self._received, self._allowed = 0, SLACK_BYTES
@@ -55,10 +57,7 @@ class Guard(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's are not derived from asyncio's
-        if not self._room.admit(self):
-            self._handler = None
-            stream.abort()
-            return
+        self._room.enter(self)
         self.transport = stream
         self.deadline_s = self._room.now_s() + HEAD_S_MAX
         if self._handler is not None:
@@ -66,7 +65,10 @@ class Guard(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._room.leave(self)
-        if self._handler is not None:
+        if self._on_lost is not None:  # once, also for one that never shook hands
+            self._on_lost()
+            self._on_lost = None
+        if self._handler is not None and self.transport is not None:
             self._handler.connection_lost(exc)
         self._handler = self.transport = None
 
@@ -107,38 +109,23 @@ class Guard(asyncio.Protocol):
 
 
 class Room:
-    """All connections of the server, those that still shake hands included."""
+    """All connections that have shaken hands. `recovery.service.entrance` bounds their number."""
 
-    def __init__(
-        self, server: web.Server, connections_max: int, now_s: Callable[[], float]
-    ) -> None:
+    def __init__(self, server: web.Server, now_s: Callable[[], float]) -> None:
         """``now_s`` runs only while the service listens: nobody is slow that it did not read."""
         self._server = server
-        self.connections_max = connections_max
         self.now_s = now_s
         self._loop = asyncio.get_running_loop()
         self._guards: set[Guard] = set()
-        self._shaking: dict[Guard, float] = {}
-        self.refused = 0
         self.cut = 0
         self._timer = self._loop.call_later(_LOOK_S, self._look)
 
-    def __call__(self) -> Guard:
+    def make(self, on_lost: Callable[[], None]) -> Guard:
         """Make the protocol of a connection that was just accepted."""
-        guard = Guard(self._server(), self)
-        self._shaking[guard] = self.now_s()
-        return guard
+        return Guard(self._server(), self, on_lost)
 
-    def __len__(self) -> int:
-        return len(self._guards) + len(self._shaking)
-
-    def admit(self, guard: Guard) -> bool:
-        self._shaking.pop(guard, None)
-        if len(self) >= self.connections_max:
-            self.refused += 1
-            return False
+    def enter(self, guard: Guard) -> None:
         self._guards.add(guard)
-        return True
 
     def leave(self, guard: Guard) -> None:
         self._guards.discard(guard)
@@ -154,10 +141,6 @@ class Room:
             if guard.deadline_s <= now_s:
                 self.cut += 1
                 guard.cut()
-        for guard, at_s in list(self._shaking.items()):  # a handshake that failed tells nobody
-            if now_s - at_s <= HANDSHAKE_S_MAX + _LOOK_S:
-                break
-            del self._shaking[guard]
 
 
 def guard_of(request: web.BaseRequest) -> Guard | None:

@@ -53,6 +53,7 @@ class Measures:
         self.requests = counter("requests", "Requests answered.", "route", "status")
         self.auth_failures = counter("auth_failures", "Requests refused for who asks.", "reason")
         self.alerts = counter("alerts", "Alerts taken in.")
+        self.alerts_refused = counter("alerts_refused", "Alerts refused: too many of one sender.")
         self.failures = counter("job_failures", "Times that looking after a job failed.")
         self.turn_s = Histogram(
             f"{prefix}_turn_seconds",

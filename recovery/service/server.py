@@ -29,7 +29,8 @@ from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s
 from recovery.service.board import Board
 from recovery.service.config import Config, make_context, parse_address
-from recovery.service.guard import HANDSHAKE_S_MAX, IDLE_S_MAX, Room
+from recovery.service.entrance import Entrance
+from recovery.service.guard import IDLE_S_MAX, Room
 from recovery.service.job import CoreMaker, Parts, make_core
 from recovery.service.measures import Measures
 from recovery.service.pager import Pager
@@ -111,7 +112,7 @@ class Service:
         self._runner: web.AppRunner | None = None
         self._room: Room | None = None
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._entrance: Entrance | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.port = 0
 
@@ -123,8 +124,9 @@ class Service:
         return self.policy.policy_for(name)
 
     def _count_connections(self) -> tuple[int, int]:
-        room = self._room
-        return (0, 0) if room is None else (len(room), room.cut + room.refused)
+        if self._room is None or self._entrance is None:
+            return 0, 0
+        return len(self._entrance), self._room.cut + self._entrance.refused
 
     async def start(self) -> None:
         """Take up the jobs and listen."""
@@ -143,34 +145,18 @@ class Service:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "set up"
-        self._room = Room(
-            self._runner.server, self.config.limits.connections, self.worker.hearing.listened_s
-        )
+        self._room = Room(self._runner.server, self.worker.hearing.listened_s)
         self._beat(loop)
         self.worker.start()
-        await self._serve()
+        self._entrance = Entrance(
+            self._socket, self._room, self.config.limits, self._context, BACKLOG
+        )
         self.pager.start()
         self.reader.start()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worker.hearing.beat()
         self._timer = loop.call_later(BEAT_S, self._beat, loop)
-
-    async def _serve(self) -> None:
-        """Accept connections with the certificate in force; those that are open stay as they are."""
-        assert self._socket is not None, "listening"
-        assert self._room is not None, "started"
-        old = self._server
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._room,
-            sock=self._socket.dup(),
-            ssl=self._context,
-            backlog=BACKLOG,
-            ssl_handshake_timeout=HANDSHAKE_S_MAX if self._context is not None else None,
-        )
-        if old is not None:
-            old.close()
 
     async def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
         """Take over what can change while running; all of it was read and found good before."""
@@ -181,11 +167,11 @@ class Service:
         self.config = self.api.config = config
         self.api.doorman.tokens = tokens
         self.policy = policy
-        if self._room is not None:
-            self._room.connections_max = config.limits.connections
         self._context = context
+        if self._entrance is not None:  # connections that are open stay as they are
+            self._entrance.take_limits(config.limits)
+            self._entrance.context = context
         self.measures.certificate_s.set(ends_unix_s)
-        await self._serve()
 
     @property
     def is_alive(self) -> bool:
@@ -199,8 +185,8 @@ class Service:
             self._timer.cancel()
         self.pager.stop()
         self.reader.stop()
-        if self._server is not None:
-            self._server.close()
+        if self._entrance is not None:
+            self._entrance.close()
         self.board.wake_all()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -47,6 +47,11 @@ state_dir = @state_dir@
 [limits]
 # Connections at once; a launcher holds two.
 #connections = 25000
+# Connections of one address: enough for 500 launchers on one host. Never more than three quarters of all.
+#connections_per_address = 1000
+# Addresses and networks with many machines behind them, such as a proxy or NAT gateway: "10.1.2.3",
+# "10.1.0.0/16". They may use all connections.
+#shared_addresses = []
 # Bytes of request bodies in memory at once.
 #bodies_bytes = 268435456
 # Reports of one node of one job.

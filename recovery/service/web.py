@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import msgspec
+import prometheus_client
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
-from prometheus_client import Counter
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
@@ -31,7 +32,9 @@ from recovery.cluster.alerts import (
     decode_webhook,
     target_of,
 )
+from recovery.cluster.policy import AlertRules
 from recovery.cluster.records import WindowAdded
+from recovery.cluster.shares import Sender, node_sender
 from recovery.codec import decode_report
 from recovery.gate import PersonCommand
 from recovery.messages import Report
@@ -79,6 +82,11 @@ log = logging.getLogger(__name__)
 BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
 ANSWER_S_MAX: Final = 15.0  # of the worker: a disk that takes longer is broken
 READS_MAX: Final = 32  # from disk, that wait or are under way
+# Of one sender: a message of 8 MiB takes some 150 MiB once it is decoded.
+MESSAGES_MAX: Final = 4
+NODE_MESSAGES_MAX: Final = 2
+NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
+NODE_SHARE: Final = 16  # of all bodies under way, a node may send one part in so many
 BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
 WAIT_SHARE_MIN: Final = 0.6  # of the wait that a poll asks for: its end is spread over 10 s of 25
 ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
@@ -97,6 +105,7 @@ class Call:
     parts: Mapping[str, str] = field(default_factory=dict)  # of the path, checked
     query: Any = None
     given: Any = None  # the body, decoded
+    rules: AlertRules | None = None  # by which alerts were read
     known: Mapping[str, Known] = field(default_factory=dict)  # when the request was permitted
     job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
@@ -156,6 +165,8 @@ class Api:
     )
     _reads: int = 0
     _bodies: int = 0
+    _bodies_of: Counter[str] = field(default_factory=Counter)  # by subject
+    _messages: dict[str, int] = field(default_factory=dict)  # with alerts, under way, by subject
 
     def application(self) -> web.Application:
         """Return the aiohttp application of all routes."""
@@ -186,7 +197,9 @@ class Api:
 
     def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         handler: Callable[[Call], Awaitable[Any]] = getattr(self, f"on_{route.handler}")
-        counters: dict[int, Counter] = {}  # looked up once: 4 % of what a report costs
+        counters: dict[
+            int, prometheus_client.Counter
+        ] = {}  # looked up once: 4 % of what a report costs
 
         async def serve(request: web.Request) -> web.StreamResponse:
             guard = guard_of(request)
@@ -222,7 +235,7 @@ class Api:
             self._limit(call)
             call.parts = _parts(request)
             if route.body is not None:
-                call.body = await self._read(request, route)
+                call.body = await self._read(request, route, subject)
                 call.given = self._decode(call)
             self._permit(call)
             given = await handler(call)
@@ -283,7 +296,7 @@ class Api:
         call.detail = getattr(call.given, "reason", "")
         targets: tuple[Target, ...] = ()
         if route.touches is Touches.ALERTS:
-            rules = desk.policy.alerts
+            rules = call.rules = desk.policy.alerts
             targets = tuple(target_of(alert, rules) for alert in call.given[0])
         is_act = route.kind is Kind.ACT
         asked = Asked(call.parts, call.query, call.given, targets, is_act)
@@ -309,11 +322,14 @@ class Api:
             return
         self._rates.take(kind.value, who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
 
-    async def _read(self, request: web.Request, route: Route) -> bytes:
+    async def _read(self, request: web.Request, route: Route, subject: Subject) -> bytes:
         """Return the body, bounded in size, in time, and in what all bodies take together."""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise EncodedError("the body is encoded: nothing is unpacked here, send it plain")
         limit = route.body_bytes_max
+        if _is_node(subject):
+            limit = min(limit, NODE_BODY_BYTES_MAX)
+        share = self.config.limits.bodies_bytes // (NODE_SHARE if _is_node(subject) else 2)
         length = request.content_length
         if length is not None and length > limit:
             raise LargeError(f"the body has {length} bytes, {limit} are read here")
@@ -322,11 +338,14 @@ class Api:
         async def collect() -> None:
             async for chunk in request.content.iter_any():
                 self._bodies += len(chunk)
+                self._bodies_of[subject.name] += len(chunk)
                 body.extend(chunk)
                 if len(body) > limit:
                     raise LargeError(f"the body has more than {limit} bytes")
                 if self._bodies > self.config.limits.bodies_bytes:
                     raise FullError("too many bodies are under way")
+                if self._bodies_of[subject.name] > share:
+                    raise TooManyError(f"too many bodies of {subject.name} are under way", 1.0)
 
         try:
             await (
@@ -339,6 +358,9 @@ class Api:
             raise BadError(f"the body can't be read: {error}") from error
         finally:
             self._bodies -= len(body)
+            self._bodies_of[subject.name] -= len(body)
+            if not self._bodies_of[subject.name]:
+                del self._bodies_of[subject.name]
             body.clear()  # a traceback may hold it until the next look for cycles
 
     def _refusal(self, error: Exception, route: Route) -> web.Response:
@@ -477,19 +499,36 @@ class Api:
     # Alerts.
 
     async def on_alerts(self, call: Call) -> wire.Taken:
-        return await self._take_alerts(call.given[0])
+        return await self._take_alerts(call, call.given[0])
 
     async def on_webhook(self, call: Call) -> wire.Taken:
         alerts, left_out = call.given
         if left_out:
             log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
             self.read_alerts()
-        return await self._take_alerts(alerts)
+        return await self._take_alerts(call, alerts)
 
-    async def _take_alerts(self, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
-        await self._ask(lambda: self.worker.take_alerts(alerts))
-        self.measures.alerts.inc(len(alerts))
-        return wire.Taken(len(alerts))
+    async def _take_alerts(self, call: Call, alerts: tuple[IncomingAlert, ...]) -> wire.Taken:
+        subject, rules = call.subject, call.rules
+        sender = node_sender(subject.name) if _is_node(subject) else Sender(subject.name)
+        under_way = self._messages.get(subject.name, 0)
+        if under_way >= (NODE_MESSAGES_MAX if _is_node(subject) else MESSAGES_MAX):
+            raise TooManyError(f"{under_way} messages of {subject.name} are under way", 1.0)
+        self._messages[subject.name] = under_way + 1
+        held = [alerts]  # let go of when nobody waits any more, though the deciding thread is stuck
+        count = len(alerts)
+        del alerts
+        call.given = None
+        try:
+            refused = await self._ask(lambda: self.worker.take_alerts(held[0], sender, rules))
+        finally:
+            held.clear()
+            self._messages[subject.name] -= 1
+            if not self._messages[subject.name]:
+                del self._messages[subject.name]
+        self.measures.alerts.inc(count - refused)
+        self.measures.alerts_refused.inc(refused)
+        return wire.Taken(count - refused, refused)
 
     # People and scripts.
 
@@ -796,6 +835,11 @@ class Api:
         """Return whether the deciding thread goes round."""
         age_s = self.clock.now_s() - self.worker.turned_at_s
         return self.worker.is_alive and age_s < ALIVE_S_MAX
+
+
+def _is_node(subject: Subject) -> bool:
+    """Return whether a node's certificate speaks, which any process of its agent's user may use."""
+    return subject.how == "certificate"
 
 
 def _rate(kind: Kind, limits: Limits) -> float:

@@ -314,9 +314,10 @@ class Target(Struct):
 
 
 class Taken(Struct):
-    """Alerts are queued."""
+    """Alerts are taken in."""
 
     alerts: int
+    refused: int = 0  # for which there was no room: too many of this sender
 
 
 class Version(Struct):

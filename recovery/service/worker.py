@@ -20,6 +20,8 @@ from rankmend.errors import ConfigError, RankmendError
 from recovery.cluster.alert_book import JobNode
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.desk import Desk
+from recovery.cluster.policy import AlertRules
+from recovery.cluster.shares import READ_BACK, Sender
 from recovery.gate import PersonCommand
 from recovery.hearing import Hearing
 from recovery.ledger import Wish
@@ -452,9 +454,14 @@ class Worker:
             raise FullError(f"job {job_id} is not looked after now: {job.problem}")
         return job
 
-    def take_alerts(self, alerts: Iterable[IncomingAlert]) -> None:
-        """Take alerts in, and tell each job what concerns it."""
-        taken, heard = self.desk.take_alerts(alerts, self._jobs_on())
+    def take_alerts(
+        self,
+        alerts: Iterable[IncomingAlert],
+        sender: Sender = READ_BACK,
+        rules: AlertRules | None = None,
+    ) -> int:
+        """Take alerts in, and tell each job what concerns it; return for how many there was no room."""
+        taken, heard = self.desk.take_alerts(alerts, self._jobs_on(), sender, rules)
         for job_id, evidence in heard:
             job = self.jobs.get(job_id)
             if job is not None:
@@ -462,6 +469,7 @@ class Worker:
         if taken.passed_over:
             fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
             log.info("alerts that concern no job", extra=fields)
+        return taken.refused
 
     def _jobs_on(self) -> dict[str, tuple[JobNode, ...]]:
         """Return which jobs run which ranks on each node, by what was ordered last."""
