@@ -289,6 +289,8 @@ class Server:
         text = made.config.read_text().replace(
             'listen = ":9477"', f'listen = "127.0.0.1:{self.port}"'
         )
+        # All launchers are in one process here, as they are behind one NAT gateway.
+        text = text.replace("#shared_addresses = []", 'shared_addresses = ["127.0.0.0/8"]')
         made.config.write_text(text)
         self._command = [sys.executable, "-m", "rankmend.cli", "controller", "run"]
         self._command += ["--config", str(made.config)]
