@@ -313,7 +313,7 @@ class Target(Struct):
     labels: dict[str, str]
 
 
-class Taken(Struct):
+class Taken(Struct, omit_defaults=True):
     """Alerts are taken in."""
 
     alerts: int
