@@ -180,7 +180,10 @@ def test_node_that_floods_is_bounded_named_and_counted(
             ]
         )
         assert status == 200
-        taken, refused = taken + int(str(said["alerts"])), refused + int(str(said.get("refused", 0)))
+        taken, refused = (
+            taken + int(str(said["alerts"])),
+            refused + int(str(said.get("refused", 0))),
+        )
 
     assert (taken, refused) == (NODE_ALERTS_MAX, 500)
     book = up.service.worker.desk.alerts.active
