@@ -18,6 +18,9 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 
 GAP_MULTIPLE: Final = 2.0  # how much longer than the longest healthy pause a hang has to be
+# Of the time-out after which PyTorch itself ends a collective. The rest is for the look (a
+# twentieth of the stand-still later at most) and for taking stacks.
+COLLECTIVE_SHARE: Final = 0.85
 STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up: one says nothing of the next
 EVIDENCE_MAX: Final = 16
 
@@ -58,6 +61,7 @@ class LimitRule(Enum):
     CEIL = "ceil"
     OUTSIDE = "outside"  # some rank is not in the middle of a step
     GAP = "gap"  # the job's longest healthy pause so far
+    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own time-out comes next
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,9 @@ class RankStand:
     section_age_s: float | None = None
     sections_entered: int = 0
     step_times_s: tuple[float, ...] = ()  # its recent steps
+    collectives_entered: int = 0
+    collective_timeout_s: float | None = None  # of the newest one's process group
+    has_pairs: bool = False  # it sends to or receives from single ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,9 @@ def detect_hung(
     if gap_s > limit.limit_s:
         reason = f"{GAP_MULTIPLE:g} x the job's longest pause so far, {longest_gap_s:.1f} s"
         limit = Limit(gap_s, LimitRule.GAP, reason)
+    collective = _collective_limit(live, limits)
+    if collective is not None and collective.limit_s < limit.limit_s:
+        limit = collective
     if stalled_s < limit.limit_s:
         return None
     return _hang(stalled_s, limit, live, stands, limits.stopped_floor_s)
@@ -218,6 +228,36 @@ def _running_limit(stands: Sequence[RankStand], limits: HungLimits, step_s: floa
         limit = Limit(limits.floor_s, LimitRule.FLOOR, f"the least for {words}")
     outside = _outside_a_step(stands, limit.limit_s)
     return Limit(limits.ceil_s, LimitRule.OUTSIDE, outside) if outside else limit
+
+
+def _collective_limit(live: Sequence[RankStand], limits: HungLimits) -> Limit | None:
+    """Return the limit while ranks wait for others in a collective that PyTorch will end by itself.
+
+    Whatever the other ranks do, evaluation or a checkpoint by one rank alone included, may not take
+    longer than that: so a limit a little below it stops no job that would have gone on.
+    """
+    waiting = [stand for stand in _waiting(live) if stand.collective_timeout_s]
+    if not waiting:
+        return None
+    timeout_s = min(stand.collective_timeout_s or 0.0 for stand in waiting)
+    limit_s = max(COLLECTIVE_SHARE * timeout_s, limits.stopped_floor_s)
+    who = ranks_in_words(stand.rank for stand in waiting)
+    reason = f"{who} in a collective that PyTorch ends after {timeout_s:g} s"
+    return Limit(limit_s, LimitRule.COLLECTIVE, reason)
+
+
+def _waiting(live: Sequence[RankStand]) -> list[RankStand]:
+    """Return the ranks that can only wait for others.
+
+    The host does not wait for NCCL: it enqueues and goes on. There the ranks are ahead in
+    collectives, unless stages of a pipeline do unequal numbers of them by design.
+    """
+    visibly = [stand for stand in live if stand.section == "communication"]
+    if visibly or any(stand.has_pairs for stand in live):
+        return visibly
+    fewest = min(stand.collectives_entered for stand in live)
+    ahead = [stand for stand in live if stand.collectives_entered > fewest]
+    return ahead if 2 * len(ahead) >= len(live) else []
 
 
 def _outside_a_step(stands: Sequence[RankStand], limit_s: float) -> str:

@@ -87,6 +87,7 @@ class RankProgress:
     sections_entered: int
     collectives_entered: int
     collectives_completed: int
+    collective_timeout_s: float | None  # of the newest collective's process group; None: unknown
     step_count: int
     records: tuple[StepRecord, ...]  # newest last, at most what was asked for
 
@@ -185,6 +186,7 @@ class ProgressReader:
         entered, completed, _at = self._block(
             layout.COLLECTIVES, layout.COLLECTIVES_AT, "collectives"
         )
+        (timeout_ns,) = self._block(layout.TIMEOUT, layout.TIMEOUT_AT, "time-out")
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self._name}: section code {code} is unknown")
@@ -205,6 +207,7 @@ class ProgressReader:
             sections_entered=word >> layout.SECTION_BITS,
             collectives_entered=entered,
             collectives_completed=completed,
+            collective_timeout_s=timeout_ns / 1e9 if timeout_ns else None,
             step_count=count,
             records=records,
         )

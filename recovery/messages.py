@@ -85,6 +85,7 @@ class RankReport:
     sections_entered: int = 0
     collectives_entered: int = 0
     collectives_completed: int = 0
+    collective_timeout_s: float | None = None  # after which PyTorch ends the newest one
     has_pairs: bool = False  # it sends to or receives from single ranks
     timings: tuple[StepTiming, ...] = ()  # new ones since the last report
     progress_error: str | None = None  # its progress file can't be read, and why

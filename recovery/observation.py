@@ -40,6 +40,9 @@ class RankView:
     section: str = "idle"
     section_since_s: float | None = None
     sections_entered: int = 0
+    collectives_entered: int = 0
+    collective_timeout_s: float | None = None
+    has_pairs: bool = False
     step_ends: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
     exit: RankExit | None = None
     exited_at_s: float = 0.0
@@ -85,6 +88,10 @@ class RankView:
         if told.steps_done == 1 and told.step_age_s is not None:
             self.first_step_at_s = _earlier(self.first_step_at_s, told.step_age_s, now_s)
             self.first_step = told.step
+        if told.collectives_entered >= self.collectives_entered:
+            self.collectives_entered = told.collectives_entered
+            self.collective_timeout_s = told.collective_timeout_s
+        self.has_pairs = self.has_pairs or told.has_pairs
         known = (self.steps_done, self.sections_entered)
         heard = (told.steps_done, told.sections_entered)
         if heard[0] < known[0] or heard[1] < known[1]:
@@ -267,6 +274,9 @@ class Observation:
                 section_age_s=_age(view.section_since_s, now_s),
                 sections_entered=view.sections_entered,
                 step_times_s=_step_times(view),
+                collectives_entered=view.collectives_entered,
+                collective_timeout_s=view.collective_timeout_s,
+                has_pairs=view.has_pairs,
             )
             for view in self.ranks.values()
             if not without or view.node not in without

@@ -204,6 +204,7 @@ class TestPyTorch:
         assert last.io_s - first.io_s > 0.8 * 4 * 4 * 0.02
         assert last.communication_s == last.waited_s
         assert progress.collectives_entered >= 5
+        assert progress.collective_timeout_s == 1800.0, "the default of gloo"
         assert progress.first_section_at_s is None, "only what the script tells marks its start"
         assert not progress.has_pairs
 

@@ -334,6 +334,50 @@ def test_impossible_limit_is_refused_by_name(name: str, value: float) -> None:
         HungLimits(**{name: value})
 
 
+# A rank that computes outside of a step, while the others wait for it.
+
+
+def test_one_rank_outside_of_a_step_is_found_before_pytorch_ends_the_collective() -> None:
+    busy = stand(2, process_state="R", section="idle", sections_entered=71)
+    stands = world(busy, collective_timeout_s=600.0, advanced_age_s=509.0)
+    later = world(
+        replace(busy, advanced_age_s=511.0), collective_timeout_s=600.0, advanced_age_s=511.0
+    )
+
+    assert hang_of(stands) is None
+    hang = seen(later)
+    assert (hang.limit.rule, hang.limit.limit_s) == (LimitRule.COLLECTIVE, 510.0)
+    assert hang.suspects == (2,)
+
+
+def test_an_evaluation_by_every_rank_has_the_longest_limit_whatever_the_time_out() -> None:
+    stands = world(section="idle", collective_timeout_s=600.0, advanced_age_s=1700.0)
+
+    assert hang_of(stands) is None
+
+
+def test_ranks_ahead_in_collectives_wait_although_their_hosts_go_on() -> None:
+    behind = stand(1, section="idle", collectives_entered=6, advanced_age_s=520.0)
+    ahead = {"section": "idle", "collectives_entered": 7, "collective_timeout_s": 600.0}
+    stands = world(behind, advanced_age_s=520.0, **ahead)
+
+    assert seen(stands).limit.rule is LimitRule.COLLECTIVE
+    assert hang_of(world(behind, advanced_age_s=520.0, has_pairs=True, **ahead)) is None
+
+
+def test_a_long_pause_that_the_job_had_before_does_not_outlast_the_time_out() -> None:
+    busy = stand(2, section="idle", advanced_age_s=520.0)
+    stands = world(busy, collective_timeout_s=600.0, advanced_age_s=520.0)
+
+    assert seen(stands, longest_gap_s=500.0).limit.rule is LimitRule.COLLECTIVE
+
+
+def test_a_time_out_longer_than_the_limits_changes_nothing() -> None:
+    stands = world(collective_timeout_s=7200.0, advanced_age_s=301.0)
+
+    assert seen(stands).limit.rule is LimitRule.FLOOR
+
+
 @pytest.mark.parametrize("limits", [{"floor_s": 1801.0}, {"floor_s": 4.0}, {"ceil_s": 299.0}])
 def test_limits_out_of_order_are_refused(limits: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="not in order"):
@@ -356,6 +400,9 @@ def any_stand(draw: st.DrawFn, rank: int) -> RankStand:
         section_age_s=draw(st.none() | AGES_S),
         sections_entered=draw(st.integers(0, 4)),
         step_times_s=tuple(draw(st.lists(st.floats(0, 200), max_size=3))),
+        collectives_entered=draw(st.integers(0, 4)),
+        collective_timeout_s=draw(st.none() | st.floats(0, 4000)),
+        has_pairs=draw(st.booleans()),
     )
 
 

@@ -165,6 +165,7 @@ def test_blocks_of_the_layout_do_not_overlap() -> None:
         (layout.ATTACHMENT_AT, layout.ATTACHMENT.size + crc),
         (layout.LIVE_AT, layout.LIVE.size + crc),
         (layout.COLLECTIVES_AT, layout.COLLECTIVES.size + crc),
+        (layout.TIMEOUT_AT, layout.TIMEOUT.size + crc),
         (layout.HEAD_AT, 8),
         (layout.RING_AT, layout.RING_SLOTS * layout.RECORD_SIZE),
     ]

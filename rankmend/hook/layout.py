@@ -9,6 +9,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     128   attachment   rank: pid, start time, marks; rewritten when a mark is set
     256   live         rank: the section it is in, since when, how many it has entered
     320   collectives  rank: collectives entered and completed
+    352   time-out     rank: after how long PyTorch ends a collective; zeros where it never told
     384   head         rank: number of step records written (one aligned 8-byte store)
     4096  ring         rank: the last `RING_SLOTS` step records
 
@@ -43,6 +44,10 @@ SECTION_BITS = 3
 # collectives entered, completed, time of the last change
 COLLECTIVES = struct.Struct("<QQQ")
 COLLECTIVES_AT = 320
+
+# nanoseconds after which the process group of the newest collective gives up; 0: unknown
+TIMEOUT = struct.Struct("<Q")
+TIMEOUT_AT = 352
 
 HEAD_AT = 384
 

@@ -53,7 +53,9 @@ _COLLECTIVES = (
     "monitored_barrier",
 )
 _OWN_ERRORS = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+_GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
 _EVENTS_MAX = 256  # not yet passed; what comes beyond is not timed
+_TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
 _LOOKS_MAX = 10000  # for a process group: a script that has none by then is not distributed
 
 
@@ -116,11 +118,14 @@ def _wrap_distributed():
     c10d = sys.modules["torch._C._distributed_c10d"]
     trainer = get_ident()  # an optimizer steps in it
     events = _Events(sys.modules["torch"].cuda)
+    timeouts = _Timeouts()
+    if rankmend._writer is not None:  # DDP reduces in the default group, unseen
+        rankmend._writer.mark_timeout(timeouts.of(sys.modules["torch.distributed"].group.WORLD))
     _replace(c10d.Work, "wait", _make_wait, trainer, events)
     for name in _COLLECTIVES:
-        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, False)
+        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, timeouts, False)
     for name in _PAIRS:
-        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, True)
+        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, timeouts, True)
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is not None:
         replica = parallel.DistributedDataParallel
@@ -180,11 +185,13 @@ def _make_wait(original, trainer, events):
     return wait
 
 
-def _make_collective(original, trainer, events, is_pair):
+def _make_collective(original, trainer, events, timeouts, is_pair):
     def collective(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
             return original(*arguments, **named)
+        if arguments:
+            writer.mark_timeout(timeouts.of(arguments[0]))
         if is_pair:
             writer.mark_pairs()
         writer.begin_collective()
@@ -283,6 +290,37 @@ def _is_compiling_backward():
     return compiled is not None and getattr(compiled, "compiled_autograd_enabled", False)
 
 
+class _Timeouts:
+    """After how long each process group ends a collective that not every rank has entered."""
+
+    def __init__(self):
+        self._known = {}  # by id: holding a group would keep it from being destroyed
+        self._looks = 0
+
+    def of(self, group):
+        """Return nanoseconds, 0 where PyTorch does not tell."""
+        self._looks += 1
+        if self._looks >= _GROUPS_MAX:  # an id may be another group's by now
+            self._looks = 0
+            self._known.clear()
+        key = id(group)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _read_timeout(group)
+        return known
+
+
+def _read_timeout(group):
+    longest_s = 0
+    for device in getattr(group, "_device_types", ()):
+        try:
+            timeout = group._get_backend(device).options._timeout
+            longest_s = max(longest_s, timeout.total_seconds())
+        except _OWN_ERRORS:
+            pass
+    return int(min(longest_s, _TIMEOUT_S_MAX) * 1e9)
+
+
 class _Events:
     """Pairs of CUDA events around waiting, read once the stream has passed them."""
 
@@ -328,6 +366,8 @@ _OWN_CODE = (
     _make_wait,
     _make_collective,
     _make_backward,
+    _Timeouts.of,
+    _read_timeout,
     _hook_first,
     _is_compiling_backward,
     _Events.is_on,

@@ -64,6 +64,7 @@ class Writer:
         self._resumed_ns = 0
         self._first_section_ns = 0
         self._pairs = 0
+        self._timeout_ns = 0
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
@@ -98,6 +99,7 @@ class Writer:
             self._map[layout.HEAD_AT : layout.HEAD_AT + 8] = bytes(8)  # a dead writer's steps
             self._put(layout.LIVE_AT, layout.LIVE.pack(0, self._attached_ns))
             self._put(layout.COLLECTIVES_AT, layout.COLLECTIVES.pack(0, 0, 0))
+            self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(0))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -116,6 +118,12 @@ class Writer:
         if not self._pairs:
             self._pairs = layout.FLAG_PAIRS
             self._write_attachment()
+
+    def mark_timeout(self, nanoseconds):
+        """Tell after how long PyTorch ends the collective that this rank enters now."""
+        if nanoseconds != self._timeout_ns:
+            self._timeout_ns = nanoseconds
+            self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(nanoseconds))
 
     def abandon(self):
         """Write to private memory from now on: called in a forked child."""

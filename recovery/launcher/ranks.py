@@ -75,6 +75,7 @@ class LaunchedRank:
             sections_entered=told.sections_entered,
             collectives_entered=told.collectives_entered,
             collectives_completed=told.collectives_completed,
+            collective_timeout_s=told.collective_timeout_s,
             has_pairs=told.has_pairs,
             timings=timings,
             progress_error=self.progress_error,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from detectors.finding import Kind
 from recovery.overview import view_ranks
 from recovery.records import AttemptVerified
 from tests.faults.harness import EXAMPLES, Job, kill, wait_for
@@ -71,6 +72,18 @@ def test_a_rank_stopped_inside_a_gloo_all_reduce_is_named(make_unchanged: Make) 
     assert job.wait() == 0, job.output
     assert len(job.incidents) == 1
     assert job.incidents[0].failure.finding.ranks == (0,)
+
+
+def test_a_loop_between_the_steps_of_an_unchanged_script_is_found_before_gloo_gives_up(
+    make_job: Make,
+) -> None:
+    job = make_job("torch_loop.py", "30", world_size=2)
+    job.start()
+
+    assert job.wait(150) == 0, job.output
+    finding = job.incidents[0].failure.finding
+    assert (finding.kind, finding.ranks) == (Kind.RANK_HUNG, (1,))
+    assert len(job.incidents) == 1
 
 
 def test_ranks_meet_again_on_a_fresh_store_in_every_attempt(make_unchanged: Make) -> None:
