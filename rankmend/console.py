@@ -24,6 +24,7 @@ class Console:
     """Descriptors 1 and 2, with one queue where both are the same file, so that order is kept."""
 
     def __init__(self, out: int = _OUT, err: int = _ERR) -> None:
+        self._descriptors = {_OUT: out, _ERR: err}
         self._targets = {_OUT: Descriptor(out), _ERR: Descriptor(err)}
         first = Outlet("console")
         second = first if _is_same_file(out, err) else Outlet("console-err")
@@ -36,6 +37,11 @@ class Console:
     def has_room(self, number: int) -> bool:
         """Return False while it is worth waiting for a reader that is slow and reads."""
         return self._outlets[number].has_room()
+
+    def terminal(self, number: int) -> int | None:
+        """Return the descriptor of standard output (1) or error (2) if it is a terminal."""
+        descriptor = self._descriptors[number]
+        return descriptor if os.isatty(descriptor) else None
 
     def flush(self, stuck_s: float = FLUSH_STUCK_S) -> bool:
         """Wait, with a bound, until all is shown; return whether it is."""

@@ -1,6 +1,7 @@
 """Makes the parts of a launcher out of the command line: the same on one node and on several."""
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -19,14 +20,16 @@ from recovery.launcher.command import (
     choose_interpreter,
     may_use_torch,
 )
+from recovery.launcher.device_count import count_devices
 from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
+from recovery.launcher.numa import read_bindings
 from recovery.launcher.ports import PortRange, read_default_range
 from recovery.launcher.process_list import read_list
 from recovery.launcher.process_tree import fence_leftovers
 from recovery.launcher.runtime import RuntimeFolder
 from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore, probe_torch
-from recovery.run_options import RunOptions
+from recovery.run_options import RunOptions, count_ranks
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,37 @@ def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCom
         interpreter,
         is_module=options.is_module,
         no_python=options.no_python,
+        is_script=options.run_path,
     )
+
+
+def count_local_ranks(
+    options: RunOptions, environment: Mapping[str, str], command: RankCommand
+) -> int:
+    """Return the number of ranks on this node, counting devices as the ranks see them."""
+    python = command.interpreter.path if command.interpreter else sys.executable
+    return count_ranks(
+        options.nproc_per_node, environment, partial(count_devices, python, environment)
+    )
+
+
+def choose_processors(
+    options: RunOptions, environment: Mapping[str, str], command: RankCommand, count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the processors of each local rank, or nothing where --numa-binding is not asked for."""
+    if options.numa_binding is None:
+        return ()
+    python = command.interpreter.path if command.interpreter else sys.executable
+    return read_bindings(python, environment, options.numa_binding, count)
+
+
+def standard_input() -> int | None:
+    """Return this process's standard input for the ranks, which inherit it as under torchrun."""
+    try:
+        is_null = os.path.samestat(os.fstat(0), os.stat(os.devnull))  # noqa: PTH116
+    except OSError:
+        return None
+    return None if is_null else 0
 
 
 def port_range(options: RunOptions) -> PortRange:

@@ -22,7 +22,9 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.node import node_name
 from rankmend.printable import printable
 from recovery.assembly import (
+    choose_processors,
     clear_leftovers,
+    count_local_ranks,
     make_agent_link,
     make_command,
     make_hardware,
@@ -31,9 +33,11 @@ from recovery.assembly import (
     make_watch,
     port_range,
     say,
+    standard_input,
 )
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.config import read_policy
+from recovery.error_file import write_error_file
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
@@ -53,10 +57,11 @@ from recovery.policy import Policy
 from recovery.records import JobOutcome, OutcomeKind
 from recovery.run_options import (
     RunOptions,
-    count_ranks,
+    grace_s,
     make_log_folder,
     make_output_plan,
     parse_nodes,
+    stop_signals,
 )
 from recovery.service.client import (
     Contact,
@@ -292,10 +297,10 @@ class Node:
         self._clock: Clock = SystemClock()
         self._key = key
         self.name = checked_node_name(options, environment)
-        self.slots = count_ranks(options.nproc_per_node, environment)
         self.address = options.local_addr or route_address(*controller)
         self.launcher_id = str(uuid.uuid4())
         self._command = make_command(options, environment)
+        self.slots = count_local_ranks(options, environment, self._command)
         self._output_plan = make_output_plan(options, self.slots)
         self.beside: Path | None = None
         if options.checkpoint_dir is not None:
@@ -320,7 +325,7 @@ class Node:
             nodes_max=most,
             slots=self.slots,
             shrink_multiple=options.shrink_multiple,
-            grace_s=options.grace_s,
+            grace_s=grace_s(options, environment),
             policy=dict(overrides),
             attributes={
                 name: printable(environment[name][:256])
@@ -389,8 +394,12 @@ class Node:
             is_auto=options.auto and self._command.interpreter is not None,
             time_limit_s=options.time_limit,
             mark_node=self.name,
-            grace_s=options.grace_s,
+            grace_s=grace_s(options, environment),
             is_old_torch=is_old_torch,
+            stop_signals=stop_signals(options),
+            is_virtual_local_rank=options.virtual_local_rank,
+            cpus=choose_processors(options, environment, self._command, self.slots),
+            stdin=standard_input(),
         )
         standbys = make_standbys(
             options,
@@ -443,9 +452,9 @@ class Node:
         if report is not None:
             say_within(client.report, report, LAUNCHER_S_MAX)
 
-    @staticmethod
-    def _exit_code(link: _Link, stop_requested: str | None) -> int:
+    def _exit_code(self, link: _Link, stop_requested: str | None) -> int:
         if link.outcome is not None:
+            write_error_file(link.outcome, self._environment, self._clock.unix_s())
             return exit_code(link.outcome)
         if link.replaced_by is not None:
             raise JobHeldError(f"this launcher was replaced: {link.replaced_by}")

@@ -3,23 +3,27 @@
 import logging
 import os
 import re
+import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from detectors.hung import HungLimits
-from rankmend.errors import ConfigError
+from rankmend.errors import ConfigError, LaunchError
 from recovery.config import read_policy
 from recovery.launcher.output import OutputPlan, parse_streams
+from recovery.ledger import EXIT_CODES
 from recovery.policy import Policy
 
 log = logging.getLogger(__name__)
 
 NODES_MAX: Final = 20_000  # as the service takes (recovery/service/wire.py)
 MEETING_PORT: Final = 29400  # torchrun's own default for c10d
+GRACE_S: Final = 60.0
+_SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
     floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
@@ -66,7 +70,15 @@ class RunOptions:
     checkpoint_marker: str | None = None
     state_dir: Path | None = None
     time_limit: float | None = None
-    grace_s: float = 60.0
+    grace_s: float | None = None
+    shutdown_timeout: float | None = None  # seconds; torchrun's name for the grace
+    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    virtual_local_rank: bool = False
+    numa_binding: str | None = None
+    logs_specs: str | None = None
+    run_path: bool = False
+    duplicate_stdout_filters: str | None = None
+    duplicate_stderr_filters: str | None = None
     hang_min_s: float | None = None
     hang_max_s: float | None = None
     hang_multiple: float | None = None
@@ -168,18 +180,68 @@ def _split_endpoint(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def count_ranks(text: str, environment: Mapping[str, str]) -> int:
-    """Return the number of ranks for --nproc-per-node: a number, gpu, cpu or auto."""
-    if text.isdigit() and int(text) > 0:
+def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:
+    """Return the time from SIGTERM to SIGKILL: --grace, --shutdown-timeout, torch's variable, 60 s."""
+    for given in (options.grace_s, options.shutdown_timeout):
+        if given is not None:
+            return given
+    text = environment.get(_SHUTDOWN_TIMEOUT)
+    if not text:
+        return GRACE_S
+    if not (text.isascii() and text.isdigit() and int(text) < 1e9):
+        raise ConfigError(f"{_SHUTDOWN_TIMEOUT}={text!r} is no number of seconds")
+    return float(text)
+
+
+def stop_signals(options: RunOptions) -> tuple[signal.Signals, ...]:
+    """Return the signals that ask for a planned stop."""
+    names = [name.strip() for name in options.signals_to_handle.split(",")]
+    for name in names:
+        if name not in EXIT_CODES or not name.startswith("SIG"):
+            known = ", ".join(one for one in EXIT_CODES if one.startswith("SIG"))
+            raise ConfigError(
+                f"--signals-to-handle {options.signals_to_handle!r}: {name!r} is none of {known}"
+            )
+    return tuple(signal.Signals[name] for name in dict.fromkeys(names))
+
+
+def refuse_logs_specs(options: RunOptions) -> None:
+    """Refuse a class of the user's for log files: no code of others runs in the launcher."""
+    if options.logs_specs not in (None, "default"):
+        raise ConfigError(
+            f"--logs-specs {options.logs_specs}: rankmend loads no plug-in into its launcher. Choose "
+            f"what is logged with --log-dir, --redirects, --tee and --duplicate-stdout-filters"
+        )
+
+
+def count_ranks(
+    text: str, environment: Mapping[str, str], count_devices: Callable[[str], int]
+) -> int:
+    """Return the number of ranks for --nproc-per-node: a number, gpu, xpu, cpu, auto ...
+
+    ``count_devices`` asks the ranks' PyTorch for devices of a kind; it takes seconds, and is asked only
+    where the NVIDIA driver's own list does not answer.
+    """
+    if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
+    processors = len(os.sched_getaffinity(0))
     if text == "cpu":
-        return len(os.sched_getaffinity(0))
-    if text in ("gpu", "auto"):
-        gpus = _count_gpus(environment)
-        if gpus or text == "auto":
-            return gpus or len(os.sched_getaffinity(0))
-        raise ConfigError("--nproc-per-node gpu: no NVIDIA GPU is visible here")
-    raise ConfigError(f"--nproc-per-node {text!r} is no number above 0, gpu, cpu or auto")
+        return processors
+    if text in ("gpu", "auto") and (gpus := _count_gpus(environment)):
+        return gpus
+    if not re.fullmatch(r"[a-z][a-z0-9_]{1,31}", text):
+        raise ConfigError(f"--nproc-per-node {text!r} is no number above 0, gpu, xpu, cpu or auto")
+    try:
+        devices = count_devices(text)
+    except LaunchError as error:
+        if text == "auto":
+            return processors
+        raise ConfigError(f"--nproc-per-node {text}: {error}") from error
+    if not devices and text != "auto":
+        raise ConfigError(
+            f"--nproc-per-node {text}: PyTorch sees no such device here; name a number, cpu or auto"
+        )
+    return devices or processors
 
 
 def _count_gpus(environment: Mapping[str, str]) -> int:
@@ -218,8 +280,19 @@ def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
         if not all(word.isdigit() for word in words):
             raise ConfigError(f"--local-ranks-filter {options.local_ranks_filter!r} is no list 0,1")
         shown = frozenset(int(word) for word in words)
+    refuse_logs_specs(options)
     folder = options.log_dir.absolute() if options.log_dir else None
-    return OutputPlan(folder, redirects, tee, shown, options.prefix)
+    filters = (
+        parse_filters(options.duplicate_stdout_filters),
+        parse_filters(options.duplicate_stderr_filters),
+    )
+    return OutputPlan(folder, redirects, tee, shown, options.prefix, filters)
+
+
+def parse_filters(text: str | None) -> tuple[bytes, ...]:
+    """Return the texts of a list with commas between; ,, stands for a comma."""
+    items = (text or "").replace(",,", "\0").split(",")
+    return tuple(item.replace("\0", ",").encode() for item in items if item)
 
 
 def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
@@ -227,7 +300,7 @@ def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
 
     As with torchrun: runs may share --log-dir, and without one the folder is a temporary one.
     """
-    if not any((*plan.redirects, *plan.tee)):
+    if not any((*plan.redirects, *plan.tee, *plan.filters)):
         return replace(plan, log_folder=None)
     prefix = re.sub(r"[^\w.-]+", "_", run_name)[:64] + "_"
     try:

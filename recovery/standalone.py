@@ -19,7 +19,9 @@ from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from recovery.assembly import (
+    choose_processors,
     clear_leftovers,
+    count_local_ranks,
     make_agent_link,
     make_command,
     make_hardware,
@@ -28,11 +30,13 @@ from recovery.assembly import (
     make_watch,
     port_range,
     say,
+    standard_input,
 )
 from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
 from recovery.checkpoints.model import Verdict
 from recovery.checkpoints.watch import CheckpointWatch
 from recovery.controller import Controller
+from recovery.error_file import write_error_file
 from recovery.journal import Journal, refuse_network_file_system
 from recovery.launcher.command import (
     RankCommand,
@@ -51,10 +55,11 @@ from recovery.policy import Policy
 from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
 from recovery.run_options import (
     RunOptions,
-    count_ranks,
+    grace_s,
     make_log_folder,
     make_output_plan,
     make_policy,
+    stop_signals,
 )
 from recovery.settings import JobSettings, Placement
 
@@ -130,10 +135,10 @@ class ControllerThread:
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
     logs.configure(logs.Shape.LAUNCHER)
-    world_size = count_ranks(options.nproc_per_node, environment)
+    command = make_command(options, environment)
+    world_size = count_local_ranks(options, environment, command)
     policy = make_policy(options)
     output_plan = make_output_plan(options, world_size)
-    command = make_command(options, environment)
     clock = SystemClock()
     beside = None
     if options.checkpoint_dir is not None:
@@ -216,6 +221,10 @@ class _Session:
             is_auto=self._options.auto and command.interpreter is not None,
             time_limit_s=self._options.time_limit,
             is_old_torch=is_old_torch,
+            stop_signals=stop_signals(self._options),
+            is_virtual_local_rank=self._options.virtual_local_rank,
+            cpus=choose_processors(self._options, self._environment, command, self._world_size),
+            stdin=standard_input(),
         )
         agent = make_agent_link(self._options, self._environment, self._clock)
         launcher = Launcher(
@@ -260,6 +269,8 @@ class _Session:
             output.close()
             if watch is not None:
                 watch.stop()
+        if thread.outcome is not None:
+            write_error_file(thread.outcome, self._environment, self._clock.unix_s())
         return _exit_code(thread)
 
     def _settings(self) -> JobSettings:
@@ -270,7 +281,7 @@ class _Session:
             rankmend_version=version("rankmend"),
             pid=os.getpid(),
             policy=self._policy,
-            grace_s=self._options.grace_s,
+            grace_s=grace_s(self._options, self._environment),
             budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
         )
 

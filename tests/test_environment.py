@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+
+from rankmend.errors import LaunchError
 from recovery.launcher.environment import RankFiles, Rendezvous, rank_environment
 from recovery.messages import VERSION, Order, Restore, Stop
 
@@ -24,7 +27,9 @@ def make_order(restore: Restore | None = None) -> Order:
     )
 
 
-def make_environment(base: dict[str, str], restore: Restore | None = None) -> dict[str, str]:
+def make_environment(
+    base: dict[str, str], restore: Restore | None = None, *, is_virtual_local_rank: bool = False
+) -> dict[str, str]:
     return rank_environment(
         base,
         make_order(restore),
@@ -36,6 +41,7 @@ def make_environment(base: dict[str, str], restore: Restore | None = None) -> di
         site_folder=Path("/run/site"),
         fence_file=Path("/ckpt/.rankmend/attempt"),
         is_auto=True,
+        is_virtual_local_rank=is_virtual_local_rank,
     )
 
 
@@ -88,3 +94,22 @@ def test_the_chosen_checkpoint_is_told() -> None:
 
     assert environment["RANKMEND_RESUME_PATH"] == "/ckpt/step-5.pt"
     assert environment["RANKMEND_RESUME_STEP"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"), [(None, "1"), ("4, 6", "6"), ("GPU-a,GPU-b", "GPU-b")]
+)
+def test_a_virtual_local_rank_is_0_and_sees_its_gpu_only(
+    visible: str | None, expected: str
+) -> None:
+    base = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+
+    environment = make_environment(base, is_virtual_local_rank=True)
+
+    assert environment["LOCAL_RANK"] == "0"
+    assert environment["CUDA_VISIBLE_DEVICES"] == expected
+
+
+def test_a_virtual_local_rank_without_a_gpu_is_an_error() -> None:
+    with pytest.raises(LaunchError, match=r"no GPU for local rank 1.*CUDA_VISIBLE_DEVICES=4"):
+        make_environment({"CUDA_VISIBLE_DEVICES": "4"}, is_virtual_local_rank=True)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from rankmend.cli.abbreviations import expand
 from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
@@ -40,7 +41,10 @@ DURATION = _Duration()
 
 # Flags of torchrun that a launch line may carry, for parts that work otherwise here: there is no
 # polling, and ranks are always programs of their own.
-_IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler", "shutdown_timeout")
+_IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")
+# As torchrun.
+SIGNALS: Final = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+NUMA_MODES: Final = ("node", "socket", "exclusive", "core-complex")
 # On one node there is no rendezvous of launchers.
 _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
@@ -57,13 +61,20 @@ def _both(name: str) -> tuple[str, ...]:
     Every option declared by this also reads torchrun's variable, PET_ and the option's name.
     """
     _OF_TORCHRUN.add(name)
-    return tuple(dict.fromkeys((name, "--" + name[2:].replace("-", "_"))))
+    return tuple(dict.fromkeys((name, _underscored(name))))
+
+
+def _underscored(name: str) -> str:
+    return "--" + name[2:].replace("-", "_")
 
 
 class _RunCommand(click.Command):
-    """Names the variable in an error about a value that came from one."""
+    """Takes abbreviated options, and names the variable in an error about a value from one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        of_torchrun = {spelt for name in _OF_TORCHRUN for spelt in (name, _underscored(name))}
+        args = expand(args, options, of_torchrun)
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
@@ -113,7 +124,7 @@ Examples:
     *_both("--nproc-per-node"),
     default="1",
     show_default=True,
-    metavar="N|gpu|cpu|auto",
+    metavar="N|gpu|xpu|cpu|auto",
     help="Ranks on this node.",
 )
 @click.option(
@@ -162,6 +173,7 @@ Examples:
     help="TARGET is a module, as with python -m.",
 )
 @click.option(*_both("--no-python"), is_flag=True, help="TARGET is a program, not a Python script.")
+@click.option(*_both("--run-path"), is_flag=True, help="TARGET is a script, whatever else is said.")
 @click.option("--python", "python_path", metavar="PATH", help="Interpreter of the ranks.")
 @click.option(
     *_both("--rdzv-id"),
@@ -179,7 +191,29 @@ Examples:
     help="Where other nodes reach this one. [default: the address of the route to the controller]",
 )
 @click.option(*_both("--event-log-handler"), hidden=True)
-@click.option(*_both("--shutdown-timeout"), type=float, hidden=True)
+@click.option(
+    *_both("--shutdown-timeout"),
+    type=DURATION,
+    help="The same as --grace, which counts if both are given.",
+)
+@click.option(
+    *_both("--signals-to-handle"),
+    metavar="NAMES",
+    default=SIGNALS,
+    show_default=True,
+    help="Signals that ask for a planned stop.",
+)
+@click.option(
+    *_both("--virtual-local-rank"),
+    is_flag=True,
+    help="Show each rank one GPU: LOCAL_RANK=0 and CUDA_VISIBLE_DEVICES.",
+)
+@click.option(
+    *_both("--numa-binding"),
+    type=click.Choice(NUMA_MODES),
+    help="Bind each rank to processors near its GPU, as PyTorch chooses them.",
+)
+@click.option(*_both("--logs-specs"), hidden=True)
 @click.option(
     *_both("--role"), default="default", show_default=True, help="ROLE_NAME of the ranks."
 )
@@ -218,6 +252,12 @@ Examples:
 )
 @click.option("-t", *_both("--tee"), default="0", help="Output to files as well; same form.")
 @click.option(
+    *_both("--duplicate-stdout-filters"),
+    metavar="TEXT,TEXT",
+    help="Copy lines of stdout with one of these texts to a file; a comma in a text is ,,.",
+)
+@click.option(*_both("--duplicate-stderr-filters"), metavar="TEXT,TEXT", help="The same of stderr.")
+@click.option(
     *_both("--local-ranks-filter"),
     metavar="0,1",
     help="Show only these local ranks on the console.",
@@ -249,9 +289,7 @@ Examples:
     "--grace",
     "grace_s",
     type=DURATION,
-    default="60",
-    show_default=True,
-    help="From SIGTERM to SIGKILL when a stop was asked for.",
+    help="From SIGTERM to SIGKILL when a stop was asked for. [default: 60s]",
 )
 @click.option(
     "--hang-min",
@@ -300,7 +338,7 @@ def run(context: click.Context, /, **options: Any) -> None:
 
     Exit codes: 0 all ranks done; the code of the first failed rank (128 + signal for a signal)
     when rankmend gives up; 93 when a rank says so itself; 124 time limit; 130 and 143 stopped
-    by SIGINT and SIGTERM; 2 wrong usage or configuration; 75 the job is held by another
+    by SIGINT and SIGTERM (each signal: 128 + its number); 2 wrong usage or configuration; 75 the job is held by another
     launcher.
     """
     from rankmend import console

@@ -20,7 +20,7 @@ import sys
 from rankmend.hook import layout
 
 BODY_BYTES_MAX = 32 << 20
-_DESCRIPTORS = 3  # body, stdout, stderr
+_DESCRIPTORS = 4  # body, stdout, stderr, and stdin where the rank has one
 
 
 def main():
@@ -38,17 +38,27 @@ def main():
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    body_fd, stdout, stderr = numbers
+    body_fd, stdout, stderr = numbers[:3]
     body = json.loads(os.pread(body_fd, BODY_BYTES_MAX, 0).decode("ascii"))
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
+    for target, source in enumerate((*numbers[3:], stdout, stderr), 4 - len(numbers)):
+        os.dup2(source, target)
     for descriptor in numbers:
         os.close(descriptor)
     channel.close()
     _take_environment(body["env"])
     os.chdir(body["cwd"])
+    _bind(body.get("cpus"))
     _watch_steps()
     run(body["argv"])
+
+
+def _bind(cpus):
+    """Bind each thread that the framework has begun by now; later ones inherit it."""
+    for thread in os.listdir("/proc/self/task") if cpus else ():
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except OSError:  # it has ended meanwhile
+            pass
 
 
 def _take_environment(environment):

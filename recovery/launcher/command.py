@@ -68,18 +68,24 @@ def build_command(
     *,
     is_module: bool = False,
     no_python: bool = False,
+    is_script: bool = False,
 ) -> RankCommand:
     """Return the command of the ranks: a script, a module (-m) or any program.
 
     A target that is no file but a program on PATH (``bash``) is run as it is, like with
-    ``--no-python``; torchrun would hand it to Python, which could only fail.
+    ``--no-python``; torchrun would hand it to Python, which could only fail. ``is_script`` (--run-path)
+    outranks the other two, as in torchrun.
     """
+    if is_script:
+        is_module = no_python = False
     if is_module and no_python:
         raise LaunchError("--module and --no-python exclude each other")
     if is_module:
         return RankCommand((interpreter.path, "-u", "-m", target, *arguments), interpreter)
     is_file = Path(target).is_file()
-    if no_python or (not is_file and "/" not in target and not target.endswith(".py")):
+    if no_python or (
+        not is_script and not is_file and "/" not in target and not target.endswith(".py")
+    ):
         program = shutil.which(target)
         if program is None:
             what = "is not executable" if is_file else "was not found"

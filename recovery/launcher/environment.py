@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankmend.errors import LaunchError
 from rankmend.hook import layout
 from recovery.launcher.evidence.recorder import recorder_environment
 from recovery.launcher.process_tree import ENV_NODE
@@ -51,11 +52,13 @@ def rank_environment(
     is_auto: bool,
     node: str | None = None,
     is_old_torch: bool = False,
+    is_virtual_local_rank: bool = False,
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
     ``node``: its mark beside the job, where several nodes may be on one machine.
-    ``is_old_torch``: its flight recorder is off by default.
+    ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: it sees one GPU,
+    which is number 0 to it.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -89,6 +92,9 @@ def rank_environment(
         # As torchrun: several ranks that each start a thread for every core stand in each
         # other's way.
         environment.setdefault("OMP_NUM_THREADS", "1")
+    if is_virtual_local_rank:
+        environment["LOCAL_RANK"] = "0"
+        environment["CUDA_VISIBLE_DEVICES"] = _only_gpu(base, local_rank)
     if node is not None:
         environment[ENV_NODE] = node
     if files.stacks is not None:
@@ -102,6 +108,19 @@ def rank_environment(
         if order.restore.step is not None:
             environment[layout.ENV_RESUME_STEP] = str(order.restore.step)
     return environment
+
+
+def _only_gpu(base: Mapping[str, str], local_rank: int) -> str:
+    visible = base.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(local_rank)
+    names = [name.strip() for name in visible.split(",")]
+    if local_rank >= len(names):
+        raise LaunchError(
+            f"--virtual-local-rank: there is no GPU for local rank {local_rank}, as "
+            f"CUDA_VISIBLE_DEVICES={visible} names {len(names)}"
+        )
+    return names[local_rank]
 
 
 def _prepend(folder: Path, existing: str | None) -> str:

@@ -84,6 +84,8 @@ class Spawn:
     cwd: str
     stdout_fd: int
     stderr_fd: int
+    stdin_fd: int | None = None  # None: /dev/null
+    cpus: Sequence[int] = ()  # processors that it is bound to; none: not bound
 
 
 class Guardian:
@@ -151,7 +153,7 @@ class Guardian:
         if not spawn.argv or not spawn.argv[0]:
             raise LaunchError(f"rank {spawn.rank} has no program to run")
         folder = str(Path(spawn.cwd).absolute())
-        body = encode_body(SpawnBody(spawn.argv, spawn.env, folder))
+        body = encode_body(SpawnBody(spawn.argv, spawn.env, folder, spawn.cpus))
         if len(body) > BODY_BYTES_MAX:
             raise LaunchError(
                 f"arguments and environment of rank {spawn.rank} are {len(body)} bytes as JSON, "
@@ -159,6 +161,8 @@ class Guardian:
             )
         with _anonymous_file(body) as file:
             descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
+            if spawn.stdin_fd is not None:
+                descriptors.append(spawn.stdin_fd)
             self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
 
     def adopt(self, slot: int, attempt: int, rank: int) -> None:

@@ -311,7 +311,8 @@ class GuardianProcess:
             )
             self._fail_spawn(command, errno.ESTALE, text)
             return
-        body_fd, stdout, stderr = descriptors
+        body_fd, stdout, stderr, *others = descriptors
+        stdin = others[0] if others else self._null
         body = read_body(body_fd)
         guardian_pid = os.getpid()
         exec_pipe, write_end = os.pipe2(os.O_CLOEXEC)
@@ -326,7 +327,7 @@ class GuardianProcess:
             return
         if pid == 0:
             os.close(self._link.fileno())  # an exec that hangs must not pass for a guardian
-            become_rank(guardian_pid, body, (self._null, stdout, stderr), write_end)
+            become_rank(guardian_pid, body, (stdin, stdout, stderr), write_end)
         os.close(write_end)
         self._adopt(command, pid, exec_pipe)
 

@@ -102,7 +102,7 @@ class GuardianLost:
 
 @dataclass(frozen=True, slots=True)
 class SpawnCommand:
-    """Start a rank. With it go three descriptors: `SpawnBody`, stdout, stderr."""
+    """Start a rank. With it go three descriptors, `SpawnBody`, stdout and stderr, or with stdin four."""
 
     attempt: int
     rank: int

@@ -94,6 +94,9 @@ class LaunchPlan:
     is_old_torch: bool = False  # whose flight recorder is off by default
     grace_s: float = 30.0  # of a planned stop that no controller has heard of
     stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS  # each asks for a planned stop
+    is_virtual_local_rank: bool = False  # each rank sees one GPU
+    cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound
+    stdin: int | None = None  # the ranks' standard input; None: /dev/null
 
 
 class Launcher:
@@ -190,7 +193,7 @@ class Launcher:
         selector.register(self._guardian.fileno(), selectors.EVENT_READ)
         if self._standbys is not None:
             selector.register(self._standbys.fileno(), selectors.EVENT_READ)
-        taken = (*self._plan.stop_signals, *_FORWARDED, signal.SIGTSTP)
+        taken = (*self._plan.stop_signals, *_FORWARDED, signal.SIGTSTP, signal.SIGWINCH)
         catch = _signals_to(self._wake_write, taken)
         with catch if self._takes_signals else contextlib.nullcontext():
             while not self._is_finished:
@@ -308,6 +311,8 @@ class Launcher:
     def _take_signal(self, number: signal.Signals) -> None:
         if number is signal.SIGTSTP:
             _suspend()
+        elif number is signal.SIGWINCH:
+            self._output.resize()
         elif number in self._plan.stop_signals:
             self._interrupts += 1
             if self._stop_requested is None:
@@ -756,6 +761,7 @@ class Launcher:
             is_auto=self._plan.is_auto,
             is_old_torch=self._plan.is_old_torch,
             node=self._plan.mark_node,
+            is_virtual_local_rank=self._plan.is_virtual_local_rank,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
@@ -767,6 +773,8 @@ class Launcher:
             cwd=str(self._plan.folder),
             stdout_fd=out,
             stderr_fd=err,
+            stdin_fd=self._plan.stdin,
+            cpus=self._plan.cpus[rank.local_rank] if self._plan.cpus else (),
         )
         try:
             pool = self._standbys if may_promote else None

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from rankmend.errors import ConfigError
 from rankmend.outlet import Outlet
 from recovery.launcher.log_file import LogFile, tell_loss
+from recovery.launcher.rank_terminal import copy_size, open_terminal
 
 LINES_MAX: Final = 60  # kept a rank and stream; a Python traceback with causes fits
 LINE_BYTES_MAX: Final = 2000
@@ -63,6 +64,7 @@ class OutputPlan:
     tee: tuple[Streams, ...]  # to a file as well as the console
     shown_local_ranks: frozenset[int] | None  # on the console; None: all
     is_prefixed: bool
+    filters: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())  # stdout, stderr: copied
 
 
 class Shown(Protocol):
@@ -70,18 +72,22 @@ class Shown(Protocol):
 
     def put(self, number: int, data: bytes) -> None: ...
     def has_room(self, number: int) -> bool: ...
+    def terminal(self, number: int) -> int | None: ...
     def flush(self) -> bool: ...
 
 
 @dataclass(slots=True)
 class _Stream:
     rank: int
+    number: int  # 1 or 2
     descriptor: int
     console: int | None  # 1 or 2; None: not shown
     file: LogFile | None
     prefix: bytes
     lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
     partial: bytearray = field(default_factory=bytearray)
+    partial_shown: int = 0  # bytes of it that a terminal shows already
+    terminal: int | None = None  # of the console; None: it is none, or shows nothing of this stream
     is_line_start: bool = True
 
 
@@ -97,6 +103,8 @@ class Output:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._streams: dict[tuple[int, int], _Stream] = {}  # (rank, 1 or 2)
+        self._filtered: dict[int, LogFile] = {}  # 1 or 2, of the newest attempt
+        self._filtered_of = 0  # that attempt
         self._paused: set[tuple[int, int]] = set()  # not read while what takes them is slow
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
@@ -106,10 +114,10 @@ class Output:
         """Return the write ends for a rank's stdout and stderr; the caller closes them."""
         ends = []
         for number in (1, 2):
-            read_end, write_end = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(read_end, False)
-            stream = self._make_stream(attempt, rank, local_rank, number, read_end)
+            stream, write_end = self._make_stream(attempt, rank, local_rank, number)
+            read_end = stream.descriptor
             with self._lock:
+                self._open_filtered(attempt)
                 self._drop((rank, number))
                 self._streams[rank, number] = stream
                 self._selector.register(read_end, selectors.EVENT_READ, (rank, number))
@@ -140,6 +148,7 @@ class Output:
             for key, stream in self._streams.items():
                 self._drain(stream)
                 self._drop(key, keep=True)
+            self._close_filtered()
             self._is_closing = True
         self._wake()
         self._thread.join(_CLOSE_S_MAX)
@@ -152,9 +161,16 @@ class Output:
                 os.close(self._wake_write)
                 self._wake_read = self._wake_write = -1
 
+    def resize(self) -> None:
+        """Give the ranks' terminals the size that the user's has now."""
+        with self._lock:
+            for stream in self._streams.values():
+                if stream.terminal is not None and stream.descriptor >= 0:
+                    copy_size(stream.terminal, stream.descriptor, len(stream.prefix))
+
     def _make_stream(
-        self, attempt: int, rank: int, local_rank: int, number: int, read_end: int
-    ) -> _Stream:
+        self, attempt: int, rank: int, local_rank: int, number: int
+    ) -> tuple[_Stream, int]:
         plan, mine = self._plan, Streams(number)
         is_redirected = bool(plan.redirects[local_rank] & mine)
         is_shown = not is_redirected and (
@@ -165,7 +181,32 @@ class Output:
             name = "stdout.log" if number == 1 else "stderr.log"
             file = LogFile(plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name)
         prefix = f"[rank {rank}] ".encode() if plan.is_prefixed else b""
-        return _Stream(rank, read_end, number if is_shown else None, file, prefix)
+        terminal = self._console.terminal(number) if is_shown else None
+        if terminal is None:
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        else:
+            read_end, write_end = open_terminal()
+            copy_size(terminal, read_end, len(prefix))
+        os.set_blocking(read_end, False)
+        console = number if is_shown else None
+        stream = _Stream(rank, number, read_end, console, file, prefix, terminal=terminal)
+        return stream, write_end
+
+    def _open_filtered(self, attempt: int) -> None:
+        """Have the lines that the user asked for copied into files of this attempt."""
+        folder = self._plan.log_folder
+        if folder is None or attempt <= self._filtered_of:
+            return
+        self._close_filtered()
+        self._filtered_of = attempt
+        for number, name in ((1, "filtered_stdout.log"), (2, "filtered_stderr.log")):
+            if self._plan.filters[number - 1]:
+                self._filtered[number] = LogFile(folder / f"attempt_{attempt}" / name)
+
+    def _close_filtered(self) -> None:
+        for file in self._filtered.values():
+            self._files.finish(file)
+        self._filtered.clear()
 
     def _run(self) -> None:
         while True:
@@ -173,8 +214,11 @@ class Output:
                 if self._is_closing:
                     return
                 self._read_paused_again()
-                timeout_s = _LOOK_S if self._paused else 1.0
-            for key, _events in self._selector.select(timeout_s):
+                timeout_s = _LOOK_S if self._paused or self._has_prompts() else 1.0
+            ready = self._selector.select(timeout_s)
+            if not ready:
+                self._show_prompts()
+            for key, _events in ready:
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake_read, 4096)
@@ -196,6 +240,28 @@ class Output:
         for key in [key for key in self._paused if self._has_room(self._streams[key])]:
             self._paused.discard(key)
             self._selector.register(self._streams[key].descriptor, selectors.EVENT_READ, key)
+
+    def _has_prompts(self) -> bool:
+        return any(
+            stream.terminal is not None and len(stream.partial) > stream.partial_shown
+            for stream in self._streams.values()
+        )
+
+    def _show_prompts(self) -> None:
+        """Show on a terminal what waits for an answer, or for the rest of its line."""
+        with self._lock:
+            for stream in self._streams.values():
+                if stream.terminal is None or stream.console is None:
+                    continue
+                rest = bytes(stream.partial[stream.partial_shown :])
+                if rest:
+                    head = b"" if stream.partial_shown else self._head(stream)
+                    self._console.put(stream.console, head + rest)
+                    stream.partial_shown = len(stream.partial)
+
+    @staticmethod
+    def _head(stream: _Stream) -> bytes:
+        return stream.prefix if stream.is_line_start else b""
 
     def _has_room(self, stream: _Stream) -> bool:
         return (stream.console is None or self._console.has_room(stream.console)) and (
@@ -232,10 +298,19 @@ class Output:
         shown = bytearray()
         for line in whole:
             stream.lines.append(line.rstrip(b"\r\n")[:LINE_BYTES_MAX])
-            shown += (stream.prefix if stream.is_line_start else b"") + line
+            shown += (
+                line[stream.partial_shown :] if stream.partial_shown else self._head(stream) + line
+            )
+            stream.partial_shown = 0
+            self._copy_filtered(stream, line)
             stream.is_line_start = line.endswith((b"\n", b"\r"))
         if stream.console is not None and shown:
             self._console.put(stream.console, bytes(shown))
+
+    def _copy_filtered(self, stream: _Stream, line: bytes) -> None:
+        file = self._filtered.get(stream.number)
+        if file is not None and any(text in line for text in self._plan.filters[stream.number - 1]):
+            self._files.put(file, stream.prefix + line.rstrip(b"\r\n") + b"\n")
 
     def _drop(self, key: tuple[int, int], *, keep: bool = False) -> None:
         """Close a stream; ``keep`` its last lines for whoever asks later."""
@@ -243,8 +318,9 @@ class Output:
         if stream is None or stream.descriptor < 0:
             return
         if stream.partial and stream.console is not None:
-            head = stream.prefix if stream.is_line_start else b""
-            self._console.put(stream.console, head + bytes(stream.partial) + b"\n")
+            head = b"" if stream.partial_shown else self._head(stream)
+            rest = bytes(stream.partial[stream.partial_shown :])
+            self._console.put(stream.console, head + rest + b"\n")
         if stream.partial:
             stream.lines.append(bytes(stream.partial)[:LINE_BYTES_MAX])
             stream.partial = bytearray()

@@ -26,18 +26,21 @@ class SpawnBody:
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
+    cpus: Sequence[int] = ()  # processors that it is bound to; none: those of its guardian
 
 
 def encode_body(body: SpawnBody) -> bytes:
     """Return the bytes that `read_body` takes from a file."""
-    fields = {"argv": list(body.argv), "env": dict(body.env), "cwd": body.cwd}
+    fields: dict[str, object] = {"argv": list(body.argv), "env": dict(body.env), "cwd": body.cwd}
+    if body.cpus:
+        fields["cpus"] = list(body.cpus)
     return json.dumps(fields).encode("ascii")
 
 
 def read_body(descriptor: int) -> SpawnBody:
     """Return what a launcher of this version has written into a file."""
     fields = json.loads(os.pread(descriptor, BODY_BYTES_MAX, 0))
-    return SpawnBody(fields["argv"], fields["env"], fields["cwd"])
+    return SpawnBody(fields["argv"], fields["env"], fields["cwd"], fields.get("cpus", ()))
 
 
 def become_rank(
@@ -58,6 +61,9 @@ def become_rank(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target, source in enumerate(standard):
             os.dup2(source, target)
+        if body.cpus:
+            doing = f"bind it to the processors {list(body.cpus)}"
+            os.sched_setaffinity(0, body.cpus)
         doing = f"enter the working folder {folder!r}"
         os.chdir(folder)
         doing = f"execute {program!r}"

@@ -126,15 +126,16 @@ class StandbyPool:
         del self._standbys[ready.slot]
         # First a rank of the attempt and then the word: what it starts is fenced from the start.
         guardian.adopt(ready.slot, spawn.attempt, spawn.rank)
-        body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd))
+        body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
         try:
             descriptor = os.memfd_create("rankmend-standby", os.MFD_CLOEXEC)
             with os.fdopen(descriptor, "w+b") as file:
                 file.write(body)
                 file.flush()
-                socket.send_fds(
-                    ready.channel, [b"go"], [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
-                )
+                descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
+                if spawn.stdin_fd is not None:
+                    descriptors.append(spawn.stdin_fd)
+                socket.send_fds(ready.channel, [b"go"], descriptors)
         except OSError as error:  # it died meanwhile: its end is the rank's
             log.warning("a standby did not take its word: %s", error)
         finally:

@@ -47,6 +47,7 @@ class Job:
     environment: dict[str, str] = field(default_factory=dict)
     prefix: list[str] = field(default_factory=list)  # a command that runs the launcher
     console: Console | None = None  # instead of a log file
+    stdin: int = subprocess.DEVNULL
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -84,7 +85,7 @@ class Job:
                 command,
                 cwd=self.folder,
                 env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
+                stdin=self.stdin,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

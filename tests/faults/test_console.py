@@ -1,5 +1,6 @@
 """Consoles that nobody reads: `rankmend run | less`, Ctrl-S, an ssh connection that is dead."""
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -67,6 +68,54 @@ def test_a_console_that_is_gone_ends_no_training(make_lockstep: Make) -> None:
 
     assert job.wait() == 0
     assert len(wait_for(lambda: job.records(AttemptVerified), "verified")) == 2
+
+
+ASKING = """
+import os, sys, time
+print("columns", os.get_terminal_size(1).columns, flush=True)
+print("terminals", [stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)], flush=True)
+answer = input("what? ")
+while os.get_terminal_size(2).columns == 71:
+    time.sleep(0.01)
+print("answer", answer, os.get_terminal_size(2).columns)
+"""
+
+
+def test_ranks_have_the_users_terminal_as_under_torchrun(make_job: Make) -> None:
+    console = Terminal()
+    console.resize(24, 80)
+    job = make_job("", world_size=1, console=console, stdin=console.inner)
+    job.script = job.folder / "asking.py"
+    job.script.write_text(ASKING)
+    job.start()
+
+    console.read_until(b"[rank 0] what? ")  # although its line has no end
+    assert b"[rank 0] columns 71\r\n" in console.shown  # less the prefix
+    assert b"terminals [True, True, True]" in console.shown
+    console.resize(24, 100)
+    job.signal(signal.SIGWINCH)  # a controlling terminal sends it
+    console.type(b"yes\n")
+
+    console.read_until(b"answer yes 91")
+    assert job.wait() == 0
+    console.close()
+
+
+def test_a_pipe_into_rankmend_reaches_the_rank_and_no_pipe_out_of_it_is_a_terminal(
+    make_job: Make,
+) -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"from a pipe\n")
+    os.close(write_end)
+    job = make_job("", world_size=1, stdin=read_end)
+    job.script = job.folder / "reading.py"
+    job.script.write_text("import sys; print(sys.stdin.read(), sys.stdout.isatty())")
+    job.start()
+    os.close(read_end)
+
+    assert job.wait() == 0
+    assert "[rank 0] from a pipe" in job.output
+    assert "False" in job.output
 
 
 def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lockstep: Make) -> None:

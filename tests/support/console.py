@@ -14,5 +14,8 @@ class FakeConsole:
     def has_room(self, number: int) -> bool:
         return not self.is_slow
 
+    def terminal(self, number: int) -> int | None:
+        return None
+
     def flush(self) -> bool:
         return True

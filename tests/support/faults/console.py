@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import os
 import select
+import struct
+import termios
 import time
 
 from tests.support.faults.fault import Fault
@@ -66,6 +68,12 @@ class Terminal(Console):
     def __init__(self) -> None:
         outer, inner = os.openpty()
         super().__init__(inner, outer)
+
+    def type(self, text: bytes) -> None:
+        os.write(self._outer, text)
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def hold(self) -> Fault:
         """Press Ctrl-S; Ctrl-Q at the end."""

@@ -1,0 +1,49 @@
+"""Options by their beginning, as argparse and so torchrun takes them: ``--nproc 8``."""
+
+from collections.abc import Collection, Sequence
+
+import click
+
+
+def expand(
+    arguments: Sequence[str], options: Sequence[click.Option], preferred: Collection[str]
+) -> list[str]:
+    """Return the arguments with abbreviated options written out, up to the first that is none.
+
+    An abbreviation of exactly one option in ``preferred``, torchrun's, means that one, so that a line
+    that torchrun takes means here what it means there. Raises `click.NoSuchOption` where several fit.
+    """
+    by_name = {
+        name: option for option in options for name in (*option.opts, *option.secondary_opts)
+    }
+    expanded: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        name, separator, value = word.partition("=")
+        if name.startswith("--"):
+            name = _complete(name, by_name, preferred)
+        elif separator and name in by_name:  # argparse takes -r=3, click would read "=3"
+            expanded.append(name + value)
+            continue
+        expanded.append(name + separator + value)
+        option = by_name.get(name)
+        takes_next = option is not None and not option.is_flag and not separator
+        if takes_next and rest:
+            expanded.append(rest.pop(0))
+    return expanded + rest
+
+
+def _complete(name: str, by_name: dict[str, click.Option], preferred: Collection[str]) -> str:
+    if name in by_name or name == "--help":
+        return name
+    fitting = [known for known in by_name if known.startswith(name)]
+    for among in ([known for known in fitting if known in preferred], fitting):
+        if len({id(by_name[known]) for known in among}) == 1:
+            return among[0]
+    if fitting:
+        raise click.NoSuchOption(
+            name,
+            message=f"{name} is short for several options: {', '.join(sorted(fitting))}",
+        )
+    return name  # click says that there is none
