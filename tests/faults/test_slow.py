@@ -24,6 +24,7 @@ from recovery.overview import slow_ranks, view_job
 from recovery.records import SlowEnded, SlowExplained, SlowFound
 from tests.agent_support import AgentProcess, running_agent
 from tests.faults.harness import JOBS, Job, wait_for
+from tests.support.faults.processor import prefer, taken_core
 
 pytestmark = pytest.mark.real
 CPU_GROUP = Path("/sys/fs/cgroup/cpu")  # version 1
@@ -262,25 +263,16 @@ def _own_cpu_group() -> Path:
 
 
 @pytest.mark.skipif(
-    shutil.which("stress-ng") is None or (os.cpu_count() or 1) < 2,
-    reason="needs stress-ng and two cores",
+    shutil.which("stress-ng") is None or (os.cpu_count() or 1) < 2 or os.geteuid() != 0,
+    reason="needs stress-ng, two cores, and root for a real-time task",
 )
 def test_rank_whose_core_is_taken_by_others_is_named_with_that_cause(busy: Job) -> None:
     core = max(os.sched_getaffinity(0))  # on which rank 1 is
-    hogs = subprocess.Popen(
-        ["stress-ng", "--cpu", "12", "--taskset", str(core), "--quiet", "--timeout", "90"],
-        start_new_session=True,
-    )
-    # Where the kernel divides time between sessions first, twelve count as one: make it a heavy one.
-    group = Path(f"/proc/{hogs.pid}/autogroup")
-    if os.geteuid() == 0 and group.exists():
-        group.write_text("-10")
-    try:
+    for pid in busy.pids_at_step(10).values():
+        prefer(pid)  # what else runs here takes nothing from the ranks
+    with taken_core(core, share=0.8, limit_s=120):
         _found(busy, 1, "compute")
         why = _explained(busy, 1)
-    finally:
-        hogs.terminate()
-        hogs.wait(20)
 
     assert why.cause == "cpu_taken"
     assert "ready to run and without a CPU" in why.evidence[0].text

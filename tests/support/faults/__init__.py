@@ -4,6 +4,7 @@ A fault is undone when its block, its fleet or the interpreter ends. Tests impor
 
 - `process`: kill, stop, freeze
 - `storage`: a full disk; `hanging_disk` is a program that serves a file system that hangs
+- `processor`: a core that others take
 - `network`: partitions and loss between test hosts; `slow_cable` is a program that delays frames
 - `console`: a pipe that nobody reads, a terminal under Ctrl-S
 - `clock`: a wall clock that jumps
