@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from detectors.finding import Severity
-from detectors.kernel_rules import CODE_MAX, EventKind
+from detectors.kernel_event import CODE_MAX, EventKind
 from rankmend.errors import ConfigError
 
 COLUMNS: Final = ("table", "code", "name", "severity", "action", "hardware", "source", "meaning")

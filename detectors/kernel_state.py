@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_log import Record
-from detectors.kernel_rules import EventKind, KernelEvent, Matcher
+from detectors.kernel_rules import Matcher
 
 GROUPS_MAX: Final = 512  # 8 GPUs with 60 kinds of trouble each; 1 KB a group
 BURST_GAP_S: Final = 180.0  # NVSentinel health-events-analyzer: a burst is within 3 minutes

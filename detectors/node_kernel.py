@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_policy import Action
-from detectors.kernel_rules import EventKind, KernelEvent
 from detectors.kernel_state import EventGroup
 from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id, pci_address
 from detectors.persistence import Latch, Persistence

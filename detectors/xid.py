@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_policy import Action, Policy, PolicyTable, policy_of
-from detectors.kernel_rules import EventKind, KernelEvent
 from detectors.kernel_state import BURST_GAP_S, EventGroup
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but

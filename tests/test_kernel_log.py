@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from detectors.kernel_event import EventKind, KernelEvent, pci_bus_id
 from detectors.kernel_log import Record, parse_kmsg, parse_line, parse_log
-from detectors.kernel_rules import RULES, EventKind, KernelEvent, Matcher, pci_bus_id
+from detectors.kernel_rules import RULES, Matcher
 from detectors.kernel_state import GROUPS_MAX, KernelLogState
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")

@@ -18,8 +18,8 @@ from agent.collectors.kernel_log import KernelLogCollector
 from agent.kernel_policy import load_policy
 from agent.kmsg import KmsgDevice, KmsgReader, Saved, load_saved, save
 from detectors.finding import Severity
+from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_log import Record
-from detectors.kernel_rules import EventKind, KernelEvent
 from detectors.kernel_state import KernelLogState
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent_support import ROOT, FakeClock, running_agent, values_of, wait_for

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from agent.kernel_policy import load_policy
 from detectors.finding import Severity
+from detectors.kernel_event import EventKind
 from detectors.kernel_log import Record
 from detectors.kernel_policy import COLUMNS, Action, Table, complete, parse_policy, policy_of
-from detectors.kernel_rules import EventKind
 from detectors.kernel_state import KernelLogState
 from detectors.xid import KernelFinding, judge, judge_xids
 from rankmend.errors import ConfigError

@@ -14,8 +14,8 @@ from typing import Final
 
 from agent.kmsg import Device, KmsgDevice, KmsgReader, Saved, load_saved, save
 from agent.metrics import Metric
+from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_policy import PolicyTable
-from detectors.kernel_rules import EventKind, KernelEvent
 from detectors.kernel_state import EventGroup, KernelLogState
 from detectors.xid import KernelFinding, judge
 from rankmend.clock import Clock, read_boot_id
