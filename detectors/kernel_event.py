@@ -19,22 +19,38 @@ class EventKind(Enum):
     GSP = "gsp"
     GPU_INIT = "gpu_init"
     DRIVER_MISMATCH = "driver_mismatch"
+    GPU_HUNG = "gpu_hung"
+    GPU_PAGE_FAULT = "gpu_page_fault"
+    GPU_RESET = "gpu_reset"
+    GPU_RESET_FAILED = "gpu_reset_failed"
+    GPU_MEMORY_CORRECTED = "gpu_memory_corrected"
+    GPU_MEMORY_DEFERRED = "gpu_memory_deferred"
+    GPU_MEMORY_UNCORRECTED = "gpu_memory_uncorrected"
+    GPU_WORN_OUT = "gpu_worn_out"
+    GPU_OVERHEATED = "gpu_overheated"
     PEERMEM = "peermem"
     PCIE_CORRECTED = "pcie_corrected"
     PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_FATAL = "pcie_fatal"
     PCIE_LINK_DOWN = "pcie_link_down"
     PCIE_LIMITED = "pcie_limited"
+    IOMMU_FAULT = "iommu_fault"
     MEMORY_CORRECTED = "memory_corrected"
     MEMORY_UNCORRECTED = "memory_uncorrected"
     MACHINE_CHECK = "machine_check"
     MACHINE_CHECK_CORRECTED = "machine_check_corrected"
+    BAD_PAGE = "bad_page"
+    CLOCK_UNSTABLE = "clock_unstable"
     LINK_DOWN = "link_down"
     LINK_UP = "link_up"
+    NIC_HUNG = "nic_hung"
+    NIC_RESET = "nic_reset"
+    NIC_INIT = "nic_init"
     NIC_FAULT = "nic_fault"
     NIC_WARNING = "nic_warning"
     NIC_COMMAND = "nic_command"
     TRANSCEIVER = "transceiver"
+    TRANSCEIVER_HOT = "transceiver_hot"
     OOM_KILL = "oom_kill"
     SOFT_LOCKUP = "soft_lockup"
     HARD_LOCKUP = "hard_lockup"
@@ -43,16 +59,30 @@ class EventKind(Enum):
     FS_ERROR = "fs_error"
     FS_READ_ONLY = "fs_read_only"
     FS_REMOTE = "fs_remote"
+    PATH_LOST = "path_lost"
+    NO_PATH = "no_path"
     NVME_TIMEOUT = "nvme_timeout"
     NVME_RESET = "nvme_reset"
     NVME_DOWN = "nvme_down"
     IO_ERROR = "io_error"
+    MEDIUM_ERROR = "medium_error"
+    STORAGE_FAULT = "storage_fault"
+    DESCRIPTORS_LOW = "descriptors_low"
     LIMIT_REACHED = "limit_reached"
     SEGFAULT = "segfault"
     OOPS = "oops"
     PANIC = "panic"
     THROTTLED = "throttled"
     OVERHEATED = "overheated"
+
+
+class ManyEvents(Enum):
+    """What many events of a kind mean that one does not; the values are codes of table `log`, too."""
+
+    PCIE_CORRECTED = "pcie_corrected_many"
+    MEMORY_CORRECTED = "memory_corrected_many"
+    MACHINE_CHECK_CORRECTED = "machine_check_corrected_many"
+    NIC_FAILING = "nic_failing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +140,21 @@ class Rule:
     is_announcement: bool = False  # counts only where no detail of the same kind follows
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None
 
+    def match(self, text: str, *, is_whole: bool) -> re.Match[str] | None:
+        """Return where the text has this form.
+
+        ``is_whole``: the text is the message from its first letter on. Then the form must begin there:
+        programs choose names of files, control groups and processes, and the kernel prints them.
+        """
+        return self.pattern.match(text) if is_whole else self.pattern.search(text)
+
+
+# What stands before some messages on some kernels; of a form, only the part behind it is given.
+_PREFIX: Final = (
+    r"(?:\{\d{1,9}\}|(?:mce|rcu|thermal|watchdog|NMI watchdog|blk_update_request|print_req_error"
+    r"|end_request|WARNING|sd [\d:]{1,32}): )?"
+)
+
 
 def rule(
     literal: str,
@@ -121,4 +166,5 @@ def rule(
     is_announcement: bool = False,
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None,
 ) -> Rule:
-    return Rule(literal, re.compile(pattern), kind, source, sub_code, is_announcement, refine)
+    whole = re.compile(f"{_PREFIX}(?:{pattern})")
+    return Rule(literal, whole, kind, source, sub_code, is_announcement, refine)

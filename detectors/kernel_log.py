@@ -36,6 +36,11 @@ class Record:
     fields: tuple[tuple[str, str], ...] = ()  # the dictionary: SUBSYSTEM, DEVICE
 
     @property
+    def is_dated(self) -> bool:
+        """Whether the log's own marks stood before the text, which so begins where it should."""
+        return self.at_s is not None or bool(self.stamp) or self.facility is not None
+
+    @property
     def is_from_user(self) -> bool:
         """Whether a process wrote it, and not the kernel; False where the log can't say."""
         return self.facility is not None and self.facility != KERN

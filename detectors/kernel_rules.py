@@ -10,6 +10,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from detectors.cages import Cages
+from detectors.firmware_errors import FirmwareErrors
 from detectors.kernel_event import (
     CODE_MAX,
     PCI,
@@ -25,6 +27,7 @@ from detectors.kernel_rules_nic import NIC_RULES
 from detectors.kernel_rules_storage import STORAGE_RULES
 
 PAIR_S_MAX: Final = 2.0  # between an announcement and its detail: one interrupt, and printing it
+REMOVAL_S_MAX: Final = 5.0  # requests that fail because nvme disconnect took their disk away
 _PENDING_MAX: Final = 64  # announcements that wait for their detail
 _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 
@@ -45,16 +48,16 @@ _OOM_TASK: Final = re.compile(r"Task in (\S{1,512}) killed as a result of limit 
 _OOM_OLD: Final = re.compile(
     r"(Memory cgroup o|O)ut of memory(?: \([^)]{0,40}\))?: Kill process (\d{1,10}) "
 )
-_DICTIONARYPCI: Final = re.compile(r"\+pci:(" + PCI + ")")
+_DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + PCI + ")")
 
 
 def _search(record: Record) -> tuple[Rule, KernelEvent] | None:
-    text = record.text
+    text, is_whole = record.text, record.is_dated
     for literal, rules in _BY_LITERAL:
         if literal not in text:
             continue
         for rule in rules:
-            match = rule.pattern.search(text)
+            match = rule.match(text, is_whole=is_whole)
             if match is not None:
                 event = _event_of(record, rule, match)
                 return (rule, event) if event is not None else None
@@ -89,9 +92,28 @@ def _device_of(record: Record, groups: dict[str, str | None]) -> str:
     if address := groups.get("pci"):
         return groups.get("port") or "" if address.startswith("id=") else pci_bus_id(address)
     for name, value in record.fields:
-        if name == "DEVICE" and (match := _DICTIONARYPCI.fullmatch(value)):
+        if name == "DEVICE" and (match := _DICTIONARY_PCI.fullmatch(value)):
             return pci_bus_id(match[1])
     return ""
+
+
+class NvmePaths:
+    """Tells a disk that was taken away on purpose from one whose paths failed."""
+
+    def __init__(self) -> None:
+        self._removed_at_s: float | None = None
+        self._is_removed = False
+
+    def is_removed(self, record: Record) -> bool:
+        """Return whether the record only tells of a disk whose controller is being removed."""
+        if "Removing ctrl: NQN" in record.text:
+            self._is_removed, self._removed_at_s = True, record.at_s
+            return True
+        if "no available path - failing I/O" not in record.text or not self._is_removed:
+            return False
+        if record.at_s is None or self._removed_at_s is None:
+            return True
+        return 0 <= record.at_s - self._removed_at_s <= REMOVAL_S_MAX
 
 
 class Matcher:
@@ -102,16 +124,25 @@ class Matcher:
         self._announced: dict[tuple[EventKind, str], float | None] = {}
         self._oom: tuple[int, str, str] | None = None  # pid, constraint, cgroup
         self._oom_task = ""  # cgroup of the task that the next line names, before 4.19
-        self._found: dict[str, tuple[Rule, KernelEvent] | None] = {}  # by text: floods repeat it
+        # by text, and whether it is all of the message: floods repeat it
+        self._found: dict[tuple[str, bool], tuple[Rule, KernelEvent] | None] = {}
+        self._cages = Cages()
+        self._firmware = FirmwareErrors()
+        self._paths = NvmePaths()
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return what the record tells of, or None. Never raises."""
-        if "ill" in record.text and self._is_oom_context(record.text):
+        if self._is_context(record):
             return None
+        if "[Hardware Error]" in record.text and (event := self._firmware.match(record)):
+            return event
         result = self._search(record)
         if result is None:
             return None
-        rule, event = result
+        return self._once(*result)
+
+    def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
+        """Return the event, or None where a line before it has told of it."""
         key = (event.kind, event.device)
         if rule.is_announcement:
             self._announced.pop(key, None)
@@ -130,17 +161,27 @@ class Matcher:
     def _search(self, record: Record) -> tuple[Rule, KernelEvent] | None:
         if record.fields:
             return _search(record)
-        if record.text not in self._found:
+        key = (record.text, record.is_dated)
+        if key not in self._found:
             if len(self._found) >= _FOUND_MAX:
                 self._found.clear()
-            self._found[record.text] = _search(record)
-        result = self._found[record.text]
+            self._found[key] = _search(record)
+        result = self._found[key]
         if result is None:
             return None
         rule, event = result
         if event.seq == record.seq and event.at_s == record.at_s:
             return result
         return rule, _at(event, record)
+
+    def _is_context(self, record: Record) -> bool:
+        """Keep what the record says of others, and return whether that is all it says."""
+        text = record.text
+        return (
+            ("ill" in text and self._is_oom_context(text))
+            or ("mlx5_core" in text and self._cages.is_empty(record))
+            or ("nvme" in text and self._paths.is_removed(record))
+        )
 
     def _is_oom_context(self, text: str) -> bool:
         """Keep what the lines before an OOM kill say of it."""

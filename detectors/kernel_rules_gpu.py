@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.kernel_event import PCI, EventKind, KernelEvent, Rule, rule
+from detectors.nvlink5 import nvlink5_reason
 
 _K = EventKind
 
 _NVLINK5: Final = range(144, 151)
 _NVLINK5_DETAIL: Final = re.compile(
-    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal) +XC\d+ +i\d+ +Link +(-?\d{1,4}) "
-    r"*\(((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})\)"
+    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal) +XC ?\d+ +i ?\d+ +Link +(-?\d{1,4}) "
+    r"*[(\[]((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})[)\]]"
 )
 _NVLINK_DETAIL: Final = re.compile(
     r"link (\d{1,3}) ?\(((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})\)", re.IGNORECASE
@@ -39,9 +40,8 @@ def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
         detail = detail[found.end() :]
     if event.code in _NVLINK5 and (found := _NVLINK5_DETAIL.match(detail)):
         registers = tuple(int(word, 16) for word in _HEX.findall(found[4]))
-        # NVIDIA XID catalog: bits 20 to 25 of the first word (intrinfo) are the sub-code
-        number = (registers[0] >> 20) & 0x3F
-        sub_code = f"{number} {found[1]} {found[2]} link {found[3]}"
+        status = f" status {registers[1]:#x}" if len(registers) > 1 and registers[1] else ""
+        sub_code = f"{nvlink5_reason(registers)} {found[1]} {found[2]} link {found[3]}{status}"
         return replace(event, sub_code=sub_code, registers=registers)
     if event.code == 74 and (found := _NVLINK_DETAIL.search(detail)):
         registers = tuple(int(word, 16) for word in _HEX.findall(found[2]))
@@ -79,6 +79,14 @@ def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None
     link = f"link {found[2]}" if found[2] else ""
     return replace(event, sub_code=f"{how} {link}".strip())
 
+
+# as dev_err writes it ("amdgpu: " twice), drm_err, and DRM_ERROR, which names no device
+_AMD: Final = (
+    r"(?:amdgpu (?P<pci>" + PCI + r"): (?:amdgpu: |\[drm\] )?|amdgpu: "
+    r"|\[drm:amdgpu_\w{1,48}(?: \[amdgpu\])?\] )(?:\*ERROR\* )?"
+)
+_RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
+_HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
 
 GPU_RULES: Final[tuple[Rule, ...]] = (
     # --- NVIDIA driver
@@ -136,5 +144,148 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         r"nvidia-peermem .{0,80}?(?P<sub_code>ERROR detected invalid context)",
         _K.PEERMEM,
         "open-gpu-kernel-modules: nvidia-peermem.c; a program ended with memory still registered",
+    ),
+    # --- any GPU's driver that could not be bound
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvidia|amdgpu|habanalabs): probe of (?P<pci>"
+        + PCI
+        + r") failed with error -\d+",
+        _K.GPU_INIT,
+        "drivers/base/dd.c, call_driver_probe, before 6.4",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvidia|amdgpu|habanalabs) (?P<pci>" + PCI + r"): probe with driver \S{1,32} "
+        r"failed with error -\d+",
+        _K.GPU_INIT,
+        "drivers/base/dd.c, call_driver_probe, since 6.4",
+    ),
+    # --- AMD
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) new uncorrectable hardware errors detected in "
+        r"(?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c since 6.7: the total follows",
+        is_announcement=True,
+    ),
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) uncorrectable hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c",
+    ),
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) (?:new )?correctable hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_CORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c",
+    ),
+    rule(
+        "deferred hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) (?:new )?deferred hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_DEFERRED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c since 6.8",
+    ),
+    rule(
+        "RAS records:",
+        _AMD + r"(?P<sub_code>RAS records):\d{1,9} exceed threshold:\d{1,9}",
+        _K.GPU_WORN_OUT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras_eeprom.c",
+    ),
+    rule(
+        "reaches threshold value",
+        _AMD + r"(?P<sub_code>Saved bad pages) \d{1,9} reaches threshold value \d{1,9}",
+        _K.GPU_WORN_OUT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras_eeprom.c",
+    ),
+    rule(
+        "GPU reset begin!",
+        _AMD + r"GPU reset begin!",
+        _K.GPU_RESET,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c, amdgpu_device_gpu_recover",
+    ),
+    rule(
+        "GPU reset",
+        _AMD + r"(?P<sub_code>GPU reset\(\d{1,9}\) failed|GPU reset end with ret = -\d{1,4})",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "GPU mode1 reset failed",
+        _AMD + r"(?P<sub_code>GPU mode1 reset failed)",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "device lost from bus",
+        _AMD + r".{0,20}device lost from bus",
+        _K.GPU_LOST,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "Fatal error during GPU init",
+        _AMD + r"Fatal error during GPU init",
+        _K.GPU_INIT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_kms.c",
+    ),
+    rule(
+        " timeout, signaled seq=",
+        _AMD + r"ring (?P<sub_code>[\w.]{1,32}) timeout, signaled seq=",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_job.c; 'but soft recovered' is another line and no fault",
+    ),
+    rule(
+        "fence wait loop timeout expired",
+        r"(?:amdgpu (?P<pci>"
+        + PCI
+        + r"): )?(?:amdgpu: |kfd kfd: )*(?P<sub_code>qcm) fence wait loop "
+        r"timeout expired",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
+    ),
+    rule(
+        "in an unrecoverable state due to an unsuccessful queues preemption",
+        r"(?:amdgpu (?P<pci>"
+        + PCI
+        + r"): )?(?:amdgpu: |kfd kfd: )*The cp might be in an unrecoverable",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
+        sub_code="preemption",
+    ),
+    rule(
+        " page fault (src_id:",
+        _AMD + r"\[(?P<sub_code>\w{1,16})\] (?:(?:no-)?retry )?page fault \(src_id:",
+        _K.GPU_PAGE_FAULT,
+        "drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c, gmc_v10_0.c, gmc_v11_0.c",
+    ),
+    rule(
+        "CTF)",
+        _AMD + r"ERROR: GPU (?P<sub_code>over temperature range|HW Critical Temperature Fault)",
+        _K.GPU_OVERHEATED,
+        "drivers/gpu/drm/amd/pm/swsmu/amdgpu_smu.c, smu13/smu_v13_0.c",
+    ),
+    # --- Habana (Gaudi)
+    rule(
+        "Device heartbeat failed",
+        _HABANA + r"(?P<sub_code>Device heartbeat failed)",
+        _K.GPU_HUNG,
+        "drivers/misc/habanalabs (drivers/accel since 6.3), common/device.c",
+    ),
+    rule(
+        "Failed to detect if device is alive",
+        _HABANA + r"(?P<sub_code>Failed to detect if device is alive)",
+        _K.GPU_RESET_FAILED,
+        "drivers/misc/habanalabs/common/device.c",
+    ),
+    rule(
+        "failed to initialize the H/W after reset",
+        _HABANA + r"(?P<sub_code>failed to initialize the H/W after reset)",
+        _K.GPU_RESET_FAILED,
+        "drivers/misc/habanalabs/common/device.c",
     ),
 )

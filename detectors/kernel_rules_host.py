@@ -4,22 +4,15 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from detectors.kernel_event import PCI, EventKind, KernelEvent, Rule, rule
+from detectors.kernel_event import PCI, EventKind, KernelEvent, Rule, pci_bus_id, rule
 
 _K = EventKind
 
-_BY_SEVERITY: Final = {
-    "corrected": EventKind.MACHINE_CHECK_CORRECTED,
-    "info": None,  # not an error
-    "recoverable": EventKind.MACHINE_CHECK,
-    "fatal": EventKind.MACHINE_CHECK,
-}
 
-
-def _refine_apei(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None:
-    severity = match["sub_code"]
-    kind = _BY_SEVERITY.get(severity, EventKind.MACHINE_CHECK)
-    return replace(event, kind=kind) if kind else None
+def _refine_iommu(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
+    """Return an IOMMU's event with the device whose access it stopped."""
+    source = match["source"]
+    return replace(event, device=pci_bus_id(source)) if source else event
 
 
 _MCE_UNCORRECTED: Final = 1 << 61  # MCI_STATUS_UC, arch/x86/include/asm/mce.h
@@ -92,7 +85,88 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         _K.PCIE_LIMITED,
         "drivers/pci/pci.c, __pcie_print_link_status",
     ),
+    rule(
+        "device inaccessible",
+        r"[\w-]{1,32} (?P<pci>"
+        + PCI
+        + r"): (?P<sub_code>Unable to change power state) from \w{2,8} to "
+        r"\w{2,8}, device inaccessible",
+        _K.PCIE_LINK_DOWN,
+        "drivers/pci/pci.c, pci_power_up: the device answers nothing",
+    ),
+    rule(
+        "config space inaccessible",
+        r"[\w-]{1,32} (?P<pci>"
+        + PCI
+        + r"): (?P<sub_code>can't change power state) from \w{2,8} to "
+        r"\w{2,8} \(config space inaccessible\)",
+        _K.PCIE_LINK_DOWN,
+        "drivers/pci/pci.c before 5.19",
+    ),
+    rule(
+        "; giving up",
+        r"[\w-]{1,32} (?P<pci>"
+        + PCI
+        + r"): (?P<sub_code>not ready) \d{1,9}ms after [\w ]{1,32}; giving up",
+        _K.PCIE_LINK_DOWN,
+        "drivers/pci/pci.c, pci_dev_wait: the device did not come back from a reset",
+    ),
+    # --- IOMMU
+    rule(
+        "DMAR:",
+        r"DMAR: ?\[(?P<sub_code>DMA Read|DMA Write|INTR-REMAP)[^\]]{0,24}\] Request device "
+        r"\[(?P<source>[0-9a-fA-F:.]{7,16})\] fault (?:addr|index)",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/intel/dmar.c, dmar_fault_do_one",
+        refine=_refine_iommu,
+    ),
+    rule(
+        "DMAR:",
+        r"DMAR: VT-d detected (?P<sub_code>Invalidation [\w-]{1,12} Error)",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/intel/dmar.c, qi_dump_fault",
+    ),
+    rule(
+        "AMD-Vi: ",
+        r"(?:[\w-]{1,32} (?P<pci>" + PCI + r"): )?AMD-Vi: Event logged \[(?P<sub_code>[A-Z_]{4,32})"
+        r"(?: device=(?P<source>[0-9a-fA-F:.]{7,16}))?",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/amd/iommu.c",
+        refine=_refine_iommu,
+    ),
+    rule(
+        "AMD-Vi: ",
+        r"AMD-Vi: (?P<sub_code>Completion-Wait loop timed out)",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/amd/iommu.c",
+    ),
+    rule(
+        "arm-smmu-v3 ",
+        r"arm-smmu-v3 (?P<device>[\w.:-]{1,48}): event (?P<sub_code>0x[0-9a-f]{2}) received",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c before 6.14",
+    ),
+    rule(
+        "arm-smmu-v3 ",
+        r"arm-smmu-v3 [\w.:-]{1,48}: event: (?P<sub_code>[FC]_\w{2,32}) client: "
+        r"(?P<source>[0-9a-fA-F:.]{7,16})",
+        _K.IOMMU_FAULT,
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c since 6.14",
+        refine=_refine_iommu,
+    ),
     # --- memory and CPU hardware
+    rule(
+        "Uncorrected hardware memory error",
+        r"Uncorrected hardware memory error in user-access at [0-9a-f]{1,16}",
+        _K.MEMORY_UNCORRECTED,
+        "arch/x86/kernel/cpu/mce/core.c, kill_me_maybe, queue_task_work",
+    ),
+    rule(
+        "BUG: Bad page",
+        r"BUG: (?P<sub_code>Bad page (?:state|map)) in process (?P<process>.{1,32}?) {1,2}(?:pfn|pte):",
+        _K.BAD_PAGE,
+        "mm/page_alloc.c, bad_page; mm/memory.c, print_bad_pte",
+    ),
     rule(
         "EDAC",
         r"EDAC (?P<device>MC\d{1,4}): (?P<code>\d{1,9}) CE .{0,200}?on (?P<sub_code>[^\s(]{1,64})",
@@ -120,10 +194,10 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "[Hardware Error]: event severity",
-        r"\[Hardware Error\]: event severity: (?P<sub_code>\w{1,20})",
+        r"\[Hardware Error\]: event severity: (?P<sub_code>fatal)",
         _K.MACHINE_CHECK,
-        "drivers/firmware/efi/cper.c (APEI); without '{1}' of the boot before (apei/bert.c)",
-        refine=_refine_apei,
+        "drivers/firmware/efi/cper.c; without '{1}' of the boot before (apei/bert.c). Others: "
+        "detectors/firmware_errors.py",
     ),
     rule(
         "Machine Check",
@@ -160,8 +234,8 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "drivers/thermal/intel/therm_throt.c; 'is' since 5.5, with 'mce: ' before",
     ),
     rule(
-        "critical temperature reached",
-        r"(?P<device>thermal_zone\d{1,4}|[\w.-]{1,32}): .{0,40}critical temperature reached",
+        "ritical temperature reached",
+        r"(?:thermal )?(?P<device>thermal_zone\d{1,4}|[\w.-]{1,32}): .{0,40}[Cc]ritical temperature reached",
         _K.OVERHEATED,
         "drivers/thermal/thermal_core.c",
     ),
@@ -227,7 +301,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "file-max limit",
         r"VFS: (?P<sub_code>file-max) limit \d+ reached",
-        _K.LIMIT_REACHED,
+        _K.DESCRIPTORS_LOW,
         "fs/file_table.c",
     ),
     rule(
@@ -236,24 +310,49 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         _K.LIMIT_REACHED,
         "kernel/cgroup/pids.c",
     ),
+    rule(
+        "neighbor table overflow",
+        r"neighbour: (?P<sub_code>\w{1,32}): neighbor table overflow",
+        _K.LIMIT_REACHED,
+        "net/core/neighbour.c since 3.14",
+    ),
+    rule(
+        "eighbour table overflow",
+        r"(?:ipv4: |IPv4: )?(?P<sub_code>[Nn]eighbour table) overflow",
+        _K.LIMIT_REACHED,
+        "net/ipv4/route.c before 3.14",
+    ),
+    rule(
+        "TCP: ",
+        r"TCP: (?P<sub_code>out of memory|too many orphaned sockets)",
+        _K.LIMIT_REACHED,
+        "net/ipv4/tcp.c",
+    ),
+    rule(
+        "as unstable because the skew is too large",
+        r"clocksource: timekeeping watchdog(?: on CPU\d{1,5})?: Marking clocksource "
+        r"'(?P<sub_code>[\w-]{1,16})' as unstable",
+        _K.CLOCK_UNSTABLE,
+        "kernel/time/clocksource.c",
+    ),
     # --- programs and the kernel itself
     rule(
         "segfault at",
-        r"(?P<process>.{1,64}?)\[(?P<pid>\d{1,10})\]: segfault at .{0,100}?error \w{1,8}"
+        r"(?P<process>.{1,15}?)\[(?P<pid>\d{1,10})\]: segfault at .{0,100}?error \w{1,8}"
         r"(?: in (?P<sub_code>[^\s\[]{1,64}))?",
         _K.SEGFAULT,
         "arch/x86/mm/fault.c",
     ),
     rule(
         "traps: ",
-        r"traps: (?P<process>.{1,64}?)\[(?P<pid>\d{1,10})\] (?:general protection fault"
+        r"traps: (?P<process>.{1,15}?)\[(?P<pid>\d{1,10})\] (?:general protection fault"
         r"|trap [\w ]{1,32}) ip:.{0,80}?error:\w{1,8}(?: in (?P<sub_code>[^\s\[]{1,64}))?",
         _K.SEGFAULT,
         "arch/x86/kernel/traps.c",
     ),
     rule(
         "unhandled exception",
-        r"(?P<process>.{1,64}?)\[(?P<pid>\d{1,10})\]: unhandled exception: .{0,120}?"
+        r"(?P<process>.{1,15}?)\[(?P<pid>\d{1,10})\]: unhandled exception: .{0,120}?"
         r"(?: in (?P<sub_code>[^\s\[]{1,64})\[|$)",
         _K.SEGFAULT,
         "arch/arm64/kernel/traps.c",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from detectors.kernel_event import EventKind, Rule, rule
+from detectors.kernel_event import PCI, EventKind, Rule, rule
 
 _K = EventKind
 
@@ -36,9 +36,9 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "XFS (",
-        r"XFS \((?P<disk>[\w.-]{1,64})\): .{0,80}?(?P<sub_code>[Cc]orruption|CRC error"
-        r"|metadata I/O error"
-        r"|[Ss]hutting down|has been shut down|[Ii]nternal error|log I/O error)",
+        r"XFS \((?P<disk>[\w.-]{1,64})\): (?!User initiated).{0,200}?(?P<sub_code>[Cc]orruption"
+        r"|CRC error|[Mm]etadata I/O [Ee]rror|[Ll]og I/O [Ee]rror|xfs_(?:do_)?force_shutdown"
+        r"|[Ss]hutting down|has been shut down|[Ii]nternal error)",
         _K.FS_ERROR,
         "fs/xfs/xfs_error.c, xfs_fsops.c, xfs_buf.c",
     ),
@@ -76,8 +76,8 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         sub_code="journal aborted",
     ),
     rule(
-        "nfs: server",
-        r"nfs: server (?P<device>[\w.:-]{1,64}) not responding",
+        ": server ",
+        r"(?:nfs|lockd): server (?P<device>[\w.:-]{1,64}) not responding",
         _K.FS_REMOTE,
         "net/sunrpc/clnt.c",
         sub_code="not responding",
@@ -102,29 +102,76 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Lustre",
-        r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>Connection to (?P<device>[\w.@-]{1,64}) .{0,80}was lost"
-        r"|This client was evicted)",
+        r"Lustre(?:Error)?: .{0,120}?Connection to (?P<device>[\w.@-]{1,64}) .{0,80}(?P<sub_code>was lost)",
         _K.FS_REMOTE,
         "lustre/ptlrpc/import.c",
     ),
     rule(
-        "LustreError: ",
-        r"LustreError: 11-0: (?P<device>[\w.-]{1,64}?)(?:-ffff\w{0,12})?: "
-        r"(?:Communicating with .{1,80}?, )?operation (?P<sub_code>\w{1,32}) .{0,90}?failed",
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>This client was evicted) by (?P<device>[\w.-]{1,64})",
         _K.FS_REMOTE,
-        "lustre/ptlrpc/client.c, ptlrpc_check_status",
+        "lustre/ptlrpc/import.c",
     ),
     rule(
-        "LNetError: ",
-        r"LNetError: .{0,160}?(?P<sub_code>Timed out (?:tx|RDMA))",
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>This client was evicted)",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/import.c",
+    ),
+    rule(
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,16}\(client\.c:\d{1,6}:ptlrpc_expire_one_request\(\)\) @@@ Request sent "
+        r"has (?P<sub_code>timed out for (?:slow reply|sent delay)|failed due to network error)"
+        r"(?:.{0,160}?->(?P<device>[\w.-]{1,64})@)?",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/client.c, ptlrpc_expire_one_request",
+    ),
+    rule(
+        "Lustre",
+        r"LustreError: (?:11-0: )?(?P<device>[\w.-]{1,64}?)(?:-ffff\w{0,12})?: "
+        r"(?:Communicating with .{1,80}?, )?operation (?P<sub_code>\w{1,32}) .{0,90}?failed",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/client.c, ptlrpc_check_status; without '11-0: ' since 2.16",
+    ),
+    rule(
+        "starting up LNI",
+        r"LNetError: .{0,40}?Error -\d{1,4} (?P<sub_code>starting up LNI) (?P<device>\w{1,32})",
+        _K.FS_REMOTE,
+        "lnet/lnet/api-ni.c: this network of Lustre does not work on this node",
+    ),
+    rule(
+        "LNet",
+        r"LNet(?:Error)?: .{0,90}?(?P<sub_code>Timed out (?:tx|RDMA|for RDMA connect request))"
+        r"(?:(?: for| with) (?P<device>[\w.:-]{1,64}@\w{1,16}))?",
         _K.FS_REMOTE,
         "lnet/klnds/o2iblnd/o2iblnd_cb.c",
     ),
     rule(
+        "LNet",
+        r"LNet(?:Error)?: .{0,90}?(?:A connection with \d{1,10}-(?P<device>[\w.:-]{1,64}@\w{1,16}) "
+        r".{0,60}?)(?P<sub_code>timed out); the network or node may be down",
+        _K.FS_REMOTE,
+        "lnet/klnds/socklnd/socklnd_cb.c",
+    ),
+    rule(
+        "beegfs: ",
+        r"beegfs: .{1,16}\(\d{1,10}\): .{1,64}?: (?P<sub_code>Receive timed out|Receive failed"
+        r"|Unable to connect|Communication error|Connect failed on all available routes"
+        r"|Retrying communication)(?: from| to| with node| in \w{1,16} stage)?(?: server)?[:.]? ?"
+        r"(?:Node: )?(?P<device>[\w.-]{1,64})?",
+        _K.FS_REMOTE,
+        "BeeGFS client_module: Logger.c, MessagingTk.c, FhgfsOpsCommKit.c, NodeConnPool.c",
+    ),
+    rule(
+        "GPFS Deadman Switch",
+        r"GPFS (?P<sub_code>Deadman Switch) timer .{0,40}?has expired",
+        _K.FS_REMOTE,
+        "IBM Storage Scale, problem determination: requests to disks did not end in time",
+    ),
+    rule(
         "nvme",
-        r"nvme (?P<disk>nvme\d{1,4}): (?:controller is down; will reset"
-        r"|Removing after probe failure|Disabling device after reset failure|Device not ready"
-        r"|Removing device)",
+        r"nvme (?P<disk>nvme\d{1,4}): (?:Removing after probe failure"
+        r"|Disabling device after reset failure|Device not ready|Removing device)",
         _K.NVME_DOWN,
         "drivers/nvme/host/pci.c, core.c",
     ),
@@ -136,7 +183,8 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "nvme",
-        r"nvme (?P<disk>nvme\d{1,4}): (?:resetting controller|restart after slot reset"
+        r"nvme (?P<disk>nvme\d{1,4}): (?:controller is down; will reset|resetting controller"
+        r"|restart after slot reset"
         r"|frozen state error detected, reset controller)",
         _K.NVME_RESET,
         "drivers/nvme/host/pci.c, core.c",
@@ -151,19 +199,40 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "(sct 0x",
         r"(?P<disk>nvme\d{1,4}(?:c\d{1,4})?n\d{1,6}): .{1,80} @ LBA .{1,120}?"
+        r"\((?P<sub_code>sct 0x2 / sc 0x81)\)",
+        _K.MEDIUM_ERROR,
+        "drivers/nvme/host/core.c, nvme_log_error; NVM Express: 2/81h is an unrecovered read error",
+    ),
+    rule(
+        "(sct 0x",
+        r"(?P<disk>nvme\d{1,4}(?:c\d{1,4})?n\d{1,6}): .{1,80} @ LBA .{1,120}?"
         r"\((?P<sub_code>sct \w{1,6} / sc \w{1,6})\)",
         _K.IO_ERROR,
         "drivers/nvme/host/core.c, nvme_log_error",
     ),
     rule(
         " error, dev ",
-        r"critical (?P<sub_code>medium|target|space allocation|nexus) error, dev (?P<disk>[\w.-]{1,64}),",
+        r"(?:[\w-]{1,32}: )?critical (?P<sub_code>medium) error, dev (?P<disk>[\w.-]{1,64}),",
+        _K.MEDIUM_ERROR,
+        "block/blk-core.c",
+    ),
+    rule(
+        " error, dev ",
+        r"critical (?P<sub_code>target|space allocation|nexus) error, dev (?P<disk>[\w.-]{1,64}),",
         _K.IO_ERROR,
         "block/blk-core.c",
     ),
     rule(
         "Sense Key : ",
-        r"\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : (?P<sub_code>Medium Error|Hardware Error)",
+        r"(?:sd [\d:]{1,32}: )?\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : (?P<sub_code>Medium Error)",
+        _K.MEDIUM_ERROR,
+        "drivers/scsi/constants.c, scsi_print_sense",
+        is_announcement=True,
+    ),
+    rule(
+        "Sense Key : ",
+        r"(?:sd [\d:]{1,32}: )?\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : "
+        r"(?P<sub_code>Hardware Error)",
         _K.IO_ERROR,
         "drivers/scsi/constants.c, scsi_print_sense",
         is_announcement=True,
@@ -174,5 +243,72 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.IO_ERROR,
         "drivers/md/raid1.c, raid5.c, raid10.c",
         sub_code="raid member failed",
+    ),
+    rule(
+        "md/raid",
+        r"md/raid\d{0,2}:(?P<disk>[\w-]{1,32}): (?P<sub_code>Cannot continue operation"
+        r"|not enough operational (?:devices|mirrors)|cannot start dirty degraded array)",
+        _K.STORAGE_FAULT,
+        "drivers/md/raid5.c, raid10.c",
+    ),
+    # --- several paths to a disk
+    rule(
+        "available path - failing I/O",
+        r"block (?P<disk>[\w.-]{1,64}): no available path - failing I/O",
+        _K.NO_PATH,
+        "drivers/nvme/host/multipath.c; after 'Removing ctrl' it is only that (kernel_rules.py)",
+    ),
+    rule(
+        "usable path - requeuing I/O",
+        r"block (?P<disk>[\w.-]{1,64}): no usable path - requeuing I/O",
+        _K.PATH_LOST,
+        "drivers/nvme/host/multipath.c: requests wait",
+        sub_code="requests wait",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: (?P<disk>[\d:]{1,16}): Failing path (?P<sub_code>[\w:.-]{1,32}?)\.?$",
+        _K.PATH_LOST,
+        "drivers/md/dm-mpath.c since 5.10",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: Failing path (?P<sub_code>[\w:.-]{1,32}?)\.?$",
+        _K.PATH_LOST,
+        "drivers/md/dm-mpath.c before 5.10",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: queue_if_no_path timeout on (?P<disk>[\w.:-]{1,64}), failing",
+        _K.NO_PATH,
+        "drivers/md/dm-mpath.c",
+    ),
+    # --- controllers
+    rule(
+        "megaraid_sas",
+        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?(?P<sub_code>FW in FAULT state"
+        r"|FW detected to be in fault|HBA is killed|OCR failed|cannot recover from previous reset"
+        r"|Adapter already dead)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/megaraid/megaraid_sas_base.c",
+    ),
+    rule(
+        "mpt3sas",
+        r"(?P<device>mpt[23]sas_cm\d{1,3}): (?P<sub_code>SAS host is non-operational|fault_state"
+        r"|coredump_state)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/mpt3sas/mpt3sas_base.c",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvme): probe of (?P<pci>" + PCI + r") failed with error -\d+",
+        _K.NVME_DOWN,
+        "drivers/base/dd.c, call_driver_probe, before 6.4",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvme) (?P<pci>" + PCI + r"): probe with driver nvme failed with error -\d+",
+        _K.NVME_DOWN,
+        "drivers/base/dd.c, call_driver_probe, since 6.4",
     ),
 )

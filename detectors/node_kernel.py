@@ -24,37 +24,29 @@ VERDICT_XID: Final = 154
 GPU_INFO: Final = "rankmend_gpu_info"
 XID_EVENTS: Final = "rankmend_gpu_xid_events_total"
 COLLECTOR: Final = "kernel_log"
+_K = EventKind
 _GPU_KINDS: Final = frozenset(
-    {EventKind.XID, EventKind.GPU_LOST, EventKind.GSP, EventKind.GPU_INIT}
+    {
+        *(_K.XID, _K.GPU_LOST, _K.GSP, _K.GPU_INIT, _K.GPU_HUNG, _K.GPU_PAGE_FAULT, _K.GPU_RESET),
+        *(_K.GPU_RESET_FAILED, _K.GPU_MEMORY_CORRECTED, _K.GPU_MEMORY_DEFERRED),
+        *(_K.GPU_MEMORY_UNCORRECTED, _K.GPU_WORN_OUT, _K.GPU_OVERHEATED),
+    }
+)
+_NIC_KINDS: Final = (
+    *(_K.LINK_DOWN, _K.LINK_UP, _K.NIC_HUNG, _K.NIC_RESET, _K.NIC_INIT, _K.NIC_FAULT),
+    *(_K.NIC_WARNING, _K.NIC_COMMAND, _K.TRANSCEIVER, _K.TRANSCEIVER_HOT),
+)
+_MEMORY_KINDS: Final = (_K.MEMORY_CORRECTED, _K.MEMORY_UNCORRECTED, _K.OOM_KILL)
+_DISK_KINDS: Final = (
+    *(_K.FS_ERROR, _K.FS_READ_ONLY, _K.PATH_LOST, _K.NO_PATH, _K.NVME_TIMEOUT, _K.NVME_RESET),
+    *(_K.NVME_DOWN, _K.IO_ERROR, _K.MEDIUM_ERROR, _K.STORAGE_FAULT),
 )
 _COMPONENTS: Final = {
-    **dict.fromkeys((*_GPU_KINDS, EventKind.SXID), Component.GPU),
-    **dict.fromkeys(
-        (
-            EventKind.LINK_DOWN,
-            EventKind.LINK_UP,
-            EventKind.NIC_FAULT,
-            EventKind.NIC_COMMAND,
-            EventKind.TRANSCEIVER,
-        ),
-        Component.NIC,
-    ),
-    **dict.fromkeys(
-        (EventKind.MEMORY_CORRECTED, EventKind.MEMORY_UNCORRECTED, EventKind.OOM_KILL),
-        Component.MEMORY,
-    ),
-    **dict.fromkeys(
-        (
-            EventKind.FS_ERROR,
-            EventKind.FS_READ_ONLY,
-            EventKind.NVME_TIMEOUT,
-            EventKind.NVME_RESET,
-            EventKind.NVME_DOWN,
-            EventKind.IO_ERROR,
-        ),
-        Component.DISK,
-    ),
-    **dict.fromkeys((EventKind.THROTTLED, EventKind.OVERHEATED), Component.CPU),
+    **dict.fromkeys((*_GPU_KINDS, _K.SXID), Component.GPU),
+    **dict.fromkeys(_NIC_KINDS, Component.NIC),
+    **dict.fromkeys(_MEMORY_KINDS, Component.MEMORY),
+    **dict.fromkeys(_DISK_KINDS, Component.DISK),
+    **dict.fromkeys((_K.THROTTLED, _K.OVERHEATED), Component.CPU),
 }
 
 

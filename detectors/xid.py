@@ -1,7 +1,7 @@
 """What a kernel log's events mean together: the table's verdict, and where another is stronger.
 
-One finding for each kind, code and device, however many messages. The driver's own verdict
-(XID 154) wins over the table. Codes that another brings about (45, 171, 172, 63 beside 48) are
+One finding for each kind, code and device, however many messages. XIDs 144 to 150 are looked up by
+what their registers say (table `nvlink5`). The driver's own verdict (XID 154) wins over the table. Codes that another brings about (45, 171, 172, 63 beside 48) are
 its victims and ask for nothing of their own. Every finding says why its action is what it is.
 """
 
@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Severity
-from detectors.kernel_event import EventKind, KernelEvent
-from detectors.kernel_policy import Action, Policy, PolicyTable, policy_of
-from detectors.kernel_state import BURST_GAP_S, EventGroup
+from detectors.kernel_event import EventKind, KernelEvent, ManyEvents
+from detectors.kernel_policy import (
+    Action,
+    Policy,
+    PolicyTable,
+    Table,
+    policy_of,
+    policy_of_many,
+    policy_of_verdict,
+)
+from detectors.kernel_state import BURST_GAP_S, BURSTS_MAX, EventGroup
+from detectors.nvlink5 import XIDS as NVLINK5_XIDS
+from detectors.nvlink5 import nvlink5_codes
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
@@ -24,18 +34,18 @@ PLACES_MAX: Final = 2  # a program that goes wrong does so on most of the 60 to 
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
 _DAY_S: Final = 86_400.0
 
-# nvmlDeviceGetGpuRecoveryAction, nvml.h: the number in XID 154's text
-_VERDICTS: Final = {
-    0: Action.NONE,
-    1: Action.RESET_GPU,
-    2: Action.REBOOT,
-    3: Action.DRAIN,  # drain P2P: programs that use this GPU over NVLink end first
-    4: Action.DRAIN,  # drain and reset
-}
+CORRECTED_PER_MINUTE_MAX: Final = 60  # of PCIe; docs/findings.md, pcie_corrected
+BURSTS_FAILING: Final = 3  # of a network card; own choice, docs/kernel-log.md
+EVAL: Final = "XID_154_EVAL"  # NVIDIA: the verdict beside it decides
+
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
 _PROGRAM: Final = frozenset({13, 31})
-_CORRECTED: Final = frozenset({EventKind.MEMORY_CORRECTED, EventKind.MACHINE_CHECK_CORRECTED})
+_CORRECTED: Final = {
+    EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
+    EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
+}
+_NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ def judge(
         now_s = max(
             (burst[1] for case in cases for g in case.groups for burst in g.bursts), default=0
         )
-    judged = [_judge_case(case, cases, now_s).finding for case in cases]
+    judged = [_judge_case(case, cases, policy, now_s).finding for case in cases]
     return tuple(sorted(judged, key=_order))
 
 
@@ -107,9 +117,40 @@ def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
     for group in groups:
         by_key.setdefault((group.kind, group.code, group.device), []).append(group)
     return [
-        _case_of(tuple(members), policy_of(policy, kind, code))
+        _case_of(tuple(members), _row_of(tuple(members), kind, code, policy))
         for (kind, code, _device), members in by_key.items()
     ]
+
+
+def _row_of(
+    groups: Sequence[EventGroup], kind: EventKind, code: int | None, policy: PolicyTable
+) -> Policy:
+    """Return the row for events of one kind and code: the worst of those that their details name."""
+    if kind is not EventKind.XID or code not in NVLINK5_XIDS:
+        return policy_of(policy, kind, code)
+    rows = [_nvlink5_row(group, policy) for group in groups]
+    return min(rows, key=lambda row: (_SEVERITIES[row.severity], not row.blames_hardware))
+
+
+def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> Policy:
+    code, words = group.code, group.sub_code.split()
+    assert code is not None
+    row = policy_of(policy, EventKind.XID, code)
+    if len(words) < 3 or not group.last.registers:
+        return row
+    for together in nvlink5_codes(code, words[1], group.last.registers):
+        found = [policy.get((Table.NVLINK5, one)) for one in together]
+        known = [one for one in found if one is not None]
+        if len(known) == len(found):
+            return _raised(min(known, key=lambda one: _SEVERITIES[one.severity]), words, row)
+    if words[2] == "Nonfatal":
+        return replace(
+            row,
+            severity=Severity.INFO,
+            action=Action.WATCH,
+            source="the driver: Nonfatal, with a status that NVIDIA's table does not list",
+        )
+    return row
 
 
 def _case_of(groups: tuple[EventGroup, ...], row: Policy) -> _Case:
@@ -137,14 +178,24 @@ def _first_order(event: KernelEvent) -> float:
     return event.at_s if event.at_s is not None else float("inf")
 
 
-def _judge_case(case: _Case, cases: Sequence[_Case], now_s: float) -> _Case:
+def _raised(row: Policy, words: Sequence[str], worst: Policy) -> Policy:
+    """Return the row, or the worst where the driver calls an error fatal that isn't by NVIDIA's table.
+
+    A link that goes down is always fatal to the link; what is to be done stands in its reason.
+    """
+    is_link = words[1].startswith("NETIR_LINK")
+    is_raised = words[2] == "Fatal" and row.severity is not Severity.CRITICAL
+    return worst if is_raised and not is_link else row
+
+
+def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s: float) -> _Case:
     """Return the case with the verdict that is stronger than its row's, the strongest last."""
     beside = [other for other in cases if _is_beside(case, other)]
     case = _by_words(case)
     if case.finding.kind is EventKind.XID:
         case = _by_company(case, beside, cases, now_s)
-        return _by_driver(case, beside)
-    return _by_others(case, beside)
+        return _by_driver(case, beside, policy)
+    return _by_many(_by_others(case, beside), policy, now_s)
 
 
 def _by_words(case: _Case) -> _Case:
@@ -157,12 +208,6 @@ def _by_words(case: _Case) -> _Case:
     elif finding.code == 74 and all(word.endswith("ignorable") for word in words):
         reason = "NVIDIA WORKFLOW_NVLINK_ERR: only bits that can be ignored"
         return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
-    elif (
-        finding.code is not None
-        and 144 <= finding.code <= 150
-        and all(" Nonfatal " in word for word in words)
-    ):
-        return _with(case, Severity.INFO, Action.WATCH, "the driver: Nonfatal")
     return case
 
 
@@ -196,26 +241,24 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
     return case
 
 
-def _by_driver(case: _Case, beside: Sequence[_Case]) -> _Case:
+def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Case:
     """Let the driver's own verdict win over the table."""
     if case.code == 154:
-        verdict = _verdict_of(case)
+        verdict = _verdict_of(case, policy)
         if verdict is None:
             return case
-        action, words = verdict
-        severity = Severity.INFO if action is Action.NONE else Severity.CRITICAL
-        return _with(case, severity, action, f"the driver's verdict: {words}")
+        row, words = verdict
+        return _with(case, row.severity, row.action, f"the driver's verdict: {words}")
     for other in beside:
-        verdict = _verdict_of(other) if other.code == 154 else None
-        if verdict is None or not case.finding.action.ends_use:
+        verdict = _verdict_of(other, policy) if other.code == 154 else None
+        if verdict is None or not _asks_driver(case):
             continue
-        action, words = verdict
+        (row, words), action = verdict, verdict[0].action
         if action is not Action.NONE:
             if case.finding.action is Action.REPLACE:
                 return case  # it comes back after what the driver asks for
-            return _with(
-                case, case.finding.severity, action, f"XID 154, the driver's verdict: {words}"
-            )
+            worst = min(case.finding.severity, row.severity, key=_SEVERITIES.__getitem__)
+            return _with(case, worst, action, f"XID 154, the driver's verdict: {words}")
         if case.last_number < other.last_number:
             reason = f"XID 154, the driver's verdict since: {words}"
             return _with(case, Severity.INFO, Action.NONE, reason)
@@ -238,10 +281,42 @@ def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
         )
         if up > case.last_number:
             return _with(case, Severity.INFO, finding.action, "the link is up again")
+    return case
+
+
+def _asks_driver(case: _Case) -> bool:
+    """Whether the driver's verdict decides: on what ends a GPU's use, and where NVIDIA says so."""
+    return case.finding.action.ends_use or EVAL in case.finding.reason
+
+
+def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
+    """Judge what one event alone does not tell by how many there were."""
+    finding = case.finding
     if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
         reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
-        return _with(case, Severity.WARNING, Action.CONTACT_SUPPORT, reason)
+        return _as_many(case, _CORRECTED[finding.kind], policy, reason)
+    if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
+        reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} are too many"
+        return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)
+    if finding.kind in _NIC_STUMBLES and _bursts(case, now_s) >= BURSTS_FAILING:
+        reason = f"{_bursts(case, now_s)} times in 24 h: the driver's resets did not help"
+        return _as_many(case, ManyEvents.NIC_FAILING, policy, reason)
     return case
+
+
+def _as_many(case: _Case, many: ManyEvents, policy: PolicyTable, reason: str) -> _Case:
+    row = policy_of_many(policy, many)
+    return _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
+
+
+def _per_minute(case: _Case) -> float:
+    """Return how often it came a minute while it came; without times nothing is known of a rate."""
+    rates = []
+    for group in case.groups:
+        lasted_s = sum(end - start for start, end in group.bursts)
+        if group.bursts and len(group.bursts) < BURSTS_MAX:  # else older ones are forgotten
+            rates.append(group.count * 60.0 / max(60.0, lasted_s))
+    return sum(rates)
 
 
 def _is_beside(case: _Case, other: _Case) -> bool:
@@ -271,13 +346,13 @@ def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
     return _text(said or codes - {45, 154})
 
 
-def _verdict_of(case: _Case) -> tuple[Action, str] | None:
+def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[Policy, str] | None:
     """Return the newest verdict of an XID 154, or None where its text says none."""
     newest = max(case.groups, key=lambda group: group.last_number)
     number, _space, words = newest.sub_code.partition(" ")
     if not number.isdigit():
         return None
-    return _VERDICTS.get(int(number), Action.CONTACT_SUPPORT), words
+    return policy_of_verdict(policy, int(number)), words
 
 
 def _is_place_bound(case: _Case, cases: Sequence[_Case], now_s: float) -> bool:

@@ -174,7 +174,7 @@ FORMS = [
     (
         "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 "
         "(0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)",
-        (EventKind.XID, 145, "0 RLW_RXPIPE Nonfatal link 13", "0018:01:00.0", None, ""),
+        (EventKind.XID, 145, "0 RLW_RXPIPE Nonfatal link 13 status 0x8", "0018:01:00.0", None, ""),
     ),
     (
         "NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 "
@@ -273,10 +273,6 @@ FORMS = [
         (EventKind.MACHINE_CHECK, None, "fatal", "", None, ""),
     ),
     (
-        "{1}[Hardware Error]: event severity: corrected",
-        (EventKind.MACHINE_CHECK_CORRECTED, None, "corrected", "", None, ""),
-    ),
-    (
         "mce: [Hardware Error]: Machine check events logged",
         (EventKind.MACHINE_CHECK_CORRECTED, None, "logged", "", None, ""),
     ),
@@ -325,7 +321,7 @@ FORMS = [
     ),
     (
         "NETDEV WATCHDOG: eth0 (bnxt_en): transmit queue 3 timed out",
-        (EventKind.NIC_FAULT, None, "transmit timed out", "eth0", None, ""),
+        (EventKind.NIC_HUNG, None, "transmit timed out", "eth0", None, ""),
     ),
     (
         "Out of memory: Killed process 812 (pt_main (x)) total-vm:1kB, anon-rss:1kB",
@@ -373,6 +369,10 @@ FORMS = [
     ),
     (
         "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+        (EventKind.NVME_RESET, None, "", "nvme0", None, ""),  # "will reset": it goes on
+    ),
+    (
+        "nvme nvme0: Disabling device after reset failure: -19",
         (EventKind.NVME_DOWN, None, "", "nvme0", None, ""),
     ),
     (
@@ -389,7 +389,7 @@ FORMS = [
     ),
     (
         "critical medium error, dev sda, sector 12 op 0x0:(READ)",
-        (EventKind.IO_ERROR, None, "medium", "sda", None, ""),
+        (EventKind.MEDIUM_ERROR, None, "medium", "sda", None, ""),
     ),
     (
         "python3[1234]: segfault at 0 ip 00007f1 sp 00007ff error 4 in libnccl.so.2.18[7f00+1000]",
@@ -422,7 +422,7 @@ FORMS = [
     ),
     (
         "VFS: file-max limit 1000000 reached",
-        (EventKind.LIMIT_REACHED, None, "file-max", "", None, ""),
+        (EventKind.DESCRIPTORS_LOW, None, "file-max", "", None, ""),
     ),
     (
         "cgroup: fork rejected by pids controller in /slurm/job_7",
@@ -462,7 +462,7 @@ FORMS = [
     ),
     (
         "bnxt_en 0000:01:00.0 eth0: TX timeout detected, starting reset task!",
-        (EventKind.NIC_FAULT, None, "TX timeout detected", "eth0", None, ""),
+        (EventKind.NIC_HUNG, None, "TX timeout", "eth0", None, ""),
     ),
     (
         "bnxt_en 0000:01:00.0 eth0: Error (timeout: 500015) msg {0x90 0x4a3} len:0",
@@ -471,7 +471,7 @@ FORMS = [
     (
         "ena 0000:00:05.0 ens5: The number of lost tx completions is above the threshold (129 > 128). "
         "Reset the device",
-        (EventKind.NIC_FAULT, None, "lost tx completions", "ens5", None, ""),
+        (EventKind.NIC_RESET, None, "lost tx completions", "ens5", None, ""),
     ),
     (
         "hfi1 0000:05:00.0: hfi1_0: logical state changed to PORT_DOWN (0x1)",
@@ -534,11 +534,11 @@ FORMS = [
     ),
     (
         "nvme0c0n1: Read(0x2) @ LBA 1, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR",
-        (EventKind.IO_ERROR, None, "sct 0x2 / sc 0x81", "nvme0c0n1", None, ""),
+        (EventKind.MEDIUM_ERROR, None, "sct 0x2 / sc 0x81", "nvme0c0n1", None, ""),
     ),
     (
         "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current]",
-        (EventKind.IO_ERROR, None, "Medium Error", "sda", None, ""),
+        (EventKind.MEDIUM_ERROR, None, "Medium Error", "sda", None, ""),
     ),
     (
         "libceph: mon0 (1)10.0.0.1:6789 session lost, hunting for new mon",
@@ -563,6 +563,386 @@ FORMS = [
         "Kernel panic - not syncing: Fatal exception",
         (EventKind.PANIC, None, "Fatal exception", "", None, ""),
     ),
+    (
+        "i40e 0000:a1:00.0 ens44f0np0: NETDEV WATCHDOG: CPU: 214: transmit queue 22 timed out 5376 ms",
+        (EventKind.NIC_HUNG, None, "transmit timed out", "ens44f0np0", None, ""),
+    ),
+    (
+        "virtio_net virtio0 eth0: NETDEV WATCHDOG: CPU: 1: transmit queue 0 timed out 5120 ms",
+        (EventKind.NIC_HUNG, None, "transmit timed out", "eth0", None, ""),
+    ),
+    (
+        "dummy0: NETDEV WATCHDOG: CPU: 1: transmit queue 0 timed out 5120 ms",
+        (EventKind.NIC_HUNG, None, "transmit timed out", "dummy0", None, ""),
+    ),
+    (
+        "NETDEV WATCHDOG: eth0 (bnxt_en): transmit queue 3 timed out 5120 ms",
+        (EventKind.NIC_HUNG, None, "transmit timed out", "eth0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:ab:00.0 eth2: TX timeout detected",
+        (EventKind.NIC_HUNG, None, "TX timeout", "eth2", None, ""),
+    ),
+    (
+        "mlx5_core 0000:ab:00.0 eth2: TX timeout on queue: 22, SQ: 0x10, CQ: 0x2, SQ Cons: 0x1 SQ Prod: 0x2, usecs since last trans: 15000000",
+        (EventKind.NIC_HUNG, None, "TX timeout", "eth2", None, ""),
+    ),
+    (
+        "mlx4_en: eth0: TX timeout on queue: 3, QP: 0x1, CQ: 0x2, Cons: 0x3, Prod: 0x4",
+        (EventKind.NIC_HUNG, None, "TX timeout", "eth0", None, ""),
+    ),
+    (
+        "i40e 0000:18:00.0 eno1: tx_timeout: VSI_seid: 390, Q 22, NTC: 0x1, HWB: 0x1, NTU: 0x1, TAIL: 0x1, INT: 0x0",
+        (EventKind.NIC_HUNG, None, "tx_timeout", "eno1", None, ""),
+    ),
+    (
+        "i40e 0000:18:00.0 eno1: tx_timeout recovery unsuccessful, device is in non-recoverable state.",
+        (EventKind.NIC_FAULT, None, "device is in non-recoverable", "eno1", None, ""),
+    ),
+    (
+        "ixgbe 0000:18:00.0 eno1: Detected Tx Unit Hang",
+        (EventKind.NIC_HUNG, None, "Detected Tx Unit Hang", "eno1", None, ""),
+    ),
+    (
+        "ixgbe 0000:18:00.0 eno1: Reset adapter",
+        (EventKind.NIC_RESET, None, "Reset adapter", "eno1", None, ""),
+    ),
+    (
+        "bnxt_en 0000:41:00.0 eth0: Non-fatal firmware reset event, data1: 0x1, data2: 0x0, min wait 2000 ms, max wait 5000 ms",
+        (EventKind.NIC_RESET, None, "Non-fatal firmware reset event", "eth0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:41:00.0 eth0: Fatal firmware reset event, data1: 0x1, data2: 0x0, min wait 2000 ms, max wait 5000 ms",
+        (EventKind.NIC_FAULT, None, "Fatal firmware reset event", "eth0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:41:00.0: QPLIB: cmdq[0x31]=0x9 timedout (20000)msec",
+        (EventKind.NIC_HUNG, None, "timedout", "0000:41:00.0", None, ""),
+    ),
+    (
+        "efa 0000:00:1d.0 rdmap0s29: Wait for completion (polling) timeout",
+        (EventKind.NIC_HUNG, None, "Wait for completion (polling) timeout", "rdmap0s29", None, ""),
+    ),
+    (
+        "efa 0000:00:1d.0 rdmap0s29: The device didn't send any completion for admin cmd CREATE_QP(1) status 3 (ctx 0x1, sq producer: 1, sq consumer: 1, cq consumer: 1)",
+        (EventKind.NIC_HUNG, None, "The device didn't send any completion", "rdmap0s29", None, ""),
+    ),
+    (
+        "efa 0000:00:1d.0: EFA device init failed",
+        (EventKind.NIC_INIT, None, "EFA device init failed", "0000:00:1d.0", None, ""),
+    ),
+    (
+        "gve 0000:00:04.0: Reset failed! !!! DISABLING ALL QUEUES !!!",
+        (EventKind.NIC_FAULT, None, "Reset failed", "0000:00:04.0", None, ""),
+    ),
+    (
+        "hns3 0000:7d:00.0: HNS Non-Fatal RAS error(status=0x40) identified",
+        (EventKind.NIC_RESET, None, "HNS Non-Fatal RAS error", "0000:7d:00.0", None, ""),
+    ),
+    (
+        "ice 0000:31:00.0: HW runtime init FAIL status = -5 last cmpl = 3",
+        (EventKind.NIC_INIT, None, "HW runtime init FAIL", "0000:31:00.0", None, ""),
+    ),
+    (
+        "i40e 0000:18:00.0: Entering recovery mode due to repeated FW resets. This may take several minutes.",
+        (EventKind.NIC_FAULT, None, "recovery mode", "0000:18:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:01:00.0: mlx5_load_one failed with error code -22",
+        (EventKind.NIC_INIT, None, "mlx5_load_one", "0000:01:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:ab:00.0: probe_one:1938:(pid 812): mlx5_init_one failed with error code -110",
+        (EventKind.NIC_INIT, None, "mlx5_init_one", "0000:ab:00.0", None, ""),
+    ),
+    (
+        "mlx5_core: probe of 0000:01:00.0 failed with error -22",
+        (EventKind.NIC_INIT, None, "mlx5_core", "0000:01:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:01:00.0: probe with driver mlx5_core failed with error -110",
+        (EventKind.NIC_INIT, None, "mlx5_core", "0000:01:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN",
+        (EventKind.LINK_DOWN, None, "", "mlx5_5", None, ""),
+    ),
+    (
+        "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE",
+        (EventKind.LINK_UP, None, "", "mlx5_5", None, ""),
+    ),
+    (
+        "igb 0000:07:00.0 eth0: igb: eth0 NIC Link is Down",
+        (EventKind.LINK_DOWN, None, "", "eth0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+        (EventKind.TRANSCEIVER_HOT, None, "High Temperature", "0000:5e:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)",
+        (
+            EventKind.TRANSCEIVER,
+            None,
+            "Cable error, Bus stuck (I2C or data shorted)",
+            "0000:5e:00.0",
+            None,
+            "",
+        ),
+    ),
+    (
+        "nvidia: probe of 0000:3b:00.0 failed with error -1",
+        (EventKind.GPU_INIT, None, "nvidia", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: probe with driver amdgpu failed with error -22",
+        (EventKind.GPU_INIT, None, "amdgpu", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: Fatal error during GPU init",
+        (EventKind.GPU_INIT, None, "", "0000:c1:00.0", None, ""),
+    ),
+    ("amdgpu: Fatal error during GPU init", (EventKind.GPU_INIT, None, "", "", None, "")),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0 1 uncorrectable hardware errors detected in total in gfx block",
+        (EventKind.GPU_MEMORY_UNCORRECTED, 1, "gfx", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: 3 uncorrectable hardware errors detected in umc block",
+        (EventKind.GPU_MEMORY_UNCORRECTED, 3, "umc", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: {17} socket: 0, die: 1, 2 new uncorrectable hardware errors detected in umc block",
+        (EventKind.GPU_MEMORY_UNCORRECTED, 2, "umc", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0 3 correctable hardware errors detected in total in gfx block",
+        (EventKind.GPU_MEMORY_CORRECTED, 3, "gfx", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0 3 new deferred hardware errors detected in umc block",
+        (EventKind.GPU_MEMORY_DEFERRED, 3, "umc", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: RAS records:130 exceed threshold:128, GPU will not be initialized. Replace this GPU or increase the threshold",
+        (EventKind.GPU_WORN_OUT, None, "RAS records", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
+        (EventKind.GPU_RESET, None, "", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset(3) failed",
+        (EventKind.GPU_RESET_FAILED, None, "GPU reset(3) failed", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset end with ret = -62",
+        (
+            EventKind.GPU_RESET_FAILED,
+            None,
+            "GPU reset end with ret = -62",
+            "0000:c1:00.0",
+            None,
+            "",
+        ),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: device lost from bus!",
+        (EventKind.GPU_LOST, None, "", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3",
+        (EventKind.GPU_HUNG, None, "gfx_0.0.0", "", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: [drm] *ERROR* ring sdma0 timeout, signaled seq=1, emitted seq=3",
+        (EventKind.GPU_HUNG, None, "sdma0", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu: qcm fence wait loop timeout expired",
+        (EventKind.GPU_HUNG, None, "qcm", "", None, ""),
+    ),
+    (
+        "amdgpu: The cp might be in an unrecoverable state due to an unsuccessful queues preemption",
+        (EventKind.GPU_HUNG, None, "preemption", "", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
+        (EventKind.GPU_PAGE_FAULT, None, "gfxhub0", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:c1:00.0: amdgpu: ERROR: GPU over temperature range(SW CTF) detected!",
+        (EventKind.GPU_OVERHEATED, None, "over temperature range", "0000:c1:00.0", None, ""),
+    ),
+    (
+        "habanalabs hl3: Device heartbeat failed! PCI link is broken",
+        (EventKind.GPU_HUNG, None, "Device heartbeat failed", "hl3", None, ""),
+    ),
+    (
+        "habanalabs hl3: Failed to detect if device is alive after reset",
+        (EventKind.GPU_RESET_FAILED, None, "Failed to detect if device is alive", "hl3", None, ""),
+    ),
+    (
+        "nvidia 0000:05:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+        (EventKind.PCIE_LINK_DOWN, None, "Unable to change power state", "0000:05:00.0", None, ""),
+    ),
+    (
+        "nvidia 0000:05:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
+        (EventKind.PCIE_LINK_DOWN, None, "can't change power state", "0000:05:00.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:05:00.0: not ready 65535ms after FLR; giving up",
+        (EventKind.PCIE_LINK_DOWN, None, "not ready", "0000:05:00.0", None, ""),
+    ),
+    (
+        "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0xdeadb000 [fault reason 0x06] PTE Read access is not set",
+        (EventKind.IOMMU_FAULT, None, "DMA Read", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "DMAR:[DMA Write] Request device [3b:00.0] fault addr deadb000",
+        (EventKind.IOMMU_FAULT, None, "DMA Write", "0000:3b:00.0", None, ""),
+    ),
+    (
+        "DMAR: VT-d detected Invalidation Time-out Error: SID 0",
+        (EventKind.IOMMU_FAULT, None, "Invalidation Time-out Error", "", None, ""),
+    ),
+    (
+        "AMD-Vi: Event logged [IO_PAGE_FAULT device=41:00.0 domain=0x0000 address=0xfffffffdf8000000 flags=0x0050]",
+        (EventKind.IOMMU_FAULT, None, "IO_PAGE_FAULT", "0000:41:00.0", None, ""),
+    ),
+    (
+        "nvidia 0000:41:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000a address=0xf8000000 flags=0x0020]",
+        (EventKind.IOMMU_FAULT, None, "IO_PAGE_FAULT", "0000:41:00.0", None, ""),
+    ),
+    (
+        "AMD-Vi: Completion-Wait loop timed out",
+        (EventKind.IOMMU_FAULT, None, "Completion-Wait loop timed out", "", None, ""),
+    ),
+    (
+        "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:",
+        (EventKind.IOMMU_FAULT, None, "0x10", "arm-smmu-v3.0.auto", None, ""),
+    ),
+    (
+        "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0009:01:00.0 sid: 0x100 ssid: 0x0 iova: 0x1 ipa: 0x0",
+        (EventKind.IOMMU_FAULT, None, "F_TRANSLATION", "0009:01:00.0", None, ""),
+    ),
+    (
+        "mce: Uncorrected hardware memory error in user-access at af34214200",
+        (EventKind.MEMORY_UNCORRECTED, None, "", "", None, ""),
+    ),
+    (
+        "neighbour: arp_cache: neighbor table overflow!",
+        (EventKind.LIMIT_REACHED, None, "arp_cache", "", None, ""),
+    ),
+    ("Neighbour table overflow.", (EventKind.LIMIT_REACHED, None, "Neighbour table", "", None, "")),
+    (
+        "TCP: out of memory -- consider tuning tcp_mem",
+        (EventKind.LIMIT_REACHED, None, "out of memory", "", None, ""),
+    ),
+    (
+        "clocksource: timekeeping watchdog on CPU3: Marking clocksource 'tsc' as unstable because the skew is too large:",
+        (EventKind.CLOCK_UNSTABLE, None, "tsc", "", None, ""),
+    ),
+    (
+        "XFS (dm-3): Log I/O Error (0x2) detected at xlog_ioend_work+0x6d/0x70 [xfs] (fs/xfs/xfs_log.c:1387).  Shutting down filesystem.",
+        (EventKind.FS_ERROR, None, "Log I/O Error", "dm-3", None, ""),
+    ),
+    (
+        "XFS (dm-3): xfs_do_force_shutdown(0x2) called from line 1043 of file fs/xfs/xfs_log.c",
+        (EventKind.FS_ERROR, None, "xfs_do_force_shutdown", "dm-3", None, ""),
+    ),
+    (
+        "XFS (dm-3): Corruption of in-memory data (0x8) detected at xfs_trans_cancel+0x1/0x2 [xfs] (fs/xfs/xfs_trans.c:1).  Shutting down filesystem.",
+        (EventKind.FS_ERROR, None, "Corruption", "dm-3", None, ""),
+    ),
+    (
+        "block nvme0n1: no available path - failing I/O",
+        (EventKind.NO_PATH, None, "", "nvme0n1", None, ""),
+    ),
+    (
+        "block nvme0n1: no usable path - requeuing I/O",
+        (EventKind.PATH_LOST, None, "requests wait", "nvme0n1", None, ""),
+    ),
+    (
+        "device-mapper: multipath: 253:3: Failing path 8:16.",
+        (EventKind.PATH_LOST, None, "8:16", "253:3", None, ""),
+    ),
+    (
+        "device-mapper: multipath: Failing path 8:16.",
+        (EventKind.PATH_LOST, None, "8:16", "", None, ""),
+    ),
+    (
+        "device-mapper: multipath: queue_if_no_path timeout on 253:3, failing queued IO",
+        (EventKind.NO_PATH, None, "", "253:3", None, ""),
+    ),
+    (
+        "md/raid:md0: Cannot continue operation (2/4 failed).",
+        (EventKind.STORAGE_FAULT, None, "Cannot continue operation", "md0", None, ""),
+    ),
+    (
+        "megaraid_sas 0000:65:00.0: FW in FAULT state, Fault code:0x10000 subcode:0x0 func:megasas_wait_for_outstanding_fusion",
+        (EventKind.STORAGE_FAULT, None, "FW in FAULT state", "0000:65:00.0", None, ""),
+    ),
+    (
+        "mpt3sas_cm0: SAS host is non-operational !!!!",
+        (EventKind.STORAGE_FAULT, None, "SAS host is non-operational", "mpt3sas_cm0", None, ""),
+    ),
+    (
+        "nvme: probe of 0000:65:00.0 failed with error -19",
+        (EventKind.NVME_DOWN, None, "nvme", "0000:65:00.0", None, ""),
+    ),
+    (
+        "lockd: server nas1 not responding, still trying",
+        (EventKind.FS_REMOTE, None, "not responding", "nas1", None, ""),
+    ),
+    (
+        "Lustre: 2449:0:(client.c:2141:ptlrpc_expire_one_request()) @@@ Request sent has timed out for slow reply: [sent 1508144508/real 1508144508]  req@ffff880eb14da700 x1570198182041824/t0(0) o250->MGC172.31.126.87@o2ib@172.31.126.87@o2ib:26/25 lens 520/544 e 0 to 1 dl 1508144563 ref 1 fl Rpc:eXN/0/ffffffff rc 0/-1",
+        (EventKind.FS_REMOTE, None, "timed out for slow reply", "MGC172.31.126.87", None, ""),
+    ),
+    (
+        "Lustre: scratch-OST0001-osc-ffff8800: Connection to scratch-OST0001 (at 10.0.0.1@o2ib) was lost; in progress operations using this service will wait for recovery to complete",
+        (EventKind.FS_REMOTE, None, "was lost", "scratch-OST0001", None, ""),
+    ),
+    (
+        "LustreError: 167-0: scratch-MDT0000-mdc-ffff8800: This client was evicted by scratch-MDT0000; in progress operations using this service will fail.",
+        (EventKind.FS_REMOTE, None, "This client was evicted", "scratch-MDT0000", None, ""),
+    ),
+    (
+        "LNetError: 105-4: Error -100 starting up LNI o2ib",
+        (EventKind.FS_REMOTE, None, "starting up LNI", "o2ib", None, ""),
+    ),
+    (
+        "LNet: 2431:0:(o2iblnd_cb.c:3174:kiblnd_check_conns()) Timed out tx for 172.31.126.87@o2ib: 403055 seconds",
+        (EventKind.FS_REMOTE, None, "Timed out tx", "172.31.126.87@o2ib", None, ""),
+    ),
+    (
+        "LNetError: 2431:0:(socklnd_cb.c:2252:ksocknal_find_timed_out_conn()) A connection with 12345-10.0.0.1@tcp (10.0.0.1:988) timed out; the network or node may be down.",
+        (EventKind.FS_REMOTE, None, "timed out", "10.0.0.1@tcp", None, ""),
+    ),
+    (
+        "beegfs: python3(1234): Messaging (RPC): Receive timed out from beegfs-storage-node1 [ID: 3] @ 10.0.0.5:8003",
+        (EventKind.FS_REMOTE, None, "Receive timed out", "beegfs-storage-node1", None, ""),
+    ),
+    (
+        "beegfs: python3(1234): NodeConn (acquire stream): Connect failed on all available routes: meta01 [ID: 1]",
+        (EventKind.FS_REMOTE, None, "Connect failed on all available routes", "meta01", None, ""),
+    ),
+    (
+        "beegfs: python3(1234): Messaging (RPC): Communication error: Node: meta01 [ID: 1] (comm result: -110; message type: 2003)",
+        (EventKind.FS_REMOTE, None, "Communication error", "meta01", None, ""),
+    ),
+    (
+        "GPFS Deadman Switch timer [0] has expired; IOs in progress: 4",
+        (EventKind.FS_REMOTE, None, "Deadman Switch", "", None, ""),
+    ),
+    (
+        "BUG: Bad page state in process python3  pfn:12345",
+        (EventKind.BAD_PAGE, None, "Bad page state", "", None, "python3"),
+    ),
+    (
+        "BUG: Bad page map in process python3  pte:8000 pmd:12",
+        (EventKind.BAD_PAGE, None, "Bad page map", "", None, "python3"),
+    ),
 ]
 
 
@@ -575,6 +955,20 @@ def test_each_documented_form_becomes_its_event(
     assert event is not None
     found = (event.kind, event.code, event.sub_code, event.device, event.pid, event.process)
     assert found == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMS)
+def test_each_form_is_found_at_the_begin_of_a_message_and_not_in_the_middle_of_one(
+    text: str, expected: tuple[EventKind, int | None, str, str, int | None, str]
+) -> None:
+    whole = Matcher().match(Record(text, at_s=1_000.0, facility=0))
+    forged = Matcher().match(
+        Record(f"process '{text}' launched '/tmp/{text}'", at_s=1.0, facility=0)
+    )
+
+    assert whole is not None
+    assert (whole.kind, whole.device) == (expected[0], expected[3])
+    assert forged is None
 
 
 def test_every_kind_has_a_form_in_this_table() -> None:
@@ -599,6 +993,25 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "NET: Registered PF_SMC protocol family, smc link down",
         "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable plugged",
         "EDAC MC0: Giving out device to module skx_edac",
+        "amdgpu 0000:c1:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset(3) succeeded!",
+        "amdgpu 0000:c1:00.0: [drm] *ERROR* ring gfx timeout, but soft recovered",
+        "i801_smbus: probe of 0000:00:1f.4 failed with error -16",
+        "pcieport 0000:00:1c.0: not ready 1023ms after FLR; waiting",
+        "DMAR: DRHD: handling fault status reg 2",
+        "AMD-Vi: Interrupt remapping enabled",
+        "XFS (dm-3): Mounting V5 Filesystem",
+        "XFS (dm-3): User initiated shutdown received. Shutting down filesystem",
+        "XFS (dm-3): Please unmount the filesystem and rectify the problem(s)",
+        "device-mapper: multipath: 253:3: Reinstating path 8:16.",
+        "md/raid1:md0: active with 2 out of 2 mirrors",
+        "beegfs: mount(1516568): BeeGFS mount ready.",
+        "Lustre: Mounted scratch-client",
+        "LNet: Added LNI 10.0.0.2@o2ib [8/256/0/180]",
+        "mlx5_core 0000:ab:00.0: firmware version: 28.39.1002",
+        "tsc: Marking TSC unstable due to TSCs unsynchronized",
+        "{1}[Hardware Error]: event severity: corrected",
         "nvme nvme0: 64/0/0 default/read/poll queues",
         "",
     ],
@@ -616,6 +1029,72 @@ def test_aer_announcement_and_its_detail_are_one_event() -> None:
     assert len(events_of(announced, detail, announced, detail)) == 2
     assert len(events_of(announced, announced)) == 2
     assert len(events_of(detail, detail)) == 2
+
+
+def pulled(*texts: str, start_s: float = 10.0) -> list[str]:
+    matcher = Matcher()
+    records = [Record(text, at_s=start_s + number) for number, text in enumerate(texts)]
+    events = [matcher.match(record) for record in records]
+    return [event.sub_code for event in events if event is not None]
+
+
+LOADED = "mlx5_core 0000:41:00.1: firmware version: 28.39.1002"
+PLUGGED = "mlx5_core 0000:41:00.1: Port module event: module 1, Cable plugged"
+UNPLUGGED = "mlx5_core 0000:41:00.1: Port module event: module 1, Cable unplugged"
+
+
+@pytest.mark.parametrize(
+    ("texts", "start_s", "expected"),
+    [
+        ((UNPLUGGED,), 2.962781, []),  # at boot: the cage is empty
+        ((LOADED, UNPLUGGED), 90_000.0, []),  # the driver was loaded anew
+        ((LOADED, PLUGGED, UNPLUGGED), 2.0, ["Cable unplugged"]),
+        ((LOADED, PLUGGED, LOADED, UNPLUGGED), 2.0, []),
+        ((UNPLUGGED,), 90_000.0, ["Cable unplugged"]),  # long after: a pull
+        ((PLUGGED, UNPLUGGED, UNPLUGGED), 90_000.0, ["Cable unplugged"]),  # told once
+        ((LOADED, PLUGGED), 2.0, []),
+    ],
+)
+def test_cage_that_was_empty_from_the_start_is_no_pulled_cable(
+    texts: tuple[str, ...], start_s: float, expected: list[str]
+) -> None:
+    assert pulled(*texts, start_s=start_s) == expected
+
+
+def test_disk_that_was_taken_away_on_purpose_is_no_lost_path() -> None:
+    removal = 'nvme nvme0: Removing ctrl: NQN "nqn.2014-08.org.example:scratch"'
+    failed = "block nvme0n1: no available path - failing I/O"
+
+    assert events_of(removal, failed, failed) == []
+    assert len(events_of(failed)) == 1
+    assert len(events_of(removal, *["x"] * 10, failed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("severity", "section", "kind", "device"),
+    [
+        ("recoverable", "PCIe error", EventKind.PCIE_UNCORRECTED, "0000:3b:00.0"),
+        ("corrected", "PCIe error", EventKind.PCIE_CORRECTED, "0000:3b:00.0"),
+        ("recoverable", "memory error", EventKind.MEMORY_UNCORRECTED, ""),
+        ("corrected", "memory error", EventKind.MEMORY_CORRECTED, ""),
+        ("recoverable", "general processor error", EventKind.MACHINE_CHECK, ""),
+        ("corrected", "ARM processor error", EventKind.MACHINE_CHECK_CORRECTED, ""),
+        ("fatal", "PCIe error", EventKind.MACHINE_CHECK, ""),
+    ],
+)
+def test_error_that_firmware_reports_is_the_event_of_its_section(
+    severity: str, section: str, kind: EventKind, device: str
+) -> None:
+    events = events_of(
+        "{7}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4",
+        f"{{7}}[Hardware Error]: event severity: {severity}",
+        f"{{7}}[Hardware Error]:  Error 0, type: {severity}",
+        f"{{7}}[Hardware Error]:   section_type: {section}",
+        "{7}[Hardware Error]:   port_type: 0, PCIe end point",
+        "{7}[Hardware Error]:   device_id: 0000:3b:00.0",
+    )
+
+    assert [(event.kind, event.device) for event in events] == [(kind, device)]
 
 
 def test_an_oops_of_several_lines_is_one_event() -> None:
@@ -665,7 +1144,7 @@ def test_a_disks_sense_data_and_its_error_are_one_event() -> None:
         "critical medium error, dev sda, sector 123 op 0x0:(READ) flags 0x0",
     )
 
-    assert [(e.kind, e.device) for e in events] == [(EventKind.IO_ERROR, "sda")]
+    assert [(e.kind, e.device) for e in events] == [(EventKind.MEDIUM_ERROR, "sda")]
 
 
 def test_registers_of_nvlink_events_are_kept() -> None:

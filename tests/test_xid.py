@@ -55,7 +55,7 @@ def verdicts(findings: list[KernelFinding]) -> dict[int | None, tuple[Severity, 
         (43, Severity.INFO, Action.NONE, False),
         (45, Severity.INFO, Action.NONE, False),
         (48, Severity.CRITICAL, Action.RESET_GPU, True),
-        (63, Severity.INFO, Action.WATCH, True),
+        (63, Severity.WARNING, Action.WATCH, True),
         (64, Severity.CRITICAL, Action.RESET_GPU, True),
         (74, Severity.CRITICAL, Action.RESET_GPU, True),
         (79, Severity.CRITICAL, Action.REBOOT, True),
@@ -118,7 +118,7 @@ def test_rows_of_the_site_win_and_leave_the_others(tmp_path: Path) -> None:
         ("", "the first line is"),
         ("a,b\n", "the first line is"),
         (f"{HEADER}\nxid,1\n", "line 2: 2 cells instead of 8"),
-        (f"{HEADER}\n{row(table='gpu')}\n", "table is 'gpu', not one of xid, sxid, log"),
+        (f"{HEADER}\n{row(table='gpu')}\n", "table is 'gpu', not one of xid, sxid, nvlink5"),
         (f"{HEADER}\n{row(code='x')}\n", "code 'x' is neither"),
         (f"{HEADER}\n{row(code='0')}\n", "code '0' is neither"),
         (f"{HEADER}\n{row(code='²')}\n", "is neither"),
@@ -157,7 +157,7 @@ def test_a_table_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> N
 def test_a_table_without_a_row_for_a_kind_is_refused() -> None:
     rows = {key: value for key, value in POLICY.items() if key[1] not in ("oom_kill", "*")}
 
-    with pytest.raises(ConfigError, match=r"no row for xid \*, sxid \*, log oom_kill"):
+    with pytest.raises(ConfigError, match=r"no row for xid \*, sxid \*, verdict \*, log oom_kill"):
         complete(rows, "x")
 
 
@@ -242,7 +242,7 @@ def test_remap_long_after_the_error_or_on_another_gpu_stands_alone() -> None:
     for findings in (later, elsewhere):
         assert verdicts(findings) == {
             48: (Severity.CRITICAL, Action.RESET_GPU),
-            63: (Severity.INFO, Action.WATCH),
+            63: (Severity.WARNING, Action.WATCH),
         }
 
 
@@ -268,7 +268,9 @@ def test_details_of_a_double_bit_error_are_told_with_it() -> None:
         ("0x0 (None) to 0x2 (Node Reboot Required)", Action.REBOOT),
         ("0x0 (None) to 0x3 (Drain P2P)", Action.DRAIN),
         ("0x0 (None) to 0x4 (Drain and Reset)", Action.DRAIN),
-        ("0x0 (None) to 0x7 (Something New)", Action.CONTACT_SUPPORT),
+        ("0x0 (None) to 0x5 (IMEX)", Action.DRAIN),
+        ("0x0 (None) to 0x7 (System Reboot)", Action.REBOOT),
+        ("0x0 (None) to 0x9 (Something New)", Action.CONTACT_SUPPORT),
     ],
 )
 def test_driver_verdict_wins_over_the_table(text: str, action: Action) -> None:
@@ -341,10 +343,92 @@ def test_nonfatal_nvlink5_and_sxids_are_no_alarm() -> None:
     switch = findings_of("nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 99999, Non-fatal, Link 1 x")
     unknown = findings_of("nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 99999, Fatal, Link 1 x")
 
-    assert verdicts(calm) == {145: (Severity.INFO, Action.WATCH)}
+    assert verdicts(calm) == {145: (Severity.INFO, Action.NONE)}
     assert verdicts(fatal) == {145: (Severity.CRITICAL, Action.RESET_GPU)}
     assert verdicts(switch) == {99_999: (Severity.WARNING, Action.WATCH)}
     assert verdicts(unknown) == {99_999: (Severity.CRITICAL, Action.CONTACT_SUPPORT)}
+
+
+def nvlink5(xid_code: int, words: str, *registers: int) -> str:
+    text = " ".join(f"0x{register:08x}" for register in registers)
+    return f"NVRM: Xid (PCI:{GPU}): {xid_code}, {words} XC0 i0 Link 00 ({text})"
+
+
+NOTHING = (Severity.INFO, Action.NONE)
+RESET = (Severity.CRITICAL, Action.RESET_GPU)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        # reason 38: NVIDIA ignores it, 37: the peer went down, 63: no reason that is listed
+        (nvlink5(149, "NETIR_LINK_EVT Fatal", 0x026001C6, 0), NOTHING),
+        (nvlink5(149, "NETIR_LINK_DOWN Fatal", 0x02600011, 0), NOTHING),
+        (nvlink5(149, "NETIR_LINK_EVT Fatal", 0x025001C6, 0), RESET),
+        (nvlink5(149, "NETIR_LINK_EVT Fatal", 0x03F001C6, 0), RESET),
+        (nvlink5(149, "NETIR_BER_EVENT Nonfatal", 0x00082226, 1), (Severity.INFO, Action.WATCH)),
+        (nvlink5(149, "NETIR Fatal", 0x000FE406, 0), RESET),
+        (nvlink5(145, "RLW_REMAP Nonfatal", 0x82, 1), (Severity.WARNING, Action.RESTART_APP)),
+        (nvlink5(145, "RLW_RXPIPE Nonfatal", 0x0409A0C2, 1), NOTHING),
+        (nvlink5(145, "RLW_RXPIPE Fatal", 0x0409A4C2, 1), RESET),  # raised, before R575
+        (nvlink5(145, "RLW_RXPIPE Nonfatal", 0x04090086, 1), RESET),  # raised, since R575
+        # two bits of the status at once: the worse of the two rows
+        (nvlink5(146, "TLW_CTRL Fatal", 0x123, 5), RESET),
+        # a status that the table does not list: by the driver's word
+        (nvlink5(145, "RLW_CTRL Nonfatal", 0x62, 0x40), (Severity.INFO, Action.WATCH)),
+        (nvlink5(145, "RLW_CTRL Fatal", 0x62, 0x40), RESET),
+        # without its registers the XID itself decides
+        (f"NVRM: Xid (PCI:{GPU}): 149, NETIR_LINK_EVT", RESET),
+    ],
+)
+def test_nvlink5_error_is_judged_by_what_its_registers_say(
+    text: str, verdict: tuple[Severity, Action]
+) -> None:
+    (finding,) = findings_of(text)
+
+    assert (finding.severity, finding.action) == verdict
+
+
+def test_nvlink5_links_that_go_down_for_several_reasons_are_as_bad_as_the_worst() -> None:
+    (finding,) = findings_of(
+        nvlink5(149, "NETIR_LINK_EVT Fatal", 0x026001C6, 0),
+        nvlink5(149, "NETIR_LINK_EVT Fatal", 0x002001C6, 0),
+    )
+
+    assert (finding.severity, finding.action) == RESET
+    assert "INVESTIGATE_LINK_SI" in finding.reason
+
+
+def test_nvlink5_error_without_an_action_of_its_own_follows_the_drivers_verdict() -> None:
+    error = nvlink5(145, "RLW_SRC_TRACK Nonfatal", 0xE2, 4)
+    verdict = xid(154, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
+
+    alone, beside = findings_of(error), findings_of(error, verdict)
+
+    assert verdicts(alone)[145] == (Severity.WARNING, Action.RESTART_APP)
+    assert verdicts(beside)[145] == RESET
+
+
+def test_nvlink5_table_has_the_rows_of_nvidias() -> None:
+    path = ROOT / "detectors" / "data" / "kernel_log.csv"
+    with path.open(newline="") as file:
+        rows = [cells for cells in csv.reader(file) if cells[0] == "nvlink5"]
+
+    counted: dict[str, list[int]] = {}
+    for _table, code, _name, _severity, _action, _hardware, source, _meaning in rows:
+        if not code.endswith("promoted"):
+            of_xid = counted.setdefault(code.split()[0], [0, 0, 0])
+            buckets = ("IGNORE", "RESET_GPU", "XID_154_EVAL")
+            of_xid[buckets.index(source.partition(": ")[2].partition(",")[0])] += 1
+    assert counted == {
+        "144": [4, 2, 0],
+        "145": [16, 9, 8],
+        "146": [15, 5, 0],
+        "147": [2, 0, 0],
+        "148": [1, 0, 0],
+        "149": [7, 24, 0],
+        "150": [0, 2, 0],
+    }
 
 
 def test_nvlink_bits_that_can_be_ignored_are() -> None:
@@ -426,6 +510,30 @@ def test_corrected_memory_errors_become_a_warning_at_100_a_day() -> None:
 
     assert few[0].severity is slow[0].severity is Severity.INFO
     assert (many[0].severity, many[0].action) == (Severity.WARNING, Action.CONTACT_SUPPORT)
+
+
+def test_card_that_hangs_in_three_bursts_a_day_is_failing_and_at_once_is_only_watched() -> None:
+    hang = "mlx5_core 0000:ab:00.0 eth2: TX timeout detected"
+
+    once = findings_of(*[hang] * 40)
+    thrice = findings_of((0.0, hang), (3_600.0, hang), (7_200.0, hang))
+    slowly = findings_of((0.0, hang), (90_000.0, hang), (180_000.0, hang))
+
+    assert (once[0].severity, once[0].action) == (Severity.WARNING, Action.WATCH)
+    assert (thrice[0].severity, thrice[0].action) == (Severity.CRITICAL, Action.DRAIN)
+    assert slowly[0].severity is Severity.WARNING
+
+
+def test_corrected_pcie_errors_become_a_warning_above_60_a_minute() -> None:
+    text = (
+        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)"
+    )
+
+    few = findings_of(*((second * 2.0, text) for second in range(60)))
+    many = findings_of(*((second / 2, text) for second in range(240)))
+
+    assert few[0].severity is Severity.INFO
+    assert (many[0].severity, many[0].action) == (Severity.WARNING, Action.WATCH)
 
 
 def test_logs_without_times_are_judged_by_order() -> None:
