@@ -69,7 +69,9 @@ class Agent:
             PluginContext(procfs_root, sysfs_root, is_live, clock),
         )
         self.families = plugins.families_of(plugged)
-        kernel_policy = load_policy(Path(config.kernel_policy) if config.kernel_policy else None)
+        self.kernel_policy = kernel_policy = load_policy(
+            Path(config.kernel_policy) if config.kernel_policy else None
+        )
         self.kernel_log = KernelLogCollector(
             clock,
             kernel_policy,
@@ -81,7 +83,7 @@ class Agent:
         self.findings = FindingsCollector(
             clock,
             self.node,
-            load_checks(_policy_path(config), self.families),
+            load_checks(_policy_path(config), self.families, kernel_policy),
             config.findings.silenced,
             self.kernel_log,
             kernel_policy,
@@ -164,7 +166,7 @@ class Agent:
     def reload(self, config: Config) -> None:
         """Take over what can change while running, and say what needs a restart."""
         checks = load_checks(
-            _policy_path(config), self.families
+            _policy_path(config), self.families, self.kernel_policy
         )  # refuses before anything has changed
         for name in Config.__struct_fields__:
             old, new = getattr(self.config, name), getattr(config, name)

@@ -7,13 +7,14 @@ collector that is broken. Order of a change: journal, then log, page and alerts.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.finding_journal import VERSION, FindingStore, SavedState
+from agent.kernel_policy import load_policy
 from agent.metrics import FAMILIES, Family, Metric, MetricType
 from agent.page import runner_metrics
 from agent.runner import CollectorView, Outcome
@@ -85,16 +86,21 @@ class FindingsView:
 
 
 def load_checks(
-    site: Path | None = None, families: Mapping[str, Family] = FAMILIES
+    site: Path | None = None,
+    families: Mapping[str, Family] = FAMILIES,
+    events: PolicyTable | None = None,
 ) -> tuple[Check, ...]:
-    """Return the checks of the shipped table with the site's over it, or raise ConfigError."""
+    """Return the checks of the shipped table with the site's over it, or raise ConfigError.
+
+    ``events`` gives those that arrive by the kernel's log, too, their severity and action.
+    """
     name = "node_policy.toml"
     rows = parse_rows((files("detectors") / "data" / name).read_text(encoding="utf-8"), name)
     origin = name
     if site is not None:
         rows = override(rows, parse_rows(_read(site), str(site)))
         origin = f"{name} with {site}"
-    return compile_table(rows, known_metrics(families), origin)
+    return compile_table(rows, known_metrics(families), origin, events or load_policy())
 
 
 def known_metrics(families: Mapping[str, Family] = FAMILIES) -> dict[str, MetricShape]:
@@ -466,6 +472,7 @@ def describe(finding: NodeFinding) -> dict[str, Any]:
         "is_latched": finding.is_latched,
         "raises": finding.raises,
         "boots": finding.boots,
+        "kernel": None if finding.kernel is None else asdict(finding.kernel),
     }
 
 

@@ -32,6 +32,7 @@ from detectors.persistence import (
     vanished,
 )
 from detectors.policy_table import Check, Combine, Component, Guard, Measure
+from detectors.xid import KernelAccount
 
 HELD_MAX: Final = 2_000  # subjects; a node of 8 GPUs and 10 NICs has about 2,000 series in all
 GROWTHS_MAX: Final = 20_000
@@ -91,6 +92,9 @@ class Observation:
     reboots_max: int | None = None
     overrules: bool = False  # the driver's own verdict: its action wins on this device
     mark: str = ""  # of what was seen, where only something new is a bad look
+    beside: tuple[str, ...] = ()  # checks that make it worse where one is active on this node
+    beside_action: Action = Action.NONE
+    kernel: KernelAccount | None = None  # of the log's findings: which lines, and when
     is_withdrawn: bool = False  # it turned out to be nothing: no latch holds it
 
 
@@ -140,6 +144,7 @@ class NodeFinding:
     is_latched: bool
     raises: int
     boots: int
+    kernel: KernelAccount | None = None  # where the kernel's log told of it
 
 
 def finding_id(check: str, labels: Labels) -> str:
@@ -370,6 +375,8 @@ def _observation(
         source=check.source,
         reboots_max=check.reboots_max,
         overrules=check.overrules,
+        beside=check.beside,
+        beside_action=check.beside_action,
     )
 
 
@@ -444,8 +451,9 @@ def list_findings(state: NodeState, snapshot: Snapshot, now_s: float) -> tuple[N
         for subject in active.values()
         if subject.seen.overrules
     }
+    checks = frozenset(subject.seen.check for subject in active.values())
     ranks = _RankPlaces(snapshot)
-    findings = [_finding(key, active[key], verdicts, ranks, now_s) for key in active]
+    findings = [_finding(key, active[key], verdicts, checks, ranks, now_s) for key in active]
     return tuple(sorted(findings, key=_order))
 
 
@@ -453,11 +461,12 @@ def _finding(
     key: str,
     subject: Held,
     verdicts: Mapping[str, Observation],
+    checks: AbstractSet[str],
     ranks: "_RankPlaces",
     now_s: float,
 ) -> NodeFinding:
     seen, track = subject.seen, subject.track
-    action, reason = _action(subject, verdicts.get(_uuid_of(seen.labels)))
+    action, reason = _action(subject, verdicts.get(_uuid_of(seen.labels)), checks)
     assert track.since_s is not None, "what is active has begun"
     return NodeFinding(
         id=key,
@@ -478,16 +487,21 @@ def _finding(
         is_latched=track.is_latched,
         raises=track.raises,
         boots=track.bad_boots,
+        kernel=seen.kernel,
     )
 
 
 _MENDED_BY_BOOT: Final = frozenset({Action.RESTART_APP, Action.RESET_GPU, Action.REBOOT})
 
 
-def _action(subject: Held, verdict: Observation | None) -> tuple[Action, str]:
-    """Return what to do: the row's word, over it the driver's, over both what did not help."""
+def _action(
+    subject: Held, verdict: Observation | None, checks: AbstractSet[str]
+) -> tuple[Action, str]:
+    """Return what to do: the row's word, that of a row which agrees, the driver's, what did not help."""
     seen = subject.seen
     action, reason = seen.action, ""
+    if agreeing := sorted(set(seen.beside) & checks):
+        action, reason = seen.beside_action, f"with {', '.join(agreeing)}"
     if verdict is not None and not seen.overrules and action not in (Action.NONE, Action.WATCH):
         action, reason = verdict.action, f"the driver's verdict: {verdict.summary}"
     boots = subject.track.bad_boots

@@ -15,7 +15,7 @@ from detectors.kernel_state import EventGroup
 from detectors.node import Labels, NodeState, Observation, Snapshot, finding_id, pci_address
 from detectors.persistence import Latch, Persistence
 from detectors.policy_table import Component
-from detectors.xid import KernelFinding
+from detectors.xid import KernelFinding, account_of
 
 STICKY_S: Final = 600.0  # gpud, sticky window of a port: shorter ones go unseen (PR 1110)
 STICKY_RESET_S: Final = 10_800.0  # NVSentinel health-events-analyzer: 3 h
@@ -133,6 +133,7 @@ def kernel_observations(
             reboots_max=REBOOTS_MAX if finding.blames_hardware else None,
             overrules=finding.kind is EventKind.XID and finding.code == VERDICT_XID,
             mark=mark,
+            kernel=account_of(finding),
             is_withdrawn=is_nothing,
         )
 
@@ -141,6 +142,8 @@ def check_name(finding: KernelFinding) -> str:
     """Return ``xid_79``, ``nic_link_down`` and the like."""
     if finding.kind in (EventKind.XID, EventKind.SXID) and finding.code is not None:
         return f"{finding.kind.value}_{finding.code}"
+    if finding.many is not None:
+        return f"kernel_{finding.many.value}"
     return f"kernel_{finding.kind.value}"
 
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from string import Formatter
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from detectors.finding import Severity
-from detectors.kernel_policy import Action
+from detectors.kernel_policy import Action, PolicyTable, policy_named
 from detectors.persistence import Latch, Persistence
 from rankmend.errors import ConfigError
 
@@ -130,6 +131,9 @@ class Check:
     overrules: bool
     summary: str
     source: str
+    event: str = ""  # the row of kernel_log.csv that gives severity and action
+    beside: tuple[str, ...] = ()  # checks of which an active one makes the action `beside_action`
+    beside_action: Action = Action.NONE
     metrics: tuple[str, ...] = field(init=False)  # all that this check reads, its own first
 
     def __post_init__(self) -> None:
@@ -156,10 +160,13 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     component: Component
     metric: str
     condition: str
-    severity: Severity
-    action: Action
     summary: str
     source: str
+    severity: Severity | None = None
+    action: Action | None = None
+    event: str = ""
+    beside: tuple[str, ...] = ()
+    beside_action: Action | None = None
     when: tuple[str, ...] = ()
     where: dict[str, str] = {}
     by: tuple[str, ...] | None = None
@@ -206,9 +213,15 @@ def override(
 
 
 def compile_table(
-    rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, MetricShape], origin: str
+    rows: Mapping[str, Mapping[str, Any]],
+    known: Mapping[str, MetricShape],
+    origin: str,
+    events: PolicyTable = MappingProxyType({}),
 ) -> tuple[Check, ...]:
-    """Return the checks of all rows that are enabled, or raise ConfigError that names the row."""
+    """Return the checks of all rows that are enabled, or raise ConfigError that names the row.
+
+    ``events``: the table that gives a check with an `event` its severity and action.
+    """
     checks = []
     for name, raw in rows.items():
         where = f"{origin}: {name}"
@@ -216,7 +229,8 @@ def compile_table(
             row = msgspec.convert(raw, _Row)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{where}: {error}") from error
-        check = _compile(name, row, known, where)  # also where it is disabled: a typo is a typo
+        _check_beside(row, rows, where)
+        check = _compile(name, row, known, events, where)  # also if disabled: a typo is a typo
         if row.enabled:
             checks.append(check)
     return tuple(checks)
@@ -235,7 +249,32 @@ def for_one_scan(checks: Iterable[Check]) -> tuple[Check, ...]:
     )
 
 
-def _compile(name: str, row: _Row, known: Mapping[str, MetricShape], where: str) -> Check:
+def _verdict(row: _Row, events: PolicyTable, where: str) -> tuple[Severity, Action]:
+    """Return the severity and the action: those of the event, unless a site says otherwise."""
+    if not row.event:
+        if row.severity is None or row.action is None:
+            raise ConfigError(f"{where}: no severity and action, and no event that has them")
+        return row.severity, row.action
+    policy = policy_named(events, row.event)
+    if policy is None:
+        raise ConfigError(
+            f"{where}: no row for the event {row.event!r}; write 'xid 79', 'verdict 1' or 'log KIND'"
+        )
+    return row.severity or policy.severity, row.action or policy.action
+
+
+def _check_beside(row: _Row, rows: Mapping[str, Any], where: str) -> None:
+    if bool(row.beside) is not (row.beside_action is not None):
+        raise ConfigError(f"{where}: beside and beside_action need each other")
+    for name in row.beside:
+        if name not in rows and not name.startswith(("kernel_", "xid_", "sxid_")):
+            raise ConfigError(f"{where}: beside names {name!r}, and there is no such check")
+
+
+def _compile(
+    name: str, row: _Row, known: Mapping[str, MetricShape], events: PolicyTable, where: str
+) -> Check:
+    severity, action = _verdict(row, events, where)
     shape = _shape(row.metric, known, where)
     condition = _condition(row.condition, shape, known, where)
     is_growth = condition.measure is not Measure.VALUE
@@ -276,12 +315,15 @@ def _compile(name: str, row: _Row, known: Mapping[str, MetricShape], where: str)
         window_s=row.window_s,
         counts_from_zero=row.counts_from_zero,
         persistence=persistence,
-        severity=row.severity,
-        action=row.action,
+        severity=severity,
+        action=action,
         reboots_max=row.reboots_max,
         overrules=row.overrules,
         summary=row.summary,
         source=row.source.strip(),
+        event=row.event,
+        beside=row.beside,
+        beside_action=row.beside_action or Action.NONE,
     )
 
 

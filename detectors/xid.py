@@ -65,6 +65,37 @@ class KernelFinding:
     first: KernelEvent
     last: KernelEvent
     reason: str  # why this severity and this action
+    many: ManyEvents | None = None  # what so many of them mean, where one alone says less
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAccount:
+    """What the log says of a finding, in the same words for `rankmend check log` and the agent."""
+
+    kind: str
+    code: int | None
+    device: str
+    sub_codes: tuple[str, ...]
+    count: int
+    first: str  # times as the log writes them; empty where it has none
+    last: str
+    first_s: float | None  # the same on the log's own axis: since boot, or since 1970
+    last_s: float | None
+
+
+def account_of(finding: KernelFinding) -> KernelAccount:
+    """Return what the log says of a finding."""
+    return KernelAccount(
+        kind=finding.kind.value,
+        code=finding.code,
+        device=finding.device,
+        sub_codes=finding.sub_codes,
+        count=finding.count,
+        first=finding.first.when,
+        last=finding.last.when,
+        first_s=finding.first.at_s,
+        last_s=finding.last.at_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +337,9 @@ def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
 
 def _as_many(case: _Case, many: ManyEvents, policy: PolicyTable, reason: str) -> _Case:
     row = policy_of_many(policy, many)
-    return _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
+    judged = _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
+    finding = replace(judged.finding, name=row.name, meaning=row.meaning, many=many)
+    return replace(judged, finding=finding)
 
 
 def _per_minute(case: _Case) -> float:

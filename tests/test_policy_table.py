@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.findings import known_metrics, load_checks
+from agent.kernel_policy import load_policy
 from agent.metrics import FAMILIES
 from detectors.finding import Severity
 from detectors.kernel_policy import Action
@@ -209,6 +210,37 @@ def test_shipped_row_says_where_its_figures_come_from(check: Check) -> None:
         assert check.window_s >= 10, "a rate over less than ten samples is noise"
 
 
+def test_shipped_check_of_an_event_has_no_severity_and_action_of_its_own() -> None:
+    text = (ROOT / "detectors" / "data" / "node_policy.toml").read_text()
+
+    both = [
+        name
+        for name, row in parse_rows(text, "node_policy.toml").items()
+        if "event" in row and ("severity" in row or "action" in row)
+    ]
+
+    assert both == []
+
+
+def test_check_takes_severity_and_action_from_its_event_and_a_sites_word_wins() -> None:
+    row = {key: value for key, value in ROW.items() if key not in ("severity", "action")}
+    events = load_policy()
+
+    (check,) = compile_table({"hot": {**row, "event": "xid 79"}}, KNOWN, "t", events)
+    site = {**row, "event": "xid 79", "action": "watch"}
+    (changed,) = compile_table({"hot": site}, KNOWN, "t", events)
+
+    assert (check.severity, check.action) == (Severity.CRITICAL, Action.REBOOT)
+    assert (changed.severity, changed.action) == (Severity.CRITICAL, Action.WATCH)
+    with pytest.raises(ConfigError, match="t: hot: no row for the event 'xid x'"):
+        compile_table({"hot": {**row, "event": "xid x"}}, KNOWN, "t", events)
+    with pytest.raises(ConfigError, match="t: hot: no severity and action, and no event"):
+        compile_table({"hot": row}, KNOWN, "t", events)
+    beside = {"beside": ["cold"], "beside_action": "drain"}
+    with pytest.raises(ConfigError, match="t: hot: beside names 'cold', and there is no such"):
+        compile_table({"hot": {**ROW, **beside}}, KNOWN, "t", events)
+
+
 def test_every_action_that_overrules_is_a_drivers() -> None:
     overruling = [check for check in load_checks() if check.overrules]
 
@@ -224,7 +256,7 @@ def test_every_metric_of_the_registry_is_known_with_its_labels() -> None:
 
 
 def checks_table() -> str:
-    rows = ["| check | severity | action | when |", "| --- | --- | --- | --- |"]
+    rows = ["| check | severity | action | when | event |", "| --- | --- | --- | --- | --- |"]
     for check in load_checks():
         where = "".join(f", {label} `{pattern.pattern}`" for label, pattern in check.where)
         when = "".join(f", when `{guard.text}`" for guard in check.guards)
@@ -232,9 +264,11 @@ def checks_table() -> str:
         looks = f"; {check.persistence.bad_looks} looks" if check.persistence.bad_looks > 1 else ""
         condition = f"`{check.metric}`: `{check.condition.text}`{window}{where}{when}{looks}"
         condition = condition.replace("|", "\\|")
-        rows.append(
-            f"| `{check.name}` | {check.severity.value} | {check.action.value} | {condition} |"
-        )
+        beside = f"; `{check.beside_action.value}` beside heat" if check.beside else ""
+        event = f"`{check.event}`" if check.event else ""
+        action = f"{check.action.value}{beside}"
+        row = (f"`{check.name}`", check.severity.value, action, condition, event)
+        rows.append("| " + " | ".join(row) + " |")
     return "\n".join(rows) + "\n"
 
 

@@ -4,7 +4,6 @@ Exit codes: 0 nothing to do, 1 warnings, 2 critical, 64 could not be checked.
 """
 
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from detectors.xid import KernelFinding
 
 UNREADABLE = 64  # EX_USAGE of sysexits.h: neither good nor bad
-LOG_BYTES_MAX = 4_000_000_000  # 30 million lines
-LINE_BYTES_MAX = 65_536
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 
 # sub-command -> module, its help; others are imported when called
@@ -69,12 +66,13 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     """Find faults in a recorded kernel log.
 
     FILE is the output of dmesg (with any options), journalctl -k, a syslog file, or a copy of
-    /dev/kmsg; - reads standard input.
+    /dev/kmsg, plain or packed by gzip, xz or bzip2; - reads standard input.
     """
     from agent.kernel_policy import load_policy
     from detectors.kernel_log import parse_log
     from detectors.kernel_state import KernelLogState
     from detectors.xid import judge
+    from rankmend.cli.compressed_log import lines_of
 
     try:
         rows = load_policy(policy)
@@ -84,7 +82,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     name = "standard input" if str(file) == "-" else str(file)
     try:
         with _open(file) as stream:
-            state.feed_all(parse_log(_lines(stream)))
+            state.feed_all(parse_log(lines_of(stream)))
     except OSError as error:
         fail(f"cannot read {name}: {error.strerror or error}", UNREADABLE)
     except ValueError as error:
@@ -99,19 +97,6 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
 
 def _open(file: Path) -> BinaryIO:
     return sys.stdin.buffer if str(file) == "-" else file.open("rb")
-
-
-def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Return the lines of a stream, each cut to its bound; one line is in memory at a time."""
-    read_bytes = 0
-    is_rest = False
-    while chunk := stream.readline(LINE_BYTES_MAX):
-        read_bytes += len(chunk)
-        if read_bytes > LOG_BYTES_MAX:
-            raise ValueError(f"more than {LOG_BYTES_MAX} bytes")
-        if not is_rest:
-            yield chunk.decode("utf-8", "replace").replace("\0", "")
-        is_rest = not chunk.endswith(b"\n")
 
 
 def _exit_code(findings: "tuple[KernelFinding, ...]") -> int:
@@ -134,19 +119,17 @@ def _report(
 
 
 def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from detectors.xid import account_of
+
     return {
-        "kind": finding.kind.value,
-        "code": finding.code,
+        **asdict(account_of(finding)),
         "name": finding.name,
         "meaning": finding.meaning,
-        "device": finding.device,
-        "sub_codes": list(finding.sub_codes),
         "severity": finding.severity.value,
         "action": finding.action.value,
         "blames_hardware": finding.blames_hardware,
-        "count": finding.count,
-        "first": finding.first.when,
-        "last": finding.last.when,
         "pid": finding.last.pid,
         "process": finding.last.process,
         "cgroup": finding.last.cgroup,

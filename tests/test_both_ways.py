@@ -1,0 +1,231 @@
+"""What arrives by the kernel's log and by a counter or by a recorded log is judged alike."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from agent.findings import FindingsCollector, load_checks
+from agent.kernel_policy import load_policy
+from agent.metrics import Metric
+from agent.runner import CollectorView, Outcome
+from detectors.finding import Severity
+from detectors.kernel_event import EventKind, ManyEvents
+from detectors.kernel_log import Record
+from detectors.kernel_policy import Action, Table
+from detectors.kernel_state import KernelLogState
+from detectors.policy_table import Check
+from detectors.xid import KernelFinding, judge
+from rankmend.cli import cli
+from tests.agent_support import ROOT, FakeClock
+from tests.test_kernel_log import FORMS
+from tests.test_kernel_log_agent import FakeDevice, collector
+from tests.test_node_findings_shipped import Node, values_for
+
+POLICY = load_policy()
+CHECKS = [check for check in load_checks() if check.event]
+AT_S = 1_000.5
+
+# Kinds of the log that no counter, register or library call tells of as well, or where what it tells
+# is something else. Who adds a kind says here which; who adds a check takes its kind out.
+BY_LOG_ONLY = {
+    EventKind.SXID: "NVSwitches have no counter that the agent reads",
+    EventKind.GSP: "NVML tells of it as XID 119 or 120",
+    EventKind.GPU_INIT: "a GPU that did not start is missing: gpu_count_low, after its own time",
+    EventKind.DRIVER_MISMATCH: "NVML can't be loaded then: collector_broken",
+    EventKind.GPU_HUNG: "AMD and Habana only; of NVIDIA's it is an XID",
+    EventKind.GPU_PAGE_FAULT: "AMD only; of NVIDIA's it is XID 31",
+    EventKind.GPU_RESET: "nobody counts it",
+    EventKind.GPU_RESET_FAILED: "nobody counts it",
+    EventKind.GPU_MEMORY_CORRECTED: "AMD's counters (rankmend_amd_ecc_errors_total) have no check",
+    EventKind.GPU_MEMORY_DEFERRED: "the same",
+    EventKind.GPU_MEMORY_UNCORRECTED: "the same",
+    EventKind.GPU_WORN_OUT: "nobody counts it",
+    EventKind.GPU_OVERHEATED: "the machine is off before a sensor is read again",
+    EventKind.PEERMEM: "nobody counts it",
+    EventKind.PCIE_CORRECTED: "one is for the record; many are pcie_corrected_many",
+    EventKind.PCIE_LINK_DOWN: "a device that is gone has no counters",
+    EventKind.PCIE_LIMITED: "printed once at boot, also for slots that are meant to be narrow",
+    EventKind.IOMMU_FAULT: "nobody counts it",
+    EventKind.MEMORY_CORRECTED: "one is for the record; many are memory_corrected_many",
+    EventKind.MACHINE_CHECK_CORRECTED: "the same",
+    EventKind.CLOCK_UNSTABLE: "nobody counts it",
+    EventKind.LINK_UP: "the end of a link_down",
+    EventKind.NIC_HUNG: "nobody counts it",
+    EventKind.NIC_RESET: "nobody counts it",
+    EventKind.NIC_INIT: "a card that did not start has no counters",
+    EventKind.NIC_FAULT: "nobody counts it",
+    EventKind.NIC_WARNING: "nobody counts it",
+    EventKind.NIC_COMMAND: "nobody counts it",
+    EventKind.TRANSCEIVER: "the module's registers tell of heat and light only",
+    EventKind.HARD_LOCKUP: "the taint is that of a soft lockup",
+    EventKind.RCU_STALL: "nobody counts it",
+    EventKind.FS_ERROR: "nobody counts it; what follows is fs_read_only",
+    EventKind.FS_REMOTE: "mount_hung measures how long a mount has not answered, which is more",
+    EventKind.PATH_LOST: "nobody counts it",
+    EventKind.NO_PATH: "nobody counts it",
+    EventKind.NVME_TIMEOUT: "nobody counts it",
+    EventKind.NVME_RESET: "nobody counts it",
+    EventKind.NVME_DOWN: "a disk that is gone has no health log",
+    EventKind.IO_ERROR: "may be a cable or a path; the disk's own word is medium_error",
+    EventKind.STORAGE_FAULT: "nobody counts it",
+    EventKind.SEGFAULT: "nobody counts it",
+    EventKind.PANIC: "nothing runs on",
+    EventKind.THROTTLED: "nobody counts it",
+}
+MANY = {
+    ManyEvents.PCIE_CORRECTED: (
+        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+        [AT_S + number / 4 for number in range(200)],
+    ),
+    ManyEvents.MEMORY_CORRECTED: ("EDAC MC0: 100 CE memory read error on DIMM_A1 (x)", [AT_S]),
+}
+
+
+def judged(*records: tuple[float, str]) -> list[KernelFinding]:
+    state = KernelLogState()
+    state.feed_all(Record(text, at_s=at_s, facility=0) for at_s, text in records)
+    return list(judge(state.groups(), POLICY))
+
+
+def of_log(event: str) -> tuple[Severity, Action]:
+    """Return the judgement of a line of the log that tells of this event."""
+    table, _space, code = event.partition(" ")
+    if table == Table.XID.value:
+        found = judged((AT_S, f"NVRM: Xid (PCI:0000:3b:00): {code}, x"))
+    elif table == Table.VERDICT.value:
+        number = 9 if code == "*" else int(code)
+        text = f"GPU recovery action changed from 0x0 (None) to {number:#x} (x)"
+        found = judged((AT_S, f"NVRM: Xid (PCI:0000:3b:00): 154, {text}"))
+    elif many := next((many for many in MANY if many.value == code), None):
+        text, times_s = MANY[many]
+        found = judged(*((at_s, text) for at_s in times_s))
+    else:
+        text = next(text for text, expected in FORMS if expected[0] is EventKind(code))
+        found = judged((AT_S, text))
+    (finding,) = found
+    return finding.severity, finding.action
+
+
+def of_check(check: Check) -> tuple[Severity, Action]:
+    bad, _good = values_for(check)
+    is_growth = check.condition.measure.value != "value"
+    node = Node(check)
+    if is_growth:
+        node.answer(0.0)
+    for _ in range(check.persistence.bad_looks):
+        found = node.answer(bad, after_s=check.window_s * 1.2 if is_growth else 1.0)
+    (finding,) = found
+    return finding.severity, finding.action
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_event_has_one_severity_and_one_action_whichever_way_it_arrives(check: Check) -> None:
+    assert of_check(check) == of_log(check.event)
+
+
+def test_every_kind_of_the_log_has_a_check_or_a_reason_why_it_has_none() -> None:
+    named = {check.event.removeprefix("log ") for check in CHECKS if check.event.startswith("log ")}
+    by_check = {kind for kind in EventKind if kind.value in named}
+    xids = any(check.event.startswith("xid ") for check in CHECKS)
+
+    assert xids
+    assert by_check | set(BY_LOG_ONLY) | {EventKind.XID} == set(EventKind)
+    assert not by_check & set(BY_LOG_ONLY)
+
+
+def ways_table() -> str:
+    """Return the table of events with two ways in, as docs/kernel-log.md shows it."""
+    by_event: dict[str, list[str]] = {}
+    for check in CHECKS:
+        by_event.setdefault(check.event, []).append(check.name)
+    rows = ["| event | severity | action | checks |", "| --- | --- | --- | --- |"]
+    for event, names in by_event.items():
+        table, _space, code = event.partition(" ")
+        policy = POLICY[Table(table), code]
+        listed = ", ".join(f"`{name}`" for name in names)
+        rows.append(f"| `{event}` | {policy.severity.value} | `{policy.action.value}` | {listed} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_documentation_lists_the_events_with_two_ways_in() -> None:
+    text = (ROOT / "docs" / "kernel-log.md").read_text()
+
+    listed = re.search(r"<!-- ways -->\n(.*?)<!-- end -->", text, re.DOTALL)
+
+    assert listed is not None
+    assert listed.group(1) == ways_table(), "this module has the function that prints it"
+
+
+# --- a recorded log and the agent
+
+
+def by_check_log(text: str) -> list[dict[str, Any]]:
+    line = f"[{AT_S:12.6f}] {text}\n"
+    result = CliRunner().invoke(cli, ["check", "log", "--json", "-"], input=line.encode())
+    findings: list[dict[str, Any]] = json.loads(result.stdout)["findings"]
+    return findings
+
+
+def by_agent(text: str) -> list[dict[str, Any]]:
+    """Return what the agent's page says of a message in its kernel's ring."""
+    escaped = text.replace("\\", "\\x5c")
+    device = FakeDevice(f"3,1,{AT_S * 1e6:.0f},-;{escaped}\n".encode())
+    log = collector(device)
+    clock = FakeClock()
+    clock.time_s = AT_S + 1
+    list(log.collect())
+    log.stop()
+    records = (Metric("rankmend_kernel_log_records_total", 1),)
+    view = CollectorView(
+        "kernel_log",
+        1.0,
+        Outcome.MEASURED,
+        "",
+        0.0,
+        0.0,
+        None,
+        0.0,
+        0,
+        is_stale=False,
+        metrics=records,
+    )
+    findings = FindingsCollector(clock, "n1", (), kernel_log=log)
+    findings.watch(lambda: [view])
+    list(findings.collect())
+    page = json.loads(json.dumps(findings.page(clock.time_s)))
+    found: list[dict[str, Any]] = page["findings"]
+    return found
+
+
+SHARED = ("kind", "code", "device", "sub_codes", "count", "first", "last", "first_s", "last_s")
+
+
+@pytest.mark.parametrize("text", [text for text, _expected in FORMS])
+def test_recorded_line_and_the_agents_are_judged_alike_with_device_and_time(text: str) -> None:
+    recorded = by_check_log(text)
+
+    shown = by_agent(text)
+
+    assert len(recorded) == 1
+    assert recorded[0]["first"] == f"{AT_S:.6f}"
+    wanted = [one for one in recorded if one["severity"] != "info" and one["action"] != "none"]
+    assert [
+        {**{name: one["kernel"][name] for name in SHARED}, **_verdict(one)} for one in shown
+    ] == [{**{name: one[name] for name in SHARED}, **_verdict(one)} for one in wanted]
+
+
+def _verdict(found: dict[str, Any]) -> dict[str, str]:
+    return {"severity": found["severity"], "action": found["action"]}
+
+
+def test_table_of_check_log_shows_time_and_device_of_each_finding() -> None:
+    text = "[28481.075827] i40e 0000:a1:00.0 ens44f0: NETDEV WATCHDOG: CPU: 2: transmit queue 22 timed out 5376 ms\n"
+
+    result = CliRunner().invoke(cli, ["check", "log", "-"], input=text.encode())
+
+    assert result.exit_code == 1
+    assert "28481.075827" in result.stdout
+    assert "ens44f0" in result.stdout
