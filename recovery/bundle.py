@@ -26,6 +26,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from recovery.launcher.evidence.surroundings import read_agent_findings
 from recovery.launcher.state import read_json
 from recovery.narrator import details, narrate
+from recovery.own_secrets import find_secrets
 from recovery.records import Entry, IncidentOpened, kind_of
 from recovery.scrub import Scrubber, shown_environment
 
@@ -89,7 +90,8 @@ def make_bundle(
         e.record.incident_id for e in entries if isinstance(e.record, IncidentOpened)
     )
     running = _launcher_environment(folder)
-    scrubber = Scrubber((environment, running), environment.get("HOME", ""))
+    own = find_secrets(folder, (environment, running), _launcher_command(folder))
+    scrubber = Scrubber((environment, running), environment.get("HOME", ""), own)
     sources = list(_sources(folder, incident_id, entries, environment, running, scrubber))
     packed: list[Packed] = []
     left_out = [f"{one.path}: more than {FILES_MAX} files" for one in sources[FILES_MAX:]]
@@ -216,20 +218,29 @@ def _node_facts() -> dict[str, object]:
 
 def _launcher_environment(folder: Path) -> dict[str, str]:
     """Return what the job's launcher was started with, while it runs and this user may look."""
-    try:
-        run = read_json(folder / "run.json") or {}
-        pid = run.get("pid")
-        if not isinstance(pid, int):
-            return {}
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
-            body = file.read(_ENVIRON_BYTES_MAX)
-    except (OSError, RankmendError):
-        return {}
-    words = (item.partition(b"=") for item in body.split(b"\0") if item)
+    words = (item.partition(b"=") for item in _of_launcher(folder, "environ"))
     return {
         name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
         for name, _equals, value in words
     }
+
+
+def _launcher_command(folder: Path) -> list[str]:
+    return [word.decode("utf-8", "replace") for word in _of_launcher(folder, "cmdline")]
+
+
+def _of_launcher(folder: Path, name: str) -> list[bytes]:
+    """Return the words of a file of /proc about the job's launcher; none where it is gone or another user's."""
+    try:
+        run = read_json(folder / "run.json") or {}
+        pid = run.get("pid")
+        if not isinstance(pid, int):
+            return []
+        with Path(f"/proc/{pid}/{name}").open("rb") as file:
+            body = file.read(_ENVIRON_BYTES_MAX)
+    except (OSError, RankmendError):
+        return []
+    return [item for item in body.split(b"\0") if item]
 
 
 def _parse_json(body: bytes) -> Any:

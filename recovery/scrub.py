@@ -7,7 +7,7 @@ of them stays: a person looks through a bundle before it is sent (docs/evidence.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 LITERAL_CHARS_MIN: Final = 6  # shorter values ("1", "true", "root") stand everywhere
@@ -62,6 +62,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # "wandb login KEY": 40 hexadecimal digits alone are as likely a commit
     (re.compile(r"\b(login\s+)[A-Za-z0-9_\-]{20,512}\b", re.IGNORECASE), rf"\1{_REMOVED}"),
     # AWS; GitHub; GitLab; Hugging Face; OpenAI and others; Slack; Google; JSON web token
+    # rankmend's own: rm_ID_SECRET, also one that was cut
+    (re.compile(r"\brm_[0-9a-fA-F]{8}_[A-Za-z0-9_\-]{8,}"), _REMOVED),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _REMOVED),
     (
         re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-)[A-Za-z0-9_\-]{10,}"),
@@ -74,17 +76,24 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 
 
 class Scrubber:
-    """Takes out what `_RULES` describe, and the literal secrets of these environments."""
+    """Takes out what `_RULES` describe, the literal secrets of these environments, and those it is told."""
 
-    def __init__(self, environments: tuple[Mapping[str, str], ...], home: str = "") -> None:
-        secrets = {
+    def __init__(
+        self,
+        environments: tuple[Mapping[str, str], ...],
+        home: str = "",
+        known: Iterable[str] = (),
+    ) -> None:
+        """``known``: secrets by their value, wherever they stand."""
+        own = {one for one in known if len(one) >= LITERAL_CHARS_MIN}
+        secrets = own | {
             value
             for environment in environments
             for name, value in environment.items()
             if SECRET_NAME.fullmatch(name) and len(value) >= LITERAL_CHARS_MIN
         }
         # The longest first: one may be the beginning of another.
-        self._literals = sorted(secrets, key=len, reverse=True)[:LITERALS_MAX]
+        self._literals = sorted(secrets, key=len, reverse=True)[: LITERALS_MAX + len(own)]
         self._home = home.rstrip("/")
 
     def scrub(self, text: str) -> str:

@@ -38,6 +38,8 @@ class JobSettings:
         0  # claimed elsewhere: this start of the controller counts as this one at least
     )
     controller_id: str = ""  # UUID of this start of the controller
+    # Ids of incidents begin with it; empty: the first block of the job's UUID. A service sees to it that no two jobs have the same.
+    incident_prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.grace_s < 0:
@@ -64,6 +66,10 @@ class JobSettings:
                 f"no number of nodes from {self.nodes_min} to {self.nodes_max} with {self.slots} "
                 f"ranks each gives a multiple of {self.shrink_multiple} ranks"
             )
+
+    def incident_id(self, number: int) -> str:
+        """Return the id of the job's incident of this number."""
+        return f"{self.incident_prefix or self.job_id[:8]}-{number}"
 
     @property
     def is_joined(self) -> bool:

@@ -16,7 +16,9 @@ from rankmend.clock import SystemClock
 from recovery.bundle import make_bundle
 from recovery.journal import Journal
 from recovery.machine import Event, Outcome
+from recovery.meeting_secret import Identity
 from recovery.overview import find_story
+from recovery.own_secrets import find_secrets
 from recovery.policy import Policy
 from recovery.records import (
     EvidenceCollected,
@@ -214,3 +216,47 @@ def test_names_of_an_environment_stay_and_values_only_of_the_allow_list() -> Non
 @pytest.mark.parametrize("text", ["x", "token", "token ", "a.b-c_", "http://", 'secret="\\', "a+"])
 def test_long_runs_of_anything_are_scrubbed_in_one_pass(text: str) -> None:
     Scrubber(()).scrub(text * (1_000_000 // len(text)))  # minutes, were a rule to look back
+
+
+# Our own tokens and secrets.
+
+TOKEN = f"rm_af9740e0_{'ab' * 32}"
+
+
+def test_own_tokens_are_known_by_their_form_whole_or_cut() -> None:
+    scrubber = Scrubber(({},))
+
+    for text in (TOKEN, TOKEN[:40], f"client got {TOKEN} from the vault", f"'{TOKEN}'"):
+        assert "abab" not in scrubber.scrub(text)
+    assert scrubber.scrub("rm_all the files, rm_old_logs") == "rm_all the files, rm_old_logs"
+
+
+def test_bundle_holds_no_secret_of_token_files_and_notes(job: Path, tmp_path: Path) -> None:
+    site, checkpoints = tmp_path / "site", tmp_path / "ckpt"
+    (checkpoints / ".rankmend").mkdir(parents=True)
+    site.mkdir()
+    secret, own, plain = (
+        "c0ffee" * 10 + "beef",
+        "a site's own token file".replace(" ", "-"),
+        "dead" * 16,
+    )
+    (tmp_path / "mine.token").write_text(f"{own}\n")
+    (site / "admin.token").write_text(plain)
+    (checkpoints / ".rankmend/host.json").write_text(json.dumps({"secret": secret}))
+    environment = ENVIRONMENT | {"RANKMEND_TOKEN_FILE": str(tmp_path / "mine.token")}
+
+    found = find_secrets(
+        job, (environment,), ["rankmend", "run", f"--checkpoint-dir={checkpoints}"], site
+    )
+
+    assert set(found) == {own, plain, secret, Identity(secret).token}
+    log = next(job.rglob("*stderr*rank*0*"))
+    log.write_text(f"{TOKEN}\n{own}\n{log.read_text()}")
+    _folder, entries = find_story(job.parents[1], "job-1")
+    make_bundle(job, entries, tmp_path / "b.tar.gz", environment, 1e9)
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        bodies = [archive.extractfile(one) for one in archive.getmembers()]
+        packed = b"".join(body.read() for body in bodies if body is not None)
+    assert b"abab" not in packed
+    assert own.encode() not in packed
+    assert b"[removed]" in packed

@@ -81,8 +81,11 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
         f"  {made.config.name}   the configuration: rankmend controller run --config {made.config}\n"
         f"  {made.authority.name}            for clients: --ca-file; its key, ca.key, belongs off this machine\n"
         f"  {made.admin_token.name}       may do everything: for one person\n"
-        f"  {made.launch_token.name}      for launchers: rankmend run --token-file\n"
-        f"More tokens: rankmend controller token add; agents: rankmend controller node-cert NODE"
+        f"Then a token for each user or group, whose jobs no other can touch:\n"
+        f"  rankmend controller token add USER --role launch --role read --output USER.token "
+        f"--tokens-file {made.config.parent / 'tokens.toml'}\n"
+        f"  {made.launch_token.name}      is one user: for a service account that starts all jobs\n"
+        f"Agents: rankmend controller node-cert NODE --dir {made.config.parent}"
     )
 
 

@@ -14,7 +14,7 @@ from rankmend.cli.controller_options import (
     reason_option,
     tell,
 )
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import fail, json_option, local_time, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.run import DURATION
 
@@ -129,5 +129,4 @@ def _unix_s(local: datetime | None) -> float:
 
 
 def _local(unix_s: float) -> str:
-    at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone()
-    return at.strftime("%Y-%m-%d %H:%M")
+    return local_time(unix_s, "%Y-%m-%d %H:%M")

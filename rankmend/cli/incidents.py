@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,14 @@ import click
 from rankmend.cli import output
 from rankmend.cli.controller_names import complete_job, complete_story
 from rankmend.cli.controller_options import Access, asking, console, controller_options, is_local
-from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
+from rankmend.cli.options import (
+    fail,
+    find_state,
+    json_option,
+    local_time,
+    print_json,
+    state_option,
+)
 from rankmend.cli.output import echo
 from rankmend.errors import RankmendError
 
@@ -209,8 +215,7 @@ def _line(row: dict[str, Any]) -> Any:
 
 
 def _local_time(unix_s: float) -> str:
-    at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone()
-    return at.strftime("%m-%d %H:%M:%S")
+    return local_time(unix_s, "%m-%d %H:%M:%S")
 
 
 def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -67,6 +68,14 @@ def to_plain(value: Any) -> Any:
 def fail(message: str, code: int = 1) -> NoReturn:
     echo(f"rankmend: {message}", err=True)
     sys.exit(code)
+
+
+def local_time(unix_s: float, form: str) -> str:
+    """Return a time as people here read it; one that no calendar has is shown as the number that it is."""
+    try:
+        return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_s:g} s since 1970"
 
 
 def seconds(value: float | None) -> str:

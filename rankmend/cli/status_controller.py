@@ -4,12 +4,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from rankmend.cli.controller_options import Access, asking, console, explain, find_job
-from rankmend.cli.options import print_json, seconds
+from rankmend.cli.options import local_time, print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.printable import printable
@@ -304,8 +303,7 @@ def _until(unix_s: float | None) -> str:
 
 
 def _local(unix_s: float) -> str:
-    at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone()
-    return at.strftime("%Y-%m-%d %H:%M")
+    return local_time(unix_s, "%Y-%m-%d %H:%M")
 
 
 def ranges(ranks: Sequence[int]) -> str:

@@ -37,6 +37,7 @@ from recovery.records import Entry
 log = logging.getLogger(__name__)
 
 WINDOW_S_MAX: Final = 90 * DAY_S
+WINDOW_AWAY_S_MAX: Final = 3653 * DAY_S  # ten years: further away is a slip
 WINDOWS_MAX: Final = 1_000
 NAMES_MAX: Final = 10_000
 _TEXT_MAX: Final = 1_000
@@ -219,6 +220,8 @@ class Desk:
             raise ConfigError(f"a window names 1 to {NAMES_MAX} nodes, not {len(window.nodes)}")
         for node in window.nodes:
             _check_name("node", node)
+        for name in ("from_unix_s", "until_unix_s"):
+            _check_time(name, getattr(window, name), self.now_unix_s())
         lasts_s = window.until_unix_s - window.from_unix_s
         if not 0 < lasts_s <= WINDOW_S_MAX:
             raise ConfigError(
@@ -257,6 +260,16 @@ class Desk:
 def _check_name(what: str, name: str) -> None:
     if not name or len(name) > 253 or any(char.isspace() or char == "/" for char in name):
         raise ConfigError(f"{what} {name!r:.80} is no name")
+
+
+def _check_time(name: str, unix_s: float, now_unix_s: float) -> None:
+    if abs(unix_s - now_unix_s) <= WINDOW_AWAY_S_MAX:
+        return
+    is_ms = abs(unix_s / 1000 - now_unix_s) <= WINDOW_AWAY_S_MAX
+    hint = "that is milliseconds, divide by 1000" if is_ms else "want seconds since 1970"
+    raise ConfigError(
+        f"{name} is {unix_s:.15g}, more than {WINDOW_AWAY_S_MAX / DAY_S:g} days from now: {hint}"
+    )
 
 
 def _check_scope(scope: str) -> str:

@@ -4,13 +4,14 @@
     <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
                                                   and dumps of the flight recorder
 
-Everything is 0700 and ours; a folder of another user or a link in its place is refused.
+Everything is 0700 and ours. Shared memory is open to all users, so another one may have made
+`rankmend-<uid>` before us: then the folder is `rankmend-<uid>-<random>` beside it, which nobody can foresee,
+and which later launchers find by its owner.
 """
 
 import json
 import os
 import shutil
-import stat
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
 from recovery.launcher import process_list
 from recovery.launcher.environment import RankFiles
+from recovery.launcher.own_folder import make_private, own_folder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 
@@ -35,12 +37,12 @@ class RuntimeFolder:
     def __init__(self, root: Path, job_id: uuid.UUID, node: str | None = None) -> None:
         """``node``: a folder of its own, where several nodes of the job may be on one machine."""
         self._job_id = job_id
-        own = root / f"rankmend-{os.getuid()}"
+        own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
         self.process_list = self.path / process_list.NAME
-        for folder in (own, self.path, self.site):
-            _make_private(folder)
+        for folder in (self.path, self.site):
+            make_private(folder)
         self._link_site()
 
     def _link_site(self) -> None:
@@ -61,7 +63,7 @@ class RuntimeFolder:
     ) -> tuple[RankFiles, progress.ProgressReader]:
         """Make the progress file of one rank and return it opened for reading."""
         folder = self._attempt(attempt)
-        _make_private(folder)
+        make_private(folder)
         stacks = folder / f"rank-{rank}.stacks"
         files = RankFiles(
             folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json", stacks, folder
@@ -97,15 +99,3 @@ class RuntimeFolder:
 
     def _attempt(self, attempt: int) -> Path:
         return self.path / f"attempt-{attempt}"
-
-
-def _make_private(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise LaunchError(f"cannot make the folder {folder}: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise LaunchError(f"{folder} is no folder of uid {os.getuid()}: remove it")
-    if found.st_mode & 0o077:
-        folder.chmod(0o700)

@@ -20,6 +20,7 @@ from typing import Any
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
 from recovery.launcher.job_key import JobKey
+from recovery.launcher.own_folder import find_own_folder
 
 _JSON_BYTES_MAX = 65536
 INSTANCES_MAX = 1024  # jobs of one command line that run on a node at the same time
@@ -163,7 +164,9 @@ def write_atomically(path: Path, body: bytes) -> None:
 
 
 def default_state_folder(
-    environment: Mapping[str, str], refuse_network: Callable[[Path], None]
+    environment: Mapping[str, str],
+    refuse_network: Callable[[Path], None],
+    local: Path = Path("/var/tmp"),  # noqa: S108 - the folder below it is checked
 ) -> Path:
     """Return where state lies without --state-dir: the home folder, if that is a local disk.
 
@@ -177,5 +180,5 @@ def default_state_folder(
     try:
         refuse_network(home)
     except JournalError:
-        return Path(f"/var/tmp/rankmend-{os.getuid()}")  # noqa: S108 - made 0700, owner checked
+        return find_own_folder(local)
     return home

@@ -156,6 +156,38 @@ def expires_unix_s(cert_path: Path) -> float:
     return certificate.not_valid_after_utc.timestamp()
 
 
+def refuse_out_of_date(cert_file: str, ca_file: str | None, now_unix_s: float) -> None:
+    """Raise ConfigError where a certificate does not hold now: each client would refuse the controller.
+
+    Of an authority's file one certificate that holds is enough.
+    """
+    _refuse_unless_valid(_certificates(Path(cert_file))[:1], cert_file, now_unix_s)
+    if ca_file is not None:
+        _refuse_unless_valid(_certificates(Path(ca_file)), ca_file, now_unix_s)
+
+
+def _refuse_unless_valid(found: list[x509.Certificate], name: str, now_unix_s: float) -> None:
+    spans = [
+        (one.not_valid_before_utc.timestamp(), one.not_valid_after_utc.timestamp()) for one in found
+    ]
+    if any(begins_s <= now_unix_s < ends_s for begins_s, ends_s in spans):
+        return
+    first = found[0]
+    what = "expired at" if spans[0][1] <= now_unix_s else "does not hold before"
+    at = first.not_valid_after_utc if spans[0][1] <= now_unix_s else first.not_valid_before_utc
+    raise ConfigError(
+        f"the certificate {name} {what} {at.isoformat()}: "
+        f"make one with rankmend controller server-cert, or set this machine's clock"
+    )
+
+
+def _certificates(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the certificate {path}: {error}") from error
+
+
 def write_new(path: Path, body: bytes, mode: int) -> None:
     """Make a file with this mode, or raise where there is one already."""
     try:

@@ -33,7 +33,7 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
         signature=f"dry run: {what}",
     )
     made = plan(finding, ledger, job.settings.policy, None, _scene(job, ledger, desk, node))
-    incident_id = f"{job.job_id[:8]}-{ledger.incidents + 1}"
+    incident_id = job.settings.incident_id(ledger.incidents + 1)
     nodes = len(ledger.placement)
     request = PlanRequest(
         job.job_id, incident_id, 1, made.step, finding, made.without, nodes, is_standing=True

@@ -136,7 +136,9 @@ def policy_of(join: Join, base: Policy) -> Policy:
     return replace(base, **changed)  # type: ignore[arg-type]  # the names and types are checked
 
 
-def settings_of(job_id: str, join: Join, policy: Policy, parts: Parts) -> JobSettings:
+def settings_of(
+    job_id: str, join: Join, policy: Policy, parts: Parts, incident_prefix: str = ""
+) -> JobSettings:
     """Return what the job's controller is told; a contradiction is a ConfigError."""
     return JobSettings(
         job_id=job_id,
@@ -155,6 +157,7 @@ def settings_of(job_id: str, join: Join, policy: Policy, parts: Parts) -> JobSet
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,
         controller_id=_CONTROLLER_ID,
+        incident_prefix=incident_prefix,
     )
 
 

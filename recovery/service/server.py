@@ -26,7 +26,7 @@ from recovery.journal import Journal
 from recovery.policy import Policy
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
-from recovery.service.authority import expires_unix_s
+from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.board import Board
 from recovery.service.config import Config, make_context, parse_address
 from recovery.service.entrance import Entrance
@@ -68,7 +68,8 @@ class Service:
         """``parts`` gives jobs checkpoints, a fence and budgets where this process sees them."""
         self.config = config
         self._context = context or (make_context(config.tls) if config.tls else None)
-        ends_unix_s = _ends_unix_s(config)
+        ends_unix_s = self._ends_unix_s = _ends_unix_s(config)
+        self._clock = clock
         state = Path(config.state_dir)
         self._folder = StateFolder(state)
         with contextlib.ExitStack() as undo:
@@ -162,12 +163,16 @@ class Service:
         """Take over what can change while running; all of it was read and found good before."""
         context = make_context(config.tls) if config.tls else None
         ends_unix_s = _ends_unix_s(config)
+        if config.tls is not None and ends_unix_s != self._ends_unix_s:
+            refuse_out_of_date(
+                config.tls.cert_file, config.tls.client_ca_file, self._clock.unix_s()
+            )
         taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
         await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
         self.config = self.api.config = config
         self.api.doorman.tokens = tokens
         self.policy = policy
-        self._context = context
+        self._context, self._ends_unix_s = context, ends_unix_s
         if self._entrance is not None:  # connections that are open stay as they are
             self._entrance.take_limits(config.limits)
             self._entrance.context = context

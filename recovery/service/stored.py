@@ -39,6 +39,9 @@ class StoredJob(msgspec.Struct, frozen=True):
     owner: str  # subject of the token
     secret: str
     join: Join  # of the first launcher of the newest run
+    incident_prefix: str = (
+        ""  # of its incidents' ids; empty, of older controllers: as the UUID begins
+    )
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ LauncherId = Annotated[str, Meta(pattern=LAUNCHER_PATTERN)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="a node or a job")]
 Text = Annotated[str, Meta(max_length=256)]
 Reason = Annotated[str, Meta(max_length=1000)]
+UnixSeconds = Annotated[float, Meta(ge=0, lt=1e15, description="seconds since 1970")]
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$(?!\n)")]
 
 
@@ -254,8 +255,8 @@ class Window(Struct, kw_only=True):
     nodes: Annotated[
         list[Annotated[str, Meta(pattern=NODES_PATTERN)]], Meta(min_length=1, max_length=10_000)
     ]
-    from_unix_s: float
-    until_unix_s: float
+    from_unix_s: UnixSeconds
+    until_unix_s: UnixSeconds
     reason: Reason = ""
 
 

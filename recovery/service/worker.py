@@ -7,6 +7,7 @@ shown to the polls at once. The event loop does I/O only, this thread waits for 
 
 import logging
 import os
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -281,7 +282,7 @@ class Worker:
                 self._note_ended(one)
                 continue
             try:
-                self._open(one.stored.owner, one.stored.join, one.stored.secret, resumes=False)
+                self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
             except RankmendError as error:
                 problems.append(f"{one.path}: {error}")
         for problem in problems:
@@ -289,13 +290,16 @@ class Worker:
         self.problems = tuple(problems)
         self._publish()
 
-    def _open(self, owner: str, join: Join, secret: str, *, resumes: bool) -> Job:
+    def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
+        """Open a job's folder and have its controller begin; ``before``: what is known of it already."""
         parts = replace(self._parts(join), hearing=self.hearing)
         folder = self._folder.open(owner, join, self._clock.unix_s())
         job_id = str(folder.job_id)
-        kept = StoredJob(owner, secret, join)
+        secret = before.secret if before is not None else stored.new_secret()
+        prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
+        kept = StoredJob(owner, secret, join, prefix)
         try:
-            settings = settings_of(job_id, join, self.policy_for(join.name), parts)
+            settings = settings_of(job_id, join, self.policy_for(join.name), parts, prefix)
             if job_id in self.jobs:
                 raise ConflictError(f"job {job_id} has another key", "job_id", job_id)
             if (
@@ -351,7 +355,7 @@ class Worker:
             del self.jobs[job.job_id]
             self._board.end(job.job_id)
             self._listener.ended(job)
-            job = self._open(owner, join, job.stored.secret, resumes=True)
+            job = self._open(owner, join, job.stored, resumes=True)
             self._publish()
         return job
 
@@ -368,10 +372,21 @@ class Worker:
             raise ConflictError(
                 f"job {join.job_id} is known under another key or owner", "job_id", join.job_id
             )
-        secret = before.stored.secret if before is not None else stored.new_secret()
-        job = self._open(owner, join, secret, resumes=True)
+        job = self._open(owner, join, before.stored if before is not None else None, resumes=True)
         self._publish()
         return job
+
+    def _new_prefix(self, job_id: str) -> str:
+        """Return with what the ids of a new job's incidents begin: its UUID's first block, or another where a job has that.
+
+        A launcher may choose the UUID, and ids must name one incident: people approve by them.
+        """
+        taken = {one.incident_prefix for one in self.known.values()}
+        taken |= {job.stored.incident_prefix or other[:8] for other, job in self.jobs.items()}
+        prefix = job_id[:8]
+        while prefix in taken:
+            prefix = secrets.token_hex(4)
+        return prefix
 
     def _end(self, job: Job, outcome: JobOutcome) -> None:
         fields = {"job_id": job.job_id, "outcome": f"{outcome.kind.value}: {outcome.reason}"}
@@ -405,13 +420,11 @@ class Worker:
 
     def _publish(self) -> None:
         running = {
-            job_id: Known(job.stored.owner, job.stored.join.name, None, job.folder.path, job_id[:8])
+            job_id: _known(job_id, job.stored, None, job.folder.path)
             for job_id, job in self.jobs.items()
         }
         ended = {
-            job_id: Known(
-                one.stored.owner, one.stored.join.name, one.ended.outcome, one.path, job_id[:8]
-            )
+            job_id: _known(job_id, one.stored, one.ended.outcome, one.path)
             for job_id, one in self._ended.items()
             if one.ended is not None
         }
@@ -504,6 +517,11 @@ class Worker:
                 self._forget(job_id)
             if old:
                 self._publish()
+
+
+def _known(job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path) -> Known:
+    prefix = job.incident_prefix or job_id[:8]
+    return Known(job.owner, job.join.name, outcome, path, prefix)
 
 
 def _answer(call: _Call) -> None:

@@ -1,0 +1,77 @@
+"""This user's one folder in a place that all users share: shared memory, the temporary folder, /var/tmp.
+
+`rankmend-<uid>`, 0700. Another user may have made that before us, by mistake or to block this one. Then the folder is
+`rankmend-<uid>-<random>` beside it, whose name nobody can foresee; later processes find it by its owner. The place itself
+must be sticky, as all of these are, so that nobody removes it.
+"""
+
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from rankmend.errors import LaunchError
+
+log = logging.getLogger(__name__)
+
+
+def own_folder(root: Path) -> Path:
+    """Return the one folder of this user below ``root``, made where it is not there."""
+    plain = root / f"rankmend-{os.getuid()}"
+    blocker = _blocker(plain)
+    if blocker is None:
+        make_private(plain)
+        return plain
+    found = sorted(path for path in root.glob(f"{plain.name}-*") if _is_ours(path))
+    if found:
+        make_private(found[0])
+        return found[0]
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f"{plain.name}-", dir=root))  # 0700
+    except OSError as error:
+        raise LaunchError(f"cannot make a folder in {root}: {error.strerror}") from error
+    log.warning(
+        "another user's file is in the place of this user's folder in shared memory; using another folder",
+        extra={"blocked": str(plain), "by": blocker, "folder": str(made)},
+    )
+    return made
+
+
+def _blocker(path: Path) -> str | None:
+    """Return who has something of theirs at ``path``, or None where it is ours or free."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LaunchError(f"cannot look at {path}: {error.strerror}") from error
+    if found.st_uid == os.getuid() and not stat.S_ISDIR(found.st_mode):
+        raise LaunchError(f"{path} is no folder: remove it")
+    return None if found.st_uid == os.getuid() else f"uid {found.st_uid}"
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def find_own_folder(root: Path) -> Path:
+    """Return the same without making it, as long as nobody is in the way."""
+    plain = root / f"rankmend-{os.getuid()}"
+    return plain if _blocker(plain) is None else own_folder(root)
+
+
+def make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise LaunchError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise LaunchError(f"{folder} is no folder of uid {os.getuid()}: remove it")
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
