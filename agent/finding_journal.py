@@ -19,6 +19,7 @@ import msgspec
 
 from detectors.node import NodeState
 from rankmend.errors import ConfigError, StorageError
+from rankmend.foreign_links import open_new, open_to_append, refuse_foreign_link
 
 FILE_BYTES_MAX: Final = 1_000_000  # about 1,500 changes; quiet nodes have a few a day
 KEEP: Final = 4
@@ -44,7 +45,10 @@ class FindingStore:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._releases = folder / "release"
             self._releases.mkdir(mode=0o755, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            for place in (folder, self._releases):
+                refuse_foreign_link(place, ConfigError)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = os.open(folder / "lock", flags, 0o644)
         except OSError as error:
             raise ConfigError(f"cannot use {folder} for findings: {error.strerror}") from error
         try:
@@ -65,7 +69,7 @@ class FindingStore:
         path = self.folder / "findings.jsonl"
         try:
             self._rotate(path, len(data))
-            with path.open("ab") as file:
+            with os.fdopen(open_to_append(path), "ab") as file:
                 if _is_torn(path):
                     data = b"\n" + data  # after a crash in mid-line: that line stays by itself
                 file.write(data)
@@ -87,7 +91,7 @@ class FindingStore:
         path = self.folder / "state.json"
         beside = path.with_name("state.json.new")
         try:
-            with beside.open("wb") as file:
+            with os.fdopen(open_new(beside, 0o644), "wb") as file:
                 file.write(msgspec.json.encode(saved))
                 file.flush()
                 os.fsync(file.fileno())

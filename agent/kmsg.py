@@ -19,6 +19,7 @@ import msgspec
 from detectors.kernel_log import Record, parse_kmsg
 from detectors.kernel_state import StateSnapshot
 from rankmend.errors import NoSourceError, SourceError
+from rankmend.foreign_links import open_new
 
 RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
 SAVED_BYTES_MAX: Final = 4_000_000  # 550 groups of at most 6 KB
@@ -157,7 +158,8 @@ def save(path: Path, saved: Saved) -> None:
     """Put the file in place at once. Not flushed to disk: a new boot has a new log anyway."""
     beside = path.with_name(f".{path.name}.new")
     try:
-        beside.write_bytes(msgspec.json.encode(saved))
+        with os.fdopen(open_new(beside, 0o644), "wb") as file:
+            file.write(msgspec.json.encode(saved))
         beside.replace(path)
     except OSError as error:
         raise SourceError(

@@ -3,13 +3,14 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock
-from rankmend.errors import ConfigError, LaunchError
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.printable import printable_lines
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings
@@ -24,15 +25,17 @@ from recovery.launcher.device_count import count_devices
 from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.numa import read_bindings
 from recovery.launcher.ports import PortRange, read_default_range
+from recovery.launcher.process_identity import ForeignMarks, identify
 from recovery.launcher.process_list import read_list
-from recovery.launcher.process_tree import fence_leftovers
-from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.process_tree import ProcessRef, fence_leftovers
+from recovery.launcher.runtime import RuntimeFolder, default_root
 from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore, probe_torch
 from recovery.run_options import RunOptions, count_ranks
 
 log = logging.getLogger(__name__)
 
+_SHOWN_MAX = 8
 LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
 
 
@@ -98,12 +101,38 @@ def clear_leftovers(
     """Prove that no process of an earlier launcher of this job (and node) is left."""
     listed = read_list(str(runtime.process_list))
     until_s = clock.now_s() + LEFTOVER_S_MAX
-    left = fence_leftovers(job_id, None, until_s, node=node, listed=listed)
+    is_foreign = ForeignMarks(identify())
+    left = fence_leftovers(job_id, None, until_s, node=node, listed=listed, is_foreign=is_foreign)
+    if left.foreign:
+        raise JobHeldError(_held_by(left.foreign, is_foreign))
     if left.killed:
         say(f"killed {len(left.killed)} processes that an earlier launcher had left")
     if left.alive:
         named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
         raise LaunchError(f"processes of an earlier start of this job remain: {named}")
+
+
+def clear_former(former_id: str, job_id: str, clock: Clock) -> None:
+    """Do the same for the job that the checkpoint folder was taken from, where it had another id."""
+    try:
+        former = uuid.UUID(former_id)
+    except ValueError:
+        return  # it had not come to an id yet
+    if former_id != job_id:
+        runtime = RuntimeFolder(default_root(), former)
+        clear_leftovers(former_id, clock, runtime)
+        runtime.remove()
+
+
+def _held_by(foreign: Sequence[ProcessRef], is_foreign: ForeignMarks) -> str:
+    """Return whose processes carry the mark of this job, and what to do about them."""
+    launcher = is_foreign.launcher(foreign[0].launcher)
+    whose = f"process {launcher.pid}" if launcher is not None else "an unknown process"
+    pids = ", ".join(str(ref.pid) for ref in foreign[:_SHOWN_MAX])
+    return (
+        f"another launcher of this job may be alive ({whose}, perhaps in another container), and its "
+        f"processes run here: {pids}. Stop that launcher first; nothing was killed"
+    )
 
 
 def make_store(

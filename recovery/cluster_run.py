@@ -23,6 +23,7 @@ from rankmend.node import node_name
 from rankmend.printable import printable
 from recovery.assembly import (
     choose_processors,
+    clear_former,
     clear_leftovers,
     count_local_ranks,
     make_agent_link,
@@ -53,6 +54,8 @@ from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.launcher.storage import Storage
 from recovery.ledger import EXIT_CODES
 from recovery.messages import Order
+from recovery.ownership.claim import OwnerKind
+from recovery.ownership.ownership import Ownership, own
 from recovery.policy import Policy
 from recovery.records import JobOutcome, OutcomeKind
 from recovery.run_options import (
@@ -73,7 +76,7 @@ from recovery.service.client import (
     is_loopback,
     pause_s,
 )
-from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, Join, Joined
+from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, ClaimNews, Join, Joined
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +109,12 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     parts = urlsplit(urls[0])
     where = (parts.hostname or "", parts.port or 443)
     overrides = _policy_overrides(options)
-    node = Node(options, environment, key, where, overrides)
+    ownership = own_folder(options, OwnerKind.SERVICE, key, environment)
     try:
+        node = Node(options, environment, key, where, overrides, ownership=ownership)
         return node.run(client)
     finally:
+        ownership.end()
         client.close()
 
 
@@ -290,12 +295,14 @@ class Node:
         controller: tuple[str, int],
         overrides: Mapping[str, float],
         job_id: uuid.UUID | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         """``controller``: any address of it, for the route. ``job_id``: known from the storage."""
         self._options = options
         self._environment = environment
         self._clock: Clock = SystemClock()
         self._key = key
+        self._ownership = ownership or Ownership()
         self.name = checked_node_name(options, environment)
         self.address = options.local_addr or route_address(*controller)
         self.launcher_id = str(uuid.uuid4())
@@ -335,15 +342,22 @@ class Node:
             job_id=str(job_id) if job_id is not None else None,
             has_checkpoints=options.checkpoint_dir is not None,
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
+            claim_taken=self._claim_news(),
         )
+
+    def _claim_news(self) -> ClaimNews | None:
+        taken = self._ownership.record
+        return None if taken is None else ClaimNews(taken.owner, taken.proof, taken.by)
 
     def run(self, client: JoiningClient) -> int:
         """Join, serve until the job has ended or this node leaves, and return the exit code."""
         joined = join(client, self.request)
         self.request.job_id = joined.job_id
+        self._ownership.name_job(joined.job_id)
         folder = self._open_folder(joined.job_id)
         try:
             runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
+            clear_former(self._ownership.former_job_id, joined.job_id, self._clock)
             clear_leftovers(joined.job_id, self._clock, runtime, self.name)
             return self._serve(client, joined, folder, runtime)
         finally:
@@ -433,16 +447,21 @@ class Node:
         waiting.daemon = True
         waiting.start()
         try:
+            self._ownership.begin(launcher.finish)
             launcher.run(0)
             if link.outcome is None and link.replaced_by is None:
                 remote.flush()
         finally:
             waiting.cancel()
             remote.close()
-            if launcher.close() and link.outcome is None and link.replaced_by is None:
+            is_empty = launcher.close()
+            if is_empty and link.outcome is None and link.replaced_by is None:
                 self._say_end(client, launcher)
             store.close()
             output.close()
+            if is_empty and link.outcome is not None:
+                self._ownership.note_empty()  # and so are the others: the job has ended
+        self._ownership.check()
         return self._exit_code(link, launcher.stop_requested)
 
     @staticmethod
@@ -469,6 +488,16 @@ def exit_code(outcome: JobOutcome) -> int:
         who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
         say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
     return outcome.exit_code
+
+
+def own_folder(
+    options: RunOptions, kind: OwnerKind, key: JobKey, environment: Mapping[str, str]
+) -> Ownership:
+    """Take the checkpoint folder for the job, where it has one; its other launchers may have."""
+    folder = options.checkpoint_dir
+    if folder is not None:
+        check_writable(folder.absolute())
+    return own(folder, kind, key, environment, say, take_over=options.take_over)
 
 
 def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:

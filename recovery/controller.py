@@ -143,6 +143,8 @@ class Controller:
         )
         if settings.budgets_reset_by is not None:
             records.append(BudgetsReset(settings.budgets_reset_by, "asked for at the start"))
+        if settings.claim_taken is not None:
+            records.append(settings.claim_taken)
         self._situation.record(*records)
         self._situation.observe_anew()
 

@@ -25,6 +25,7 @@ import psutil
 
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, JobHeldError, RankmendError
+from rankmend.foreign_links import make_private
 from recovery.assembly import port_range, say
 from recovery.book import BudgetStore
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
@@ -34,6 +35,7 @@ from recovery.cluster_run import (
     Node,
     begin_logging,
     checked_node_name,
+    own_folder,
     route_address,
     state_folder,
 )
@@ -45,6 +47,7 @@ from recovery.meeting_note import HostFolder, HostNote
 from recovery.meeting_secret import Identity, new_secret, read_secret
 from recovery.messages import Order, Report
 from recovery.nodes import Orders
+from recovery.ownership.claim import OwnerKind
 from recovery.policy import Policy
 from recovery.records import Entry, JobOutcome
 from recovery.run_options import Meeting, RunOptions, make_policy, parse_meeting
@@ -84,16 +87,19 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         quiet=options.quiet,
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
+    ownership = own_folder(options, OwnerKind.MEETING, key, environment)
     client = MeetingClient(site)
     guard = Guard(site, client, options)
     try:
         guard.open()
         where = (meeting.host, meeting.port)
-        node = Node(options, environment, key, where, {}, _known_job(site))
+        known = None if ownership.is_copy else _known_job(site)
+        node = Node(options, environment, key, where, {}, known, ownership)
         guard.node = node
         guard.start()
         return node.run(client)
     finally:
+        ownership.end()
         guard.close()
         client.close()
 
@@ -142,7 +148,8 @@ def _shared_folder(
         return None
     if is_loopback(meeting.host):  # all of them are on this machine
         folder = state_folder(options, environment) / f"meeting-{meeting.port}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder, ConfigError)
         return folder
     raise ConfigError(
         f"--rdzv-endpoint {meeting} is open to the network, and the launchers share no secret: name "

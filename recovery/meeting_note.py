@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import ConfigError, LaunchError, SourceError
+from rankmend.foreign_links import refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE
 from recovery.launcher.state import write_atomically
 from recovery.records import JobOutcome
@@ -105,6 +106,7 @@ class HostFolder:
     def _make_folder(self) -> None:
         try:
             self.folder.mkdir(exist_ok=True)
+            refuse_foreign_link(self.folder, LaunchError)
         except OSError as error:
             raise LaunchError(f"cannot make {self.folder}: {error.strerror}") from error
 

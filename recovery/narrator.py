@@ -95,6 +95,18 @@ def _(record: records.AttemptStarted) -> str:
     return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
 
 
+_TAKEN_BECAUSE = {
+    records.ClaimProof.PROCESSES: "its processes are gone",
+    records.ClaimProof.BOOT: "the machine was booted since",
+    records.ClaimProof.PERSON: "--take-over says that it is gone",
+}
+
+
+@narrate.register
+def _(record: records.ClaimTaken) -> str:
+    return f"took the checkpoint folder from {record.owner}: {_TAKEN_BECAUSE[record.proof]}"
+
+
 @narrate.register
 def _(record: records.AttemptEnded) -> str | None:
     # Where each launcher has said it there is nothing to tell.

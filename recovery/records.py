@@ -121,6 +121,23 @@ class LauncherStarted:
     controller_id: str = ""
 
 
+class ClaimProof(Enum):
+    """Why a checkpoint folder may be taken from an owner that has not released it."""
+
+    PROCESSES = "processes"  # same boot, and its launcher is gone
+    BOOT = "boot"  # its machine is this one, and was booted anew
+    PERSON = "person"  # --take-over
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTaken:
+    """The checkpoint folder was taken from an owner that had not released it."""
+
+    owner: str  # job, process, host, since when
+    proof: ClaimProof
+    by: str
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """Durable before the order that starts the ranks."""
@@ -481,6 +498,7 @@ class UnknownRecord:
 KnownRecord: TypeAlias = (
     JobOpened
     | LauncherStarted
+    | ClaimTaken
     | AttemptStarted
     | AttemptVerified
     | Milestone
@@ -517,6 +535,7 @@ Record: TypeAlias = KnownRecord | UnknownRecord
 KINDS: Final[dict[str, type[KnownRecord]]] = {
     "job_opened": JobOpened,
     "launcher_started": LauncherStarted,
+    "claim_taken": ClaimTaken,
     "attempt_started": AttemptStarted,
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rankmend.errors import ConfigError
 from recovery.policy import Policy
-from recovery.records import Placement
+from recovery.records import ClaimTaken, Placement
 
 __all__ = ["JobSettings", "Placement"]
 
@@ -27,6 +27,7 @@ class JobSettings:
     # 30 s by default, is what a launcher under it has.
     grace_s: float = 30.0
     budgets_reset_by: str | None = None  # who asked to forget the restarts counted so far
+    claim_taken: ClaimTaken | None = None  # from whom the launcher took the checkpoint folder
     nodes_min: int = 0
     nodes_max: int = 0
     slots: int = 0  # ranks a node

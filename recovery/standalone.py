@@ -20,6 +20,7 @@ from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from recovery.assembly import (
     choose_processors,
+    clear_former,
     clear_leftovers,
     count_local_ranks,
     make_agent_link,
@@ -32,7 +33,7 @@ from recovery.assembly import (
     say,
     standard_input,
 )
-from recovery.checkpoints.marks import BudgetCopy, FenceFile, check_writable
+from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
 from recovery.checkpoints.model import Verdict
 from recovery.checkpoints.watch import CheckpointWatch
 from recovery.controller import Controller
@@ -51,6 +52,8 @@ from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.ledger import Copy, decode_copy, fold_all
 from recovery.messages import Report
 from recovery.narrator import describe_passed_over, narrate
+from recovery.ownership.claim import OwnerKind
+from recovery.ownership.ownership import Ownership, own
 from recovery.policy import Policy
 from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
 from recovery.run_options import (
@@ -143,26 +146,35 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     beside = None
     if options.checkpoint_dir is not None:
         check_writable(options.checkpoint_dir.absolute())
-        beside = options.checkpoint_dir.absolute() / ".rankmend"
+        beside = options.checkpoint_dir.absolute() / BESIDE
     copy = BudgetCopy(beside / "budgets.json") if beside else None
     state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
     refuse_network_file_system(state.absolute())
     line = (str(Path.cwd()), options.target, *options.arguments)
     key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
-    folder = open_job(state.absolute(), key, _known_id(copy), clock.unix_s())
-    journal = Journal(folder.journal, clock, read_boot_id())
+    ownership = own(
+        options.checkpoint_dir,
+        OwnerKind.LAUNCHER,
+        key,
+        environment,
+        say,
+        take_over=options.take_over,
+    )
     try:
-        for warning in journal.warnings:
-            say(warning)
-        session = _Session(options, environment, clock, folder, journal, policy, world_size)
-        return session.run(command, output_plan, beside, copy)
+        known_id = None if ownership.is_copy else _known_id(copy)
+        folder = open_job(state.absolute(), key, known_id, clock.unix_s())
+        try:
+            ownership.name_job(str(folder.job_id))
+            session = _Session(options, environment, clock, folder, policy, world_size, ownership)
+            return session.run(command, output_plan, beside, copy)
+        finally:
+            os.close(folder.lock_descriptor)
     finally:
-        journal.close()
-        os.close(folder.lock_descriptor)
+        ownership.end()
 
 
 class _Session:
-    """One run of the launcher, from the open journal to the exit code."""
+    """One run of the launcher, from the job's open folder to the exit code."""
 
     def __init__(
         self,
@@ -170,15 +182,15 @@ class _Session:
         environment: Mapping[str, str],
         clock: Clock,
         folder: JobFolder,
-        journal: Journal,
         policy: Policy,
         world_size: int,
+        ownership: Ownership,
     ) -> None:
         self._options = options
         self._environment = environment
         self._clock = clock
         self._folder = folder
-        self._journal = journal
+        self._ownership = ownership
         self._policy = policy
         self._world_size = world_size
         self._job_id = str(folder.job_id)
@@ -191,6 +203,23 @@ class _Session:
         beside: Path | None,
         copy: BudgetCopy | None,
     ) -> int:
+        journal = Journal(self._folder.journal, self._clock, read_boot_id())
+        try:
+            for warning in journal.warnings:
+                say(warning)
+            return self._run(journal, command, output_plan, beside, copy)
+        finally:
+            journal.close()
+
+    def _run(
+        self,
+        journal: Journal,
+        command: RankCommand,
+        output_plan: OutputPlan,
+        beside: Path | None,
+        copy: BudgetCopy | None,
+    ) -> int:
+        clear_former(self._ownership.former_job_id, self._job_id, self._clock)
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
         clear_leftovers(self._job_id, self._clock, runtime)
         self._folder.write_run(
@@ -249,7 +278,7 @@ class _Session:
             hardware=make_hardware(self._options, self._job_id, self._clock),
         )
         controller = Controller(
-            self._journal,
+            journal,
             launcher,
             _Checkpoints(watch) if watch else None,
             FenceFile(fence_path),
@@ -261,16 +290,19 @@ class _Session:
         thread = ControllerThread(controller, launcher)
         thread.start()
         try:
-            launcher.run(self._last_attempt(copy))
+            self._ownership.begin(launcher.finish)
+            launcher.run(self._last_attempt(journal, copy))
         finally:
             thread.join(10.0)
-            launcher.close()
+            if launcher.close():
+                self._ownership.note_empty()
             store.close()
             output.close()
             if watch is not None:
                 watch.stop()
         if thread.outcome is not None:
             write_error_file(thread.outcome, self._environment, self._clock.unix_s())
+        self._ownership.check()
         return _exit_code(thread)
 
     def _settings(self) -> JobSettings:
@@ -283,12 +315,13 @@ class _Session:
             policy=self._policy,
             grace_s=grace_s(self._options, self._environment),
             budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
+            claim_taken=self._ownership.record,
         )
 
-    def _last_attempt(self, copy: BudgetCopy | None) -> int:
+    def _last_attempt(self, journal: Journal, copy: BudgetCopy | None) -> int:
         """Return the newest attempt that an earlier start can have made: all of them are gone."""
         known = _read_copy(copy)
-        return max(fold_all(self._journal.opened).attempt, known.attempt if known else 0)
+        return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
 
 
 def _exit_code(thread: ControllerThread) -> int:

@@ -29,6 +29,7 @@ from recovery.launcher.guardian import (
     SpawnFailed,
 )
 from recovery.launcher.guardian_messages import LISTED_MAX, PACKET_BYTES_MAX, decode, encode
+from recovery.launcher.process_identity import identify
 from recovery.launcher.process_tree import (
     Survivor,
     descendants,
@@ -575,6 +576,28 @@ def test_kill_of_the_launcher_leaves_nothing(tmp_path: Path, end: str) -> None:
         process.kill()
 
         until(lambda: is_nothing_left(job_id))
+
+
+def test_guardian_spares_ranks_of_the_same_job_whose_own_launcher_lives(ward: Ward) -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    env = {**ward.environment(1), "RANKMEND_LAUNCHER": identify(other.pid).mark()}
+    rank = subprocess.Popen(["sleep", "600"], env=env)
+    try:
+        until(lambda: find_marked(ward.job_id))
+        ward.guardian.kill_through(1)
+        ward.of(Emptied)
+        assert rank.poll() is None
+
+        other.kill()
+        other.wait()
+        ward.guardian.kill_through(2)
+
+        ward.of(Emptied, 2)
+        assert rank.wait(PATIENCE_S) == -signal.SIGKILL
+    finally:
+        for process in (other, rank):
+            process.kill()
+            process.wait()
 
 
 def test_commands_that_a_killed_launcher_left_unread_are_never_carried_out(tmp_path: Path) -> None:

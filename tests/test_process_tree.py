@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import SourceError
+from recovery.launcher.process_identity import ForeignMarks, identify
 from recovery.launcher.process_tree import (
     ProcessRef,
     ProcessState,
@@ -346,8 +347,11 @@ time.sleep(600)
     process.wait()
 
 
-def start_marked(job_id: str, attempt: int, *argv: str) -> subprocess.Popen[bytes]:
+def start_marked(
+    job_id: str, attempt: int, *argv: str, launcher: str = ""
+) -> subprocess.Popen[bytes]:
     env = {**os.environ, "RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": str(attempt)}
+    env["RANKMEND_LAUNCHER"] = launcher
     process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
     until(lambda: process.pid in {ref.pid for ref in find_marked(job_id)})
     return process
@@ -375,6 +379,35 @@ def test_leftovers_of_old_attempts_are_killed_with_their_children_and_newer_ones
         process.stdout.close()
     new.kill()
     new.wait()
+
+
+@pytest.mark.real
+def test_rank_whose_launcher_lives_is_never_killed_and_one_of_a_dead_launcher_is() -> None:
+    job_id = str(uuid.uuid4())
+    other = subprocess.Popen(["sleep", "600"])
+    rank = start_marked(job_id, 1, "sleep", "600", launcher=identify(other.pid).mark())
+    try:
+        spared = fence_leftovers(
+            job_id, None, time.monotonic() + PATIENCE_S, is_foreign=ForeignMarks(identify())
+        )
+        assert [ref.pid for ref in spared.foreign] == [rank.pid]
+        assert (spared.killed, spared.is_empty) == ((), False)
+        assert rank.poll() is None
+
+        other.kill()
+        other.wait()
+        killed = fence_leftovers(
+            job_id, None, time.monotonic() + PATIENCE_S, is_foreign=ForeignMarks(identify())
+        )
+
+        assert killed.is_empty
+        assert rank.wait() == -signal.SIGKILL
+    finally:
+        for process in (other, rank):
+            process.kill()
+            process.wait()
+        assert rank.stdout is not None
+        rank.stdout.close()
 
 
 @pytest.mark.real

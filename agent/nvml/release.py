@@ -5,6 +5,7 @@ of the MIG mode is over after a reboot. A file that makes no sense is no release
 """
 
 import logging
+import os
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import msgspec
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
+from rankmend.foreign_links import open_new
 
 _BYTES_MAX: Final = 1_000
 
@@ -47,7 +49,8 @@ class ReleaseFile:
         """Put the file in place, or raise StorageError."""
         beside = self._path.with_name(f".{self._path.name}.new")
         try:
-            beside.write_bytes(msgspec.json.encode(Release(self._boot_id, since_s, until_s)))
+            with os.fdopen(open_new(beside, 0o644), "wb") as file:
+                file.write(msgspec.json.encode(Release(self._boot_id, since_s, until_s)))
             beside.replace(self._path)
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror}") from error

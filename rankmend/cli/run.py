@@ -323,6 +323,11 @@ Examples:
 @click.option("--agent-url", help="Its metrics. [default: http://127.0.0.1:9476/metrics]")
 @click.option("--reset-budgets", is_flag=True, help="Forget the restarts counted so far.")
 @click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take the checkpoint folder from an owner that is gone without releasing it.",
+)
+@click.option(
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),

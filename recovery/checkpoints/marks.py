@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
+from rankmend.foreign_links import open_new, refuse_foreign_link
 
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
@@ -79,6 +80,7 @@ def check_writable(folder: Path) -> None:
             _write(probe, b"rankmend\n")
         finally:
             probe.unlink(missing_ok=True)
+        refuse_foreign_link(folder / BESIDE, ConfigError)
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "unknown error")
         raise ConfigError(
@@ -109,6 +111,7 @@ def _replace(path: Path, content: bytes, writer: str = "") -> None:
     temporary = path.with_name(".".join(filter(None, (path.name, writer, "tmp"))))
     try:
         path.parent.mkdir(exist_ok=True)
+        refuse_foreign_link(path.parent, StorageError)
         _write(temporary, content)
         temporary.replace(path)
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
@@ -121,8 +124,7 @@ def _replace(path: Path, content: bytes, writer: str = "") -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
+    with os.fdopen(open_new(path, 0o644), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

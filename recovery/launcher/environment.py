@@ -12,7 +12,7 @@ from pathlib import Path
 from rankmend.errors import LaunchError
 from rankmend.hook import layout
 from recovery.launcher.evidence.recorder import recorder_environment
-from recovery.launcher.process_tree import ENV_NODE
+from recovery.launcher.process_tree import ENV_LAUNCHER, ENV_NODE
 from recovery.messages import Order
 
 
@@ -53,12 +53,13 @@ def rank_environment(
     node: str | None = None,
     is_old_torch: bool = False,
     is_virtual_local_rank: bool = False,
+    launcher: str = "",
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
     ``node``: its mark beside the job, where several nodes may be on one machine.
     ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: it sees one GPU,
-    which is number 0 to it.
+    which is number 0 to it. ``launcher``: the launcher's mark.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -97,6 +98,8 @@ def rank_environment(
         environment["CUDA_VISIBLE_DEVICES"] = _only_gpu(base, local_rank)
     if node is not None:
         environment[ENV_NODE] = node
+    if launcher:
+        environment[ENV_LAUNCHER] = launcher
     if files.stacks is not None:
         environment[layout.ENV_STACKS_FILE] = str(files.stacks)
     if files.recorder is not None:

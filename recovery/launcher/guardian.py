@@ -49,7 +49,8 @@ from recovery.launcher.guardian_messages import (
     decode,
     encode,
 )
-from recovery.launcher.process_tree import ENV_GUARDIAN, ENV_NODE
+from recovery.launcher.process_identity import own_mark
+from recovery.launcher.process_tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
 from recovery.launcher.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
 
 __all__ = [
@@ -312,6 +313,7 @@ def _guardian_environment(job_id: str, node: str | None) -> dict[str, str]:
         if name not in (ENV_JOB_ID, ENV_ATTEMPT, ENV_NODE)
     }
     environment[ENV_GUARDIAN] = job_id
+    environment[ENV_LAUNCHER] = own_mark()
     if node is not None:
         environment[ENV_NODE] = node
     return environment

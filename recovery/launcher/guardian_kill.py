@@ -18,6 +18,7 @@ from typing import Final
 
 from rankmend.errors import SourceError
 from recovery.launcher.prctl import die_with_parent
+from recovery.launcher.process_identity import ForeignMarks, ProcessIdentity
 from recovery.launcher.process_tree import (
     PROC,
     MarkKind,
@@ -58,6 +59,7 @@ class MarkSearch:
         skip: Collection[int],
         now_s: float,
         root: str = PROC,
+        launcher: ProcessIdentity | None = None,
     ) -> None:
         self.found: list[ProcessRef] = []
         self.unreadable: list[int] = []
@@ -72,7 +74,7 @@ class MarkSearch:
             with contextlib.suppress(BaseException):
                 os.set_blocking(write_end, True)
                 _become_search(guardian_pid, write_end)
-                _search(job_id, node, through, skip, write_end, root)
+                _search(job_id, node, through, skip, write_end, root, launcher)
             os._exit(0)
         os.close(write_end)
 
@@ -133,7 +135,9 @@ def _search(
     skip: Collection[int],
     write_end: int,
     root: str,
+    launcher: ProcessIdentity | None,
 ) -> None:
+    is_foreign = ForeignMarks(launcher, root) if launcher is not None else None
     for pid in pids(root):
         if pid in skip:
             continue
@@ -145,6 +149,8 @@ def _search(
                 os.write(write_end, b"unreadable %d\n" % pid)
             continue
         if ref is None or kind is MarkKind.GUARDIAN:
+            continue
+        if is_foreign is not None and is_foreign(ref.launcher):
             continue
         if is_attempt_within(ref.attempt, through):
             attempt = -1 if ref.attempt is None else ref.attempt
@@ -162,8 +168,12 @@ class TreeKill:
         unwatch: Callable[[int], None],
         root: str = PROC,
         node: str | None = None,
+        launcher: ProcessIdentity | None = None,
     ) -> None:
-        """``watch`` has a handler called when a descriptor is readable, until ``unwatch``."""
+        """``watch`` has a handler called when a descriptor is readable, until ``unwatch``.
+
+        ``launcher``: what carries the mark of another one that lives is not killed.
+        """
         self.through = -1
         self.due_s = 0.0
         self._job_id = job_id
@@ -171,6 +181,7 @@ class TreeKill:
         self._watch = watch
         self._unwatch = unwatch
         self._root = root  # of what is searched
+        self._launcher = launcher
         self._marked_through = -1
         self._search: MarkSearch | None = None
         self._round_s = _ROUND_S
@@ -276,7 +287,13 @@ class TreeKill:
         if len(self._searches) >= _SEARCHES_MAX:
             raise SourceError(f"no search by mark was completed in {_SEARCHES_MAX}")
         self._search = MarkSearch(
-            self._job_id, self._node, self._marked_through, self._skip, now_s, self._root
+            self._job_id,
+            self._node,
+            self._marked_through,
+            self._skip,
+            now_s,
+            self._root,
+            self._launcher,
         )
         self._searches.add(self._search.pid)
         self._watch(self._search.fileno(), lambda _mask: self._hurry(), select.EPOLLIN)

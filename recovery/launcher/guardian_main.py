@@ -22,6 +22,7 @@ from typing import Final
 if __name__ == "__main__":  # no site-packages here: our own packages, after all others
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
+from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
 from recovery.launcher.guardian_kill import TreeKill
 from recovery.launcher.guardian_link import LauncherLink
@@ -50,8 +51,10 @@ from recovery.launcher.guardian_messages import (
     SpawnFailed,
 )
 from recovery.launcher.prctl import become_subreaper
+from recovery.launcher.process_identity import parse_mark
 from recovery.launcher.process_list import ProcessList
 from recovery.launcher.process_tree import (
+    ENV_LAUNCHER,
     ProcessRef,
     is_exiting,
     is_process_exiting,
@@ -484,7 +487,13 @@ class GuardianProcess:
     def _kill_through(self, through: int) -> None:
         self._fenced_through = max(self._fenced_through, through)
         if self._kill is None:
-            self._kill = TreeKill(self._job_id, self._watch, self._unwatch, node=self._node)
+            self._kill = TreeKill(
+                self._job_id,
+                self._watch,
+                self._unwatch,
+                node=self._node,
+                launcher=parse_mark(os.environ.get(ENV_LAUNCHER, ""), read_boot_id()),
+            )
             self._pending_at_s = time.monotonic() + PENDING_AFTER_S
         if through < EVERY_ATTEMPT:
             self._newest_attempt = max(self._newest_attempt, through)

@@ -39,6 +39,7 @@ from recovery.launcher.membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
 from recovery.launcher.output import Output
 from recovery.launcher.peers import Lease, boot_time_s
+from recovery.launcher.process_identity import ForeignMarks, identify, own_mark
 from recovery.launcher.process_list import read_list
 from recovery.launcher.process_tree import fence_leftovers, find_marked, read_state
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
@@ -472,6 +473,7 @@ class Launcher:
             until_s,
             node=self._plan.mark_node,
             listed=read_list(str(self._runtime.process_list)),
+            is_foreign=ForeignMarks(identify()),
         )
         if left.alive:
             pids = ", ".join(str(one.pid) for one in left.alive)
@@ -762,6 +764,7 @@ class Launcher:
             is_old_torch=self._plan.is_old_torch,
             node=self._plan.mark_node,
             is_virtual_local_rank=self._plan.is_virtual_local_rank,
+            launcher=own_mark(),
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)

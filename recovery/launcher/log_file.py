@@ -1,15 +1,14 @@
 """One log file of a rank. It is opened by the thread that writes it, because a disk can hang."""
 
+import errno
 import logging
 import os
 from pathlib import Path
-from typing import Final
 
+from rankmend.foreign_links import open_to_append, refuse_foreign_link
 from rankmend.outlet import Target
 
 log = logging.getLogger(__name__)
-
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class LogFile:
@@ -21,9 +20,17 @@ class LogFile:
 
     def write(self, data: memoryview) -> int:
         if self._descriptor is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, _FLAGS, 0o644)
+            self._descriptor = self._open()
         return os.write(self._descriptor, data)
+
+    def _open(self) -> int:
+        """Open the file below a folder that the user named; follow nothing that others planted."""
+        attempt = self.path.parent.parent
+        attempt.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (attempt, self.path.parent):
+            folder.mkdir(exist_ok=True)
+            refuse_foreign_link(folder, lambda text: PermissionError(errno.EPERM, text))
+        return open_to_append(self.path)
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -26,6 +26,8 @@ ENV_GUARDIAN: Final = "RANKMEND_GUARDIAN_OF"
 """Mark of a guardian, and of its children until they have become ranks: the job's UUID."""
 ENV_NODE: Final = "RANKMEND_NODE"
 """Mark beside the job's, where several nodes of a job may be on one machine: the node's name."""
+ENV_LAUNCHER: Final = "RANKMEND_LAUNCHER"
+"""Mark beside the job's: the launcher whose guardian started it (process_identity)."""
 
 _PF_EXITING: Final = 0x4
 _GONE: Final = frozenset("ZXx")
@@ -67,6 +69,7 @@ class ProcessRef:
     pid: int
     start_ticks: int
     attempt: int | None = None  # as its mark says; None: the mark names none
+    launcher: str = field(default="", compare=False)  # as its mark says; "": it names none
 
 
 class MarkKind(Enum):
@@ -103,10 +106,11 @@ class Leftovers:
     killed: tuple[ProcessRef, ...]
     alive: tuple[Survivor, ...]  # not proved gone: nothing may be started
     unreadable: tuple[int, ...]
+    foreign: tuple[ProcessRef, ...] = ()  # not killed: their own launcher lives, or may live
 
     @property
     def is_empty(self) -> bool:
-        return not self.alive
+        return not self.alive and not self.foreign
 
 
 def is_exiting(flags: int) -> bool:
@@ -275,11 +279,12 @@ def read_mark(
     state = read_state(pid, root)
     if state is None or state.is_gone:
         return None
+    launcher = _value(environ, ENV_LAUNCHER).decode("ascii", "replace")
     if not is_rank:
-        return MarkKind.GUARDIAN, ProcessRef(pid, state.start_ticks)
+        return MarkKind.GUARDIAN, ProcessRef(pid, state.start_ticks, launcher=launcher)
     attempt = _value(environ, ENV_ATTEMPT)
     number = int(attempt) if attempt.isdigit() else None
-    return MarkKind.RANK, ProcessRef(pid, state.start_ticks, number)
+    return MarkKind.RANK, ProcessRef(pid, state.start_ticks, number, launcher)
 
 
 def is_alive(ref: ProcessRef, root: str = PROC) -> bool:
@@ -338,13 +343,15 @@ def fence_leftovers(
     exclude: Collection[int] = (),
     node: str | None = None,
     listed: Collection[ProcessRef] = (),
+    is_foreign: Callable[[str], bool] | None = None,
 ) -> Leftovers:
     """Kill all that older launchings of a job have left on this machine, and prove it gone.
 
     For the start of a launcher, under the job's lock and before it starts a guardian of its
     own. Guardians are killed too: an old one may still hold a command that it has not read.
     Never killed are this process, ``exclude`` and what stands above this process; an old
-    process of the job above it is a survivor, with a note. ``deadline_s`` is monotonic.
+    process of the job above it is a survivor, with a note. Nor are processes whose launcher
+    ``is_foreign`` (by its mark): another one that lives. ``deadline_s`` is monotonic.
     ``listed``: what an older guardian listed as below it (`process_list.read_list`).
     """
     killed: dict[tuple[int, int], ProcessRef] = {}
@@ -353,7 +360,11 @@ def fence_leftovers(
         processes = read_processes()
         above = ancestors(os.getpid(), processes)
         spared = {os.getpid(), *exclude}
-        old = [*marked.processes, *marked.guardians, *filter(is_alive, listed)]
+        found = [*marked.processes, *marked.guardians]
+        foreign = [ref for ref in found if is_foreign is not None and is_foreign(ref.launcher)]
+        # Where another launcher lives, its guardian may have written the list.
+        unmarked = [] if foreign else filter(is_alive, listed)
+        old = [*(ref for ref in found if ref not in foreign), *unmarked]
         targets = {
             (state.pid, state.start_ticks): ProcessRef(state.pid, state.start_ticks, ref.attempt)
             for ref in old
@@ -368,7 +379,7 @@ def fence_leftovers(
         note = "not killed: this launcher runs below it"
         alive = [survivor(ref, note) for ref in old if ref.pid in above]
         alive += [survivor(ref) for ref in targets.values()]
-        return Leftovers(tuple(killed.values()), tuple(alive), marked.unreadable)
+        return Leftovers(tuple(killed.values()), tuple(alive), marked.unreadable, tuple(foreign))
 
 
 def pids(root: str = PROC) -> Iterator[int]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
+from rankmend.foreign_links import open_new
 from recovery.launcher import process_list
 from recovery.launcher.environment import RankFiles
 from recovery.launcher.own_folder import make_private, own_folder
@@ -86,7 +87,8 @@ class RuntimeFolder:
         path = self.path / "ranks.json"
         temporary = self.path / ".ranks.json"
         try:
-            temporary.write_text(json.dumps({"attempt": attempt, "ranks": list(ranks)}))
+            with os.fdopen(open_new(temporary), "w", encoding="utf-8") as file:
+                file.write(json.dumps({"attempt": attempt, "ranks": list(ranks)}))
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)  # full: status then knows the ranks by their files

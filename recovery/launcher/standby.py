@@ -18,10 +18,12 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
+from rankmend.foreign_links import open_new
 from rankmend.hook import layout
 from recovery.launcher.guardian import Guardian, Spawn
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
-from recovery.launcher.process_tree import ENV_NODE
+from recovery.launcher.process_identity import own_mark
+from recovery.launcher.process_tree import ENV_LAUNCHER, ENV_NODE
 from recovery.launcher.rank_process import SpawnBody, encode_body
 
 log = logging.getLogger(__name__)
@@ -162,6 +164,7 @@ class StandbyPool:
             "PYTHONPATH": f"{self._site}{os.pathsep}{path}" if path else str(self._site),
             layout.ENV_JOB_ID: self._job_id,
             layout.ENV_ATTEMPT: str(STANDBY_ATTEMPT),
+            ENV_LAUNCHER: own_mark(),
         }
         if self._node is not None:
             environment[ENV_NODE] = self._node
@@ -169,8 +172,7 @@ class StandbyPool:
             environment.setdefault("OMP_NUM_THREADS", "1")  # as ranks get it: read at import
         argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            output = os.open(self._log(slot), flags, 0o600)
+            output = open_new(self._log(slot))
         except OSError as error:
             self._failures = FAILURES_MAX
             log.warning("no standbys: cannot write %s: %s", self._log(slot), error.strerror)

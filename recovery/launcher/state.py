@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
+from rankmend.foreign_links import make_private, open_new, refuse_foreign_link
 from recovery.launcher.job_key import JobKey
 from recovery.launcher.own_folder import find_own_folder
 
@@ -69,9 +70,11 @@ def _open(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: 
     path = state / "jobs" / key.folder_name
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_foreign_link(state, LaunchError)
         if state.stat().st_uid != os.getuid():
             raise LaunchError(f"the state folder {state} belongs to uid {state.stat().st_uid}")
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path.parent, path):
+            make_private(folder, LaunchError)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(path / "lock", flags, 0o600)
     except OSError as error:
@@ -150,8 +153,7 @@ def write_atomically(path: Path, body: bytes) -> None:
     """Replace a file by write, fsync and rename, so that a crash leaves the old or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(temporary, flags, 0o600)
+        descriptor = open_new(temporary)
         try:
             os.write(descriptor, body)
             os.fsync(descriptor)

@@ -24,7 +24,7 @@ from recovery.ledger import Ledger, Wish, fold_all
 from recovery.messages import Report
 from recovery.nodes import Orders
 from recovery.policy import Policy
-from recovery.records import Entry, JobOutcome, PersonActed
+from recovery.records import ClaimTaken, Entry, JobOutcome, PersonActed
 from recovery.service.stored import StoredJob
 from recovery.service.wire import POLICY_OVERRIDES, Join
 from recovery.settings import JobSettings
@@ -136,6 +136,11 @@ def policy_of(join: Join, base: Policy) -> Policy:
     return replace(base, **changed)  # type: ignore[arg-type]  # the names and types are checked
 
 
+def _claim_taken(join: Join) -> ClaimTaken | None:
+    news = join.claim_taken
+    return None if news is None else ClaimTaken(news.owner, news.proof, news.by)
+
+
 def settings_of(
     job_id: str, join: Join, policy: Policy, parts: Parts, incident_prefix: str = ""
 ) -> JobSettings:
@@ -149,6 +154,7 @@ def settings_of(
         policy=policy_of(join, policy),
         grace_s=join.grace_s,
         budgets_reset_by=join.budgets_reset_by,
+        claim_taken=_claim_taken(join),
         nodes_min=join.nodes_min,
         nodes_max=join.nodes_max,
         slots=join.slots,

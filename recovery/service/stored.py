@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import ConfigError, JobHeldError
+from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.journal import refuse_network_file_system
 from recovery.launcher.job_key import JobKey
 from recovery.launcher.state import JobFolder, open_job, read_json, write_atomically
@@ -28,7 +29,9 @@ from recovery.records import JobOutcome
 from recovery.service.wire import Join
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-_KEPT: Final = frozenset({"node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"})
+_KEPT: Final = frozenset(
+    {"node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by", "claim_taken"}
+)
 FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _KEPT | {"version"})
 """What every launcher of a running job must say alike."""
 
@@ -68,8 +71,10 @@ class StateFolder:
         self.path = path
         refuse_network_file_system(path, mountinfo)
         try:
-            (path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-            (path / "cluster").mkdir(mode=0o700, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            refuse_foreign_link(path, ConfigError)
+            for name in ("jobs", "cluster"):
+                make_private(path / name, ConfigError)
             if path.stat().st_uid != os.geteuid():
                 raise ConfigError(f"state_dir {path} belongs to uid {path.stat().st_uid}")
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

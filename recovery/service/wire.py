@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from recovery.gate import PersonAct
-from recovery.records import JobOutcome
+from recovery.records import ClaimProof, JobOutcome
 
 VERSION: Final = 1
 WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up
@@ -66,6 +66,14 @@ class Problem(Struct, omit_defaults=True):
     refusal: str = ""  # why a person's command was not obeyed: recovery.outside.Refusal
 
 
+class ClaimNews(Struct):
+    """The launcher took the checkpoint folder from an owner that had not released it."""
+
+    owner: Reason
+    proof: ClaimProof
+    by: Text
+
+
 class Join(Struct, kw_only=True):
     """What a launcher said when it joined, as the controller keeps it: names of older ones may be odd."""
 
@@ -85,6 +93,7 @@ class Join(Struct, kw_only=True):
     job_id: Uuid | None = None
     has_checkpoints: bool = False
     budgets_reset_by: Text | None = None
+    claim_taken: ClaimNews | None = None
 
 
 class JoinRequest(Join, kw_only=True):

@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from rankmend.foreign_links import open_new
+
 FILE_BYTES_MAX: Final = 16 << 20  # a dump of 2,000 entries with stacks takes 2 to 4 MB
 TOTAL_BYTES_MAX: Final = 64 << 20  # of one attempt: 8 ranks with 8 MB each
 INCIDENTS_MAX: Final = 20  # of one job; a job that fails so often is looked at before
@@ -39,9 +41,7 @@ class EvidenceFolder:
             return
         path = self.path / name
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(path, flags, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(open_new(path), "wb") as file:
                 file.write(body)
         except OSError as error:
             self._is_broken = True  # full or gone: the next file would fare no better

@@ -1,0 +1,197 @@
+"""The claims beside the checkpoints, on storage that other nodes may share.
+
+<checkpoint folder>/.rankmend/owner-<n>.json   the claim of the n-th owner; made once, by a link
+<checkpoint folder>/.rankmend/owner-<n>.beat   a number that its owner counts up
+
+Only one of two launchers can make a name (link(2), atomic on NFS, too), and each reads back what is
+there. The counter is written in place and opened anew for every look: that is what a network file
+system answers from the server (close-to-open), and an owner on a full disk can still count.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import SourceError, StorageError
+from rankmend.foreign_links import refuse_foreign_link
+from recovery.ownership.claim import Claim
+
+BYTES_MAX: Final = 16 * 1024
+KEPT: Final = 3  # claims; older ones are removed
+_CLAIM: Final = re.compile(r"owner-(\d{1,9})\.json")
+_BEAT_DIGITS: Final = 20
+_NO_LINKS: Final = frozenset(
+    (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest claim of a folder."""
+
+    generation: int
+    claim: Claim | None  # None: it can't be understood
+    error: str = ""
+
+
+class ClaimFolder:
+    """Every call reaches the storage and may wait for it."""
+
+    def __init__(self, beside: Path) -> None:
+        self.beside = beside
+
+    def path(self, generation: int) -> Path:
+        return self.beside / f"owner-{generation}.json"
+
+    def newest(self) -> Found | None:
+        """Return the newest claim, or None where there is none."""
+        for _again in range(KEPT):  # removed between the two looks: there is a newer one
+            generation = max(self._generations(), default=0)
+            if not generation:
+                return None
+            found = self._read(generation)
+            if found is not None:
+                return found
+        return None
+
+    def make(self, claim: Claim) -> bool:
+        """Make the claim of a generation, and return whether nobody else had it before.
+
+        True also where it is the newest by then: else another owner went beyond it.
+        """
+        target = self.path(claim.generation)
+        body = msgspec.json.encode(claim)
+        temporary = self.beside / f".owner-{claim.token}.tmp"
+        try:
+            self.beside.mkdir(exist_ok=True)
+            refuse_foreign_link(self.beside, StorageError)
+            _write_new(temporary, body)
+            try:
+                _link(temporary, target, body)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync(self.beside)
+        except OSError as error:
+            raise StorageError(f"cannot write {target}: {error.strerror or error}") from error
+        # A server may have made the link although its answer was lost: what is there counts.
+        found = self.newest()
+        if found is None or found.generation != claim.generation or found.claim is None:
+            return False
+        if found.claim.token != claim.token:
+            return False
+        self._prune(claim.generation)
+        return True
+
+    def replace(self, claim: Claim) -> None:
+        """Replace one's own claim; return when it is on stable storage."""
+        temporary = self.beside / f".owner-{claim.token}-{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            _write_new(temporary, msgspec.json.encode(claim))
+            try:
+                temporary.replace(self.path(claim.generation))
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync(self.beside)
+        except OSError as error:
+            path = self.path(claim.generation)
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def beat(self, generation: int, count: int) -> None:
+        """Show that the owner lives."""
+        path = self._beat_path(generation)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(path, flags, 0o644)
+            try:
+                text = b"%0*d\n" % (_BEAT_DIGITS, count)
+                written = os.pwrite(descriptor, text, 0)
+            finally:
+                os.close(descriptor)  # a network file system tells of a full disk here
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        if written != len(text):
+            raise StorageError(f"cannot write {path}: {written} of {len(text)} bytes written")
+
+    def read_beat(self, generation: int) -> int | None:
+        """Return the owner's counter, or None before its first beat."""
+        body = _read(self._beat_path(generation), _BEAT_DIGITS + 1)
+        text = b"" if body is None else body.strip()
+        return int(text) if text.isdigit() else None
+
+    def _beat_path(self, generation: int) -> Path:
+        return self.beside / f"owner-{generation}.beat"
+
+    def _read(self, generation: int) -> Found | None:
+        body = _read(self.path(generation), BYTES_MAX)
+        if body is None:
+            return None
+        try:
+            claim = msgspec.json.decode(body, type=Claim)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            return Found(generation, None, str(error))
+        if claim.generation != generation:
+            return Found(generation, None, f"it says generation {claim.generation}")
+        return Found(generation, claim)
+
+    def _generations(self) -> list[int]:
+        try:
+            names = os.listdir(self.beside)  # noqa: PTH208 - one call, and names are all it takes
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SourceError(f"cannot list {self.beside}: {error.strerror}") from error
+        matches = [_CLAIM.fullmatch(name) for name in names]
+        return [int(match[1]) for match in matches if match is not None]
+
+    def _prune(self, newest: int) -> None:
+        for generation in self._generations():
+            if generation <= newest - KEPT:
+                for path in (self.path(generation), self._beat_path(generation)):
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+
+
+def _write_new(path: Path, body: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(source: Path, target: Path, body: bytes) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with contextlib.suppress(FileExistsError):  # no links here: O_EXCL is as good
+            _write_new(target, body)
+
+
+def _read(path: Path, bytes_max: int) -> bytes | None:
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            return file.read(bytes_max + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

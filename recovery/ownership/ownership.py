@@ -1,0 +1,124 @@
+"""A launcher's hold on its checkpoint folder, from before its ranks start until they are gone."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rankmend.errors import JobHeldError
+from recovery.checkpoints.marks import BESIDE
+from recovery.launcher.job_key import JobKey
+from recovery.ownership.claim import OwnerKind
+from recovery.ownership.folder import ClaimFolder
+from recovery.ownership.keeper import Keeper
+from recovery.ownership.taking import Taken, Waiting, make_claim, refuse_other_job, take
+from recovery.records import ClaimTaken
+
+
+class Ownership:
+    """Without a checkpoint folder there is nothing to own, and every call does nothing."""
+
+    def __init__(
+        self,
+        folder: ClaimFolder | None = None,
+        taken: Taken | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
+        self._folder = folder
+        self._taken = taken
+        self._waiting = waiting or Waiting()
+        self._lost: Callable[[], None] | None = None
+        self._is_empty = True
+        self._keeper: Keeper | None = None
+        if folder is not None and taken is not None:
+            self._is_empty = taken.is_maker  # else other launchers of this owner may run
+            self._keeper = Keeper(folder, taken, self._note_lost)
+            if taken.is_maker:
+                self._keeper.start()
+
+    @property
+    def lost_to(self) -> str | None:
+        """Return who has taken the folder from this launcher, or None."""
+        return self._keeper.lost_to if self._keeper is not None else None
+
+    @property
+    def record(self) -> ClaimTaken | None:
+        """Return what is to be journaled: the owner that had not released the folder."""
+        return self._taken.record if self._taken is not None else None
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether what lies beside the checkpoints was copied with them."""
+        return self._taken is not None and self._taken.is_copy
+
+    @property
+    def former_job_id(self) -> str:
+        """Return the mark of the ranks that a former owner may have left, or ""."""
+        former = self._taken.taken_from if self._taken is not None else None
+        return former.job_id if former is not None else ""
+
+    def name_job(self, job_id: str) -> None:
+        """Tell beside the checkpoints which job this is.
+
+        Raise JobHeldError where launchers of another job live under the same name: two controllers
+        that don't know of each other have given it two ids.
+        """
+        if self._keeper is None or self._folder is None or self._taken is None:
+            return
+        if not self._taken.is_maker:
+            refuse_other_job(self._folder, self._taken.claim, job_id, self._waiting)
+        self._keeper.name_job(job_id)
+        if not self._keeper.is_running:
+            self._keeper.start()
+
+    def begin(self, lost: Callable[[], None]) -> None:
+        """Note that ranks may run from now on.
+
+        ``lost`` is called once another owner has taken the folder; at once where it has.
+        """
+        self._is_empty = False
+        self._lost = lost
+        if self.lost_to is not None:
+            lost()
+
+    def note_empty(self) -> None:
+        """Note that nothing of this owner is left that could write to the folder."""
+        self._is_empty = True
+
+    def check(self) -> None:
+        """Raise JobHeldError where another owner has taken the folder."""
+        if self._keeper is not None and self.lost_to is not None:
+            raise JobHeldError(
+                f"the checkpoint folder {self._keeper.claim.folder} was taken by {self.lost_to}. This "
+                f"launcher has stopped its ranks. Two launchers must not write to one folder"
+            )
+
+    def end(self) -> None:
+        """Give the folder back, unless something that could write to it may be left."""
+        if self._keeper is None:
+            return
+        if self._is_empty:
+            self._keeper.release()
+        else:
+            self._keeper.close()
+
+    def _note_lost(self, _owner: str) -> None:
+        if self._lost is not None:
+            self._lost()
+
+
+def own(
+    checkpoint_folder: Path | None,
+    kind: OwnerKind,
+    key: JobKey,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    take_over: bool,
+) -> Ownership:
+    """Take the checkpoint folder for this launcher; raise JobHeldError where it has an owner."""
+    if checkpoint_folder is None:
+        return Ownership()
+    folder = ClaimFolder(checkpoint_folder.absolute() / BESIDE)
+    claim = make_claim(checkpoint_folder, kind, key.text, key.name, environment)
+    waiting = Waiting(say=say)
+    taken = take(folder, claim, take_over=take_over, waiting=waiting)
+    return Ownership(folder, taken, waiting)

@@ -1,0 +1,254 @@
+"""Takes a checkpoint folder for this launcher, or raises JobHeldError with the owner's name."""
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import JobHeldError, SourceError
+from recovery.checkpoints.marks import BESIDE
+from recovery.launcher.process_identity import ProcessIdentity, Standing, identify, judge
+from recovery.ownership.claim import (
+    PROOFS,
+    TAKE_OVER_WATCH_S,
+    WATCH_S,
+    Claim,
+    OwnerKind,
+    Verdict,
+    describe_owner,
+    judge_claim,
+    refuse_living,
+    refuse_silent,
+    refuse_unreadable,
+)
+from recovery.ownership.folder import ClaimFolder, Found
+from recovery.records import ClaimProof, ClaimTaken
+
+_LOOK_S: Final = 0.25
+_SAY_AFTER_S: Final = 2.0
+_TRIES_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A checkpoint folder that is this launcher's, or its job's, from now on."""
+
+    claim: Claim
+    is_maker: bool  # False: another launcher of the same owner has made the claim
+    taken_from: Claim | None = None  # an owner that had not released it
+    record: ClaimTaken | None = None  # for the journal, where there was one
+    is_copy: bool = False  # what lies beside the checkpoints belongs to another folder
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How long a challenger watches, and what it uses for that."""
+
+    watch_s: float = WATCH_S
+    take_over_watch_s: float = TAKE_OVER_WATCH_S
+    now_s: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    say: Callable[[str], None] = print
+    judge: Callable[[ProcessIdentity, ProcessIdentity], Standing] = judge
+
+
+def make_claim(
+    checkpoint_folder: Path,
+    kind: OwnerKind,
+    key: str,
+    name: str,
+    environment: Mapping[str, str],
+) -> Claim:
+    """Return the claim of this process, not made yet. ``key``: of the job, the same on its nodes."""
+    token = uuid.uuid4().hex
+    process = identify()
+    owner = token if kind is OwnerKind.LAUNCHER else key
+    number = environment.get("SLURM_JOB_ID")
+    return Claim(
+        token=token,
+        kind=kind,
+        owner=f"{kind.value}:{owner}",
+        name=name,
+        folder=str(checkpoint_folder.resolve()),
+        host=os.uname().nodename,
+        machine=read_machine(),
+        uid=os.getuid(),
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        pid_namespace=process.pid_namespace,
+        time_namespace=process.time_namespace,
+        boot_id=process.boot_id,
+        started_unix_s=time.time(),
+        scheduler=f"Slurm job {number}" if number else "",
+    )
+
+
+def read_machine(
+    machine_id: Path = Path("/etc/machine-id"), interfaces: Path = Path("/sys/class/net")
+) -> str:
+    """Return a digest of what identifies this machine over boots; "" where nothing does.
+
+    The machine id alone may be that of an image; with it the addresses of the network interfaces
+    that are hardware.
+    """
+    try:
+        name = machine_id.read_text(encoding="ascii").strip()
+        addresses = sorted(_hardware_addresses(interfaces.iterdir()))
+    except (OSError, UnicodeDecodeError):
+        return ""
+    if not name or not addresses:
+        return ""
+    return hashlib.sha256("\n".join((name, *addresses)).encode()).hexdigest()[:32]
+
+
+def _hardware_addresses(interfaces: Iterable[Path]) -> list[str]:
+    return [
+        (interface / "address").read_text(encoding="ascii").strip()
+        for interface in interfaces
+        if (interface / "device").exists()
+    ]
+
+
+def take(folder: ClaimFolder, challenger: Claim, *, take_over: bool, waiting: Waiting) -> Taken:
+    """Make ``challenger`` the owner, or raise JobHeldError where another one is or may be."""
+    for _try in range(_TRIES_MAX):  # each but the last lost a race, which another one has won
+        found = folder.newest()
+        taken = _try_once(folder, found, challenger, take_over=take_over, waiting=waiting)
+        if taken is not None:
+            return taken
+    raise JobHeldError(
+        f"{folder.beside}: {_TRIES_MAX} tries to claim the checkpoint folder failed, because others "
+        f"claimed it at the same time"
+    )
+
+
+def _try_once(
+    folder: ClaimFolder,
+    found: Found | None,
+    challenger: Claim,
+    *,
+    take_over: bool,
+    waiting: Waiting,
+) -> Taken | None:
+    """Return what came of one look at the newest claim; None: look again."""
+    if found is None:
+        return _make(folder, 0, Taken(challenger, is_maker=True))
+    claim = found.claim
+    if claim is None:
+        raise JobHeldError(refuse_unreadable(str(folder.path(found.generation)), found.error))
+    if is_copy(claim, challenger):
+        return _make(folder, found.generation, Taken(challenger, is_maker=True, is_copy=True))
+    verdict = judge_claim(claim, challenger, waiting.judge(claim.process, challenger.process))
+    if verdict is Verdict.FREE:
+        return _make(folder, found.generation, Taken(challenger, is_maker=True))
+    if verdict is Verdict.OURS:
+        return Taken(claim, is_maker=False)
+    if verdict is Verdict.ALIVE:
+        raise JobHeldError(refuse_living(claim, challenger, is_asked=take_over))
+    proof = PROOFS.get(verdict)
+    if proof is None:
+        if not _stands_still(folder, claim, challenger, take_over=take_over, waiting=waiting):
+            return None
+        proof = ClaimProof.PERSON
+    record = ClaimTaken(describe_owner(claim, challenger), proof, f"uid {os.getuid()}")
+    taken = Taken(challenger, is_maker=True, taken_from=claim, record=record)
+    return _make(folder, found.generation, taken)
+
+
+def _make(folder: ClaimFolder, after: int, taken: Taken) -> Taken | None:
+    claim = msgspec.structs.replace(taken.claim, generation=after + 1)
+    if not folder.make(claim):
+        return None
+    return Taken(claim, taken.is_maker, taken.taken_from, taken.record, taken.is_copy)
+
+
+def _stands_still(
+    folder: ClaimFolder, claim: Claim, challenger: Claim, *, take_over: bool, waiting: Waiting
+) -> bool:
+    """Watch an owner by our own clock; True where a person's word may be acted upon.
+
+    False where the claim is another one by now. Raise JobHeldError where the owner counts, and
+    where it does not and nobody said that it is gone.
+    """
+    watch_s = waiting.take_over_watch_s if take_over else waiting.watch_s
+    began_s = waiting.now_s()
+    first = folder.read_beat(claim.generation)
+    has_said = False
+    while (watched_s := waiting.now_s() - began_s) < watch_s:
+        waiting.sleep(_LOOK_S)
+        found = folder.newest()
+        if found is None or found.claim != claim:
+            return False
+        if folder.read_beat(claim.generation) != first:
+            raise JobHeldError(refuse_living(claim, challenger, is_asked=take_over))
+        if watched_s >= _SAY_AFTER_S and not has_said:
+            has_said = True
+            waiting.say(
+                f"the checkpoint folder belongs to {describe_owner(claim, challenger)}: "
+                f"watching for {watch_s:.0f} s whether that owner lives"
+            )
+    if not take_over:
+        raise JobHeldError(refuse_silent(claim, challenger, watch_s))
+    return True
+
+
+def refuse_other_job(folder: ClaimFolder, claim: Claim, job_id: str, waiting: Waiting) -> None:
+    """Raise JobHeldError where launchers of a job with another id count in our owner's name."""
+    if claim.kind is not OwnerKind.SERVICE or claim.job_id in ("", job_id):
+        return
+    began_s, first = waiting.now_s(), folder.read_beat(claim.generation)
+    while waiting.now_s() - began_s < waiting.watch_s:
+        waiting.sleep(_LOOK_S)
+        if folder.read_beat(claim.generation) != first:
+            raise JobHeldError(
+                f"the checkpoint folder {claim.folder} is in use by job {claim.name!r} of another "
+                f"controller, which knows it as {claim.job_id}; here it is {job_id}. Stop it there, or "
+                f"give this job a --checkpoint-dir of its own"
+            )
+
+
+def is_copy(claim: Claim, challenger: Claim) -> bool:
+    """Return whether the claim came into this folder by copying another one (cp -r).
+
+    It did where the folder that it names is another one than ours, and has a claim of the same
+    job or of the same token. Where that can't be seen, the claim counts.
+    """
+    if claim.folder == challenger.folder:
+        return False
+    original = Path(claim.folder)
+    try:
+        if original.samefile(challenger.folder):
+            return False
+        found = ClaimFolder(original / BESIDE).newest()
+    except (OSError, SourceError):
+        return False
+    if found is None or found.claim is None:
+        return False
+    is_same_job = bool(claim.job_id) and found.claim.job_id == claim.job_id
+    is_kin = found.claim.token == claim.token or is_same_job
+    return is_kin and not _is_mounted_twice(original, Path(challenger.folder))
+
+
+def _is_mounted_twice(original: Path, ours: Path) -> bool:
+    """Return whether both paths lead to one folder: a file made under one is seen under the other.
+
+    Device and inode don't tell: a network file system may be mounted twice.
+    """
+    name = f".probe-{uuid.uuid4().hex}.tmp"
+    probe = ours / BESIDE / name
+    try:
+        probe.touch(mode=0o600, exist_ok=False)
+    except OSError:
+        return True  # not known: then the claim counts
+    try:
+        return (original / BESIDE / name).exists()
+    except OSError:
+        return True
+    finally:
+        probe.unlink(missing_ok=True)
