@@ -35,6 +35,21 @@ class Blame(Enum):
     USER = "user"  # somebody asked for it
     NOBODY = "nobody"
 
+    @property
+    def legend(self) -> str:
+        """Return what it means, for people."""
+        return _LEGEND[self]
+
+
+_LEGEND: Final = {
+    Blame.RANK: "this rank, and the node and device that it runs on",
+    Blame.PROGRAM: "the training program or its settings, no machine",
+    Blame.MEMORY: "memory ran out",
+    Blame.COMMUNICATION: "the network between ranks, no single machine",
+    Blame.USER: "a person asked for it",
+    Blame.NOBODY: "nothing accuses a rank or a machine",
+}
+
 
 # label -> meaning; an alert carries those that apply, as text
 LABELS: Final = {

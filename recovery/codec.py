@@ -5,12 +5,13 @@ does not fit raises `MessageError` with the field and the value. Fields that thi
 not know are ignored, and one version older and newer is understood.
 """
 
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
 
 from rankmend.errors import MessageError
-from recovery.messages import VERSION, Order, Report
+from recovery.messages import VERSION, Order, RankReport, Report
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
@@ -49,7 +50,36 @@ def decode_report(body: bytes) -> Report:
             _refuse_number("report", "step", rank.step, 0)
         if rank.exit is not None and (rank.exit.exit_code is None) == (rank.exit.signal is None):
             raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
+    if any(_is_of_the_future(rank) for rank in report.ranks):
+        report = replace(report, ranks=tuple(_of_now(rank) for rank in report.ranks))
     return report
+
+
+_AGES: Final = (
+    "attached_age_s",
+    "resumed_age_s",
+    "first_section_age_s",
+    "step_age_s",
+    "section_age_s",
+)
+
+
+def _is_of_the_future(rank: RankReport) -> bool:
+    """Return whether an age is negative: taken as it is, a rank would count as moving for long."""
+    exit_age_s = 0.0 if rank.exit is None else rank.exit.age_s
+    is_negative = exit_age_s < 0 or any((getattr(rank, name) or 0.0) < 0 for name in _AGES)
+    return is_negative or any(timing.age_s < 0 for timing in rank.timings)
+
+
+def _of_now(rank: RankReport) -> RankReport:
+    """Return the report with ages of 0 in the place of negative ones.
+
+    A launcher of an older version dates a step that ends while it looks a few ms ahead.
+    """
+    ages = {name: max(0.0, age_s) for name in _AGES if (age_s := getattr(rank, name)) is not None}
+    timings = tuple(replace(one, age_s=max(0.0, one.age_s)) for one in rank.timings)
+    exit_ = rank.exit and replace(rank.exit, age_s=max(0.0, rank.exit.age_s))
+    return replace(rank, **ages, timings=timings, exit=exit_)
 
 
 def decode_order(body: bytes) -> Order:

@@ -68,7 +68,8 @@ def _(record: records.EvidenceTaken) -> list[str]:
 @details.register
 def _(record: records.IncidentOpened) -> list[str]:
     finding = record.failure.finding
-    lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+    lines = [f"blamed: {finding.blame.value} = {finding.blame.legend}"]
+    lines += [f"{one.source}: {one.text}" for one in finding.evidence]
     if finding.victims:
         ranks = ", ".join(str(rank) for rank in finding.victims)
         lines.append(f"victims, not causes: ranks {ranks}")

@@ -4,7 +4,7 @@ Works while a launcher is at work and when none is left: the journal alone tells
 progress files tell where the ranks stand now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -90,7 +90,7 @@ def find_jobs(state: Path, wanted: str | None) -> list[Path]:
     return found
 
 
-def view_job(folder: Path, now_s: float) -> JobView:
+def view_job(folder: Path, read_clock: Callable[[], float]) -> JobView:
     """Return what is known of one job; what can't be read is said, never guessed."""
     problem = None
     ledger = Ledger()
@@ -117,7 +117,7 @@ def view_job(folder: Path, now_s: float) -> JobView:
         incidents=ledger.incidents,
         launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
         reason=_reason(ledger),
-        ranks=tuple(view_ranks(Path(runtime), now_s)) if isinstance(runtime, str) else (),
+        ranks=tuple(view_ranks(Path(runtime), read_clock)) if isinstance(runtime, str) else (),
         problem=problem,
         slow=tuple(slow_ranks(entries)),
     )
@@ -139,7 +139,7 @@ def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
     return list(slow.values())
 
 
-def view_ranks(runtime: Path, now_s: float) -> Iterator[RankView]:
+def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[RankView]:
     """Return the ranks that a launcher runs now, by the files in its runtime folder."""
     told = _quietly_read(runtime / "ranks.json")
     attempt, ranks = told.get("attempt"), told.get("ranks")
@@ -152,10 +152,12 @@ def view_ranks(runtime: Path, now_s: float) -> Iterator[RankView]:
         if not (isinstance(rank, int) and isinstance(local_rank, int) and isinstance(pid, int)):
             continue
         path = runtime / f"attempt-{attempt}" / f"rank-{rank}.progress"
-        yield _view_rank(path, rank, local_rank, pid, now_s)
+        yield _view_rank(path, rank, local_rank, pid, read_clock)
 
 
-def _view_rank(path: Path, rank: int, local_rank: int, pid: int, now_s: float) -> RankView:
+def _view_rank(
+    path: Path, rank: int, local_rank: int, pid: int, read_clock: Callable[[], float]
+) -> RankView:
     try:
         reader = progress.ProgressReader(
             progress.open_owned(path, path.parent.stat().st_uid), str(path)
@@ -163,7 +165,8 @@ def _view_rank(path: Path, rank: int, local_rank: int, pid: int, now_s: float) -
     except (SourceError, OSError) as error:
         return RankView(rank, local_rank, pid, problem=str(error))
     try:
-        told = reader.read(now_s, _RECORDS)
+        told = reader.read(read_clock(), _RECORDS)
+        now_s = read_clock()  # after the look: a step that ended meanwhile is not of the future
     except SourceError as error:
         return RankView(rank, local_rank, pid, problem=str(error))
     finally:
@@ -174,7 +177,7 @@ def _view_rank(path: Path, rank: int, local_rank: int, pid: int, now_s: float) -
         pid=told.pid or pid,
         step=told.last.step if told.last else None,
         step_seconds=_median_step_seconds(told.records),
-        step_age_s=now_s - told.last.ended_at_s if told.last else None,
+        step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
         section=told.section.name.lower() if told.pid else None,
     )
 

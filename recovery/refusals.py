@@ -12,6 +12,7 @@ from detectors.finding import Finding
 from recovery.ledger import Ledger
 from recovery.outside import PersonAct, PersonCommand, Refusal
 from recovery.records import Failure, WaitsFor
+from recovery.spelling import say_unknown
 
 _No: TypeAlias = tuple[Refusal, str]
 
@@ -72,7 +73,7 @@ def _refuse_resuming(command: PersonCommand, ledger: Ledger, floor: Floor) -> _N
         return None
     member = ledger.members.get(node)
     if member is None:
-        return Refusal.UNKNOWN_NODE, f"node {node} is not in the job"
+        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
     if member.ended_through is not None:
         return Refusal.LAUNCHER_ENDED, f"the launcher of {node} has ended: start it again"
     is_suspect = node in (ledger.node_run[0], ledger.run_before[0]) or _is_slow(node, ledger)
@@ -91,7 +92,7 @@ def _refuse_leaving(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No
     node = command.node
     member = ledger.members.get(node or "")
     if member is None:
-        return Refusal.UNKNOWN_NODE, f"node {node} is not in the job"
+        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
     if member.left is not None:
         return Refusal.LEFT_ALREADY, f"node {node} is left already: {member.left}"
     if not is_placed(member.node, ledger):
@@ -108,7 +109,7 @@ def _refuse_leaving(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No
 def _refuse_confirming(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | None:
     node = command.node
     if node is not None and node not in ledger.members:
-        return Refusal.UNKNOWN_NODE, f"node {node} is not in the job"
+        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
     if node is None or not is_placed(node, ledger):
         return Refusal.NO_RANKS, f"node {node} has no ranks that could be left"
     if floor.is_heard(node):

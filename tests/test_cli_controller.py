@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -436,7 +437,7 @@ def test_each_scope_is_paused_and_resumed_and_only_one_at_a_time(
 ) -> None:
     fleet = start("paused", ["n1", "n2"])
     environment = environment_of(service)
-    scopes = (["--job", "paused"], ["--node", "n9"], ["--cluster"])
+    scopes = (["--job", "paused"], ["--node", "n1"], ["--cluster"])
 
     for scope in scopes:
         done = run(environment, "pause", *scope, "--reason", "switch")
@@ -453,12 +454,12 @@ def test_each_scope_is_paused_and_resumed_and_only_one_at_a_time(
 
     assert "cluster is paused by actor: switch" in shown
     assert "running  paused" in shown
-    assert held == {"cluster", "node:n9", f"job:{fleet.job_id}"}
+    assert held == {"cluster", "node:n1", f"job:{fleet.job_id}"}
     assert service.client.cluster().paused == []
     assert not service.job("paused").is_paused
     assert [done.returncode for done in again] == [1, 1, 1]
     assert "job paused is not paused" in again[0].stderr
-    assert "n9 is neither paused nor held back" in again[1].stderr
+    assert "n1 is neither paused nor held back" in again[1].stderr
     assert "cluster is not paused" in again[2].stderr
     assert (both.returncode, silent.returncode) == (2, 2)
 
@@ -485,6 +486,38 @@ def test_drained_node_is_left_for_a_spare_and_taken_back(
     assert "may get ranks again" in back.stdout
     assert f"job {fleet.job_id} may use n1 again" in back.stdout
     assert (nodes["n1"].is_spare, nodes["n1"].held) == (True, None)
+
+
+def test_a_node_that_nobody_knows_is_refused_with_those_that_are_like_it_unless_it_is_expected(
+    service: Service, start: Callable[..., Fleet]
+) -> None:
+    start("spelled", ["gpu-1", "gpu-2"])
+    environment = environment_of(service)
+    why = ["--reason", "typed by hand"]
+
+    refused = [
+        run(environment, *words)
+        for words in (
+            ["drain", "gpu2", *why],
+            ["pause", "--node", "gpu2", *why],
+            ["maintenance", "add", "gpu2", "--for", "1h", *why],
+            ["resume", "--node", "gpu2"],
+            ["confirm-gone", "gpu2", "--job", "spelled", "--yes"],
+            ["plan", "spelled", "--node", "gpu2"],
+        )
+    ]
+    told = run(environment, "drain", "gpu2", *why, "--json")
+    job = run(environment, "restart", "spelt", "--yes")
+    expected = run(environment, "drain", "gpu-new", *why, "--expected")
+    back = run(environment, "resume", "--node", "gpu-new")
+
+    assert [done.returncode for done in refused] == [1] * 6
+    for done in refused:
+        assert "gpu-2" in done.stderr.partition("like it: ")[2], done.stderr
+    assert json.loads(told.stdout)["refusal"] == "unknown_node"
+    assert "no job 'spelt'; like it: spelled" in job.stderr
+    assert (expected.returncode, back.returncode) == (0, 0), expected.stderr
+    assert not [one for one in service.client.cluster().held if one.node.startswith("gpu")]
 
 
 def test_drain_that_a_job_can_not_follow_is_told_with_a_failing_exit_code(
@@ -529,7 +562,16 @@ def test_maintenance_window_is_added_listed_and_removed(service: Service) -> Non
     environment = environment_of(service)
 
     added = run_json(
-        environment, "maintenance", "add", "m*", "x1", "--for", "2h", "--reason", "PDU"
+        environment,
+        "maintenance",
+        "add",
+        "m*",
+        "x1",
+        "--for",
+        "2h",
+        "--reason",
+        "PDU",
+        "--expected",
     )
     window = added["window"]
     listed = run(environment, "maintenance", "list").stdout
@@ -545,7 +587,9 @@ def test_maintenance_window_is_added_listed_and_removed(service: Service) -> Non
             ["--from", "soon", "--for", "1h"],
         )
     ]
-    long = run(environment, "maintenance", "add", "m1", "--for", "100d", "--reason", "r")
+    long = run(
+        environment, "maintenance", "add", "m1", "--for", "100d", "--reason", "r", "--expected"
+    )
 
     assert window["nodes"] == ["m*", "x1"]
     assert window["until_unix_s"] - window["from_unix_s"] == pytest.approx(7200)
@@ -578,7 +622,7 @@ def test_job_is_restarted_and_stopped_by_a_persons_word(
     assert "Kill the 4 ranks of job told, at step 3" in unsure[0].stderr
     assert (restarted.returncode, stopped.returncode) == (0, 0)
     assert gone.returncode == 1
-    assert "no job 'told'" in gone.stderr
+    assert f"job told {fleet.job_id} has ended: stopped: stop asked for: by actor" in gone.stderr
     assert next(job["state"] for job in listed if job["name"] == "told") == "stopped"
 
 
@@ -658,6 +702,55 @@ def test_each_controller_that_does_not_answer_is_named_and_another_one_is_asked(
     assert nobody.returncode == 1
     assert re.search(r"\n  127\.0\.0\.1:1: .*refused\n  127\.0\.0\.1:2: .*refused", nobody.stderr)
     assert third["controller"] == service.url
+
+
+@contextmanager
+def busy_controller(reason: str) -> Iterator[str]:
+    """A controller that is there, and answers each request with 503."""
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"error": "not now", "refusal": reason}).encode()
+            self.send_response(503)
+            self.send_header("Retry-After", "3")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("reason", "todo"),
+    [("starting", "/readyz"), ("busy", "RankmendControllerOverloaded"), ("journal", "state_dir")],
+)
+def test_a_controller_that_can_not_now_is_told_from_one_that_is_not_there(
+    reason: str, todo: str
+) -> None:
+    with busy_controller(reason) as url:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "RANKMEND_CONTROLLER": f"http://127.0.0.1:1,{url}",
+        }
+        done = run(environment, "status")
+
+    assert done.returncode == 1
+    assert "the controller is there, but can't do this now:" in done.stderr
+    assert "127.0.0.1:1: " in done.stderr
+    assert f"{url}/v1/plans: 503: not now" in done.stderr
+    assert "try again in 3 s; " in done.stderr
+    assert todo in done.stderr
+    assert "no controller answered" not in done.stderr
 
 
 def test_redirect_to_another_controller_is_followed_and_shown(service: Service) -> None:

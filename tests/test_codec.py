@@ -103,6 +103,27 @@ def test_messages_come_back_as_they_were() -> None:
     assert decode_order(encode_message(ORDER)) == ORDER
 
 
+def test_an_age_below_zero_is_read_as_zero_so_that_nobody_seems_to_have_moved_in_the_future() -> (
+    None
+):
+    ended = RankExit(-0.5, 1, None, False, False, None, ())
+    timing = replace(REPORT.ranks[0].timings[0], age_s=-0.02)
+    ahead = replace(
+        REPORT.ranks[0], step_age_s=-1e9, section_age_s=-0.1, attached_age_s=3.0, exit=ended,
+        timings=(timing,),
+    )  # fmt: skip
+
+    (first, *others) = decode_report(
+        encode_message(replace(REPORT, ranks=(ahead, *REPORT.ranks[1:])))
+    ).ranks
+
+    assert (first.step_age_s, first.section_age_s, first.attached_age_s) == (0.0, 0.0, 3.0)
+    assert first.exit is not None
+    assert (first.exit.age_s, first.timings[0].age_s) == (0.0, 0.0)
+    assert first.resumed_age_s is None, "what was not told stays untold"
+    assert tuple(others) == REPORT.ranks[1:]
+
+
 def test_fields_of_a_newer_version_are_ignored() -> None:
     body = changed(REPORT, version=2, temperature_celsius=81, ranks__0__flops=5)
 

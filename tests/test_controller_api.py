@@ -27,6 +27,7 @@ from recovery.service.client import (
 from recovery.service.measures import Measures
 from recovery.service.routes import ROUTES, describe
 from recovery.service.tokens import Role, add_token, make_token
+from recovery.service.web import NotNow
 from tests.service_support import (
     Running,
     Speaker,
@@ -356,7 +357,7 @@ def test_people_pause_drain_and_take_back(up: Running) -> None:
     client = up.client("admin")
 
     client.pause("maintenance of the core switch")
-    client.drain("n77", "fan broken")
+    client.drain("n77", "fan broken", is_expected=True)
     held = client.cluster()
     client.resume("done")
     client.release("n77", "fan replaced")
@@ -400,6 +401,19 @@ def test_command_is_obeyed_in_the_name_of_the_token_and_refusals_say_why(up: Run
     assert b'"who":"admin"' in bytes(acted[0].record)
     with pytest.raises(ConflictError):
         client.command(one.job_id, PersonAct.APPROVE, incident_id="none-1")
+
+
+def test_a_controller_that_stops_says_so_in_a_word_for_programs(up: Running) -> None:
+    up.service.api.is_stopping = True
+    try:
+        status, body = ask(up, "GET", "/readyz", "reader")
+    finally:
+        up.service.api.is_stopping = False
+
+    problem = msgspec.json.decode(body, type=wire.Problem)
+    assert (status, problem.refusal) == (503, NotNow.STOPPING.value)
+    assert f"`{problem.refusal}`" in (ROOT / "docs/api.md").read_text()
+    assert all(f"`{one.value}`" in (ROOT / "docs/api.md").read_text() for one in NotNow)
 
 
 def test_prometheus_is_given_the_whole_list_of_agents(up: Running) -> None:

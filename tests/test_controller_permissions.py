@@ -147,7 +147,9 @@ class World:
 def _window(nodes: list[str]) -> Any:
     from recovery.service import wire
 
-    return wire.Window(nodes=nodes, from_unix_s=2e9, until_unix_s=2e9 + 60, reason="disk")
+    return wire.Window(
+        nodes=nodes, from_unix_s=2e9, until_unix_s=2e9 + 60, reason="disk", is_expected=True
+    )
 
 
 def unlimited(one: config.Config) -> config.Config:

@@ -383,7 +383,7 @@ def test_certificate_of_a_strangers_authority_is_refused(up: Running, tmp_path: 
 
 def test_every_act_leaves_a_line_that_says_who_and_with_which_result(up: Running) -> None:
     admin = up.client("admin")
-    admin.drain("n5", "audited")
+    admin.drain("n5", "audited", is_expected=True)
     with pytest.raises(RefusedError):
         up.client("launch").drain("n6", "not allowed")
     with pytest.raises(RefusedError):
@@ -405,7 +405,7 @@ def test_no_secret_is_in_state_audit_or_answers(up: Running) -> None:
         (up.folder / f"{name}.token").read_text().strip().rpartition("_")[2]
         for name in ("admin", "launch")
     ]
-    up.client("admin").drain("n5", "again")
+    up.client("admin").drain("n5", "again", is_expected=True)
 
     state = b"".join(
         path.read_bytes() for path in (up.folder / "state").rglob("*") if path.is_file()

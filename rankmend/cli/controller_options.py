@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recovery.service import wire
-    from recovery.service.client import ControllerClient, ControllerError
+    from recovery.service.client import BusyError, ControllerClient, ControllerError, RefusedError
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
 _NAMES_SHOWN: Final = 20  # in an error
@@ -60,6 +60,9 @@ _OPTIONS: Final = (
 
 _NAMES: Final = ("controller", "token_file", "ca_file", "job_folder")
 
+expected_option = click.option(
+    "--expected", is_flag=True, help="Also a node that the controller does not know yet."
+)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 
 
@@ -186,16 +189,25 @@ def _explain_setting(error: Exception, access: Access) -> str:
 
 def explain(error: "ControllerError", access: Access) -> str:
     """Return what was refused or who did not answer, and what a person can do about it."""
-    from recovery.service.client import RefusedError, UnreachableError
+    from recovery.service.client import BusyError, RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
         reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
+        if isinstance(error, BusyError):
+            return f"the controller is there, but can't do this now:{reasons}\n{_when(error)}"
         hint = _hint(str(error), access)
-        if hint is None and error.retry_after_s is not None:
-            hint = f"try again in {error.retry_after_s:g} s"
         return f"no controller answered:{reasons}" + (f"\n{hint}" if hint else "")
-    if not isinstance(error, RefusedError):
-        return str(error)
+    return _explain_refusal(error, access) if isinstance(error, RefusedError) else str(error)
+
+
+def _when(error: "BusyError") -> str:
+    """Return when to ask again, and what to do where that does not help."""
+    todo = _BUSY.get(error.reason) or _BUSY.get(str(error.status)) or _BUSY["busy"]
+    again = "" if error.retry_after_s is None else f"try again in {error.retry_after_s:g} s; "
+    return again + todo
+
+
+def _explain_refusal(error: "RefusedError", access: Access) -> str:
     said = printable(error.problem.error)
     if error.status == 401 and access.token_file is None:
         return (
@@ -211,6 +223,19 @@ def explain(error: "ControllerError", access: Access) -> str:
         )
     return f"refused: {said}"
 
+
+# By the reason that the controller gives, else by the status of its answer.
+_BUSY: Final = {
+    "starting": "a start takes seconds, minutes with hundreds of jobs (/readyz says when it is done)",
+    "stopping": "it is being stopped or upgraded: ask again once it has started",
+    "busy": "if it stays so, look at its alerts RankmendControllerOverloaded and RankmendControllerStuck",
+    "journal": "the disk of its state_dir is full or broken: df, dmesg and its log say which",
+    "job": "rankmend status names what is wrong with the job's journal",
+    "429": "too many requests come from this token: ask less often, or raise [limits] of the controller",
+    "500": "it failed over this request: its log says how",
+    "502": "a proxy answered in its place and does not reach it",
+    "504": "a proxy answered in its place and does not reach it",
+}
 
 _WRONG_NAME: Final = "name the controller by a name that is in its certificate"
 _WRONG_TIME: Final = (
@@ -254,10 +279,23 @@ def find_job(
         jobs = client.jobs(with_ended=True)
         found = _named(jobs, wanted)
     if not found:
-        fail(f"no job {wanted!r}; there is {_names(jobs) if jobs else 'none'}")
+        fail(_say_no_job(client, jobs, wanted))
     if len(found) > 1:
         fail(f"{wanted!r} is {len(found)} jobs, give the UUID: {_names(found)}")
     return found[0]
+
+
+def _say_no_job(client: "ControllerClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
+    """Return that no job is meant: with one that has ended, else those that are like it, else all."""
+    from recovery.spelling import near
+
+    ended = _named(client.jobs(with_ended=True), wanted)
+    if ended:
+        last = ended[-1]
+        return f"job {last.name} {last.job_id} has ended: {last.state}: {last.reason}"
+    alike = near(wanted, {job.name for job in jobs})
+    like = f"like it: {', '.join(alike)}; " if alike else ""
+    return f"no job {wanted!r}; {like}there is {_names(jobs) if jobs else 'none'}"
 
 
 def _named(jobs: "Sequence[wire.JobView]", wanted: str) -> "list[wire.JobView]":

@@ -10,6 +10,7 @@ from rankmend.cli.controller_options import (
     asking,
     confirm,
     controller_options,
+    expected_option,
     explain,
     find_job,
     new_key,
@@ -36,13 +37,17 @@ Examples:
 @click.argument("node", shell_complete=complete_node)
 @reason_option(required=True)
 @click.option("--now", is_flag=True, help="Also restart the jobs that have ranks there, elsewhere.")
+@expected_option
 @yes_option
 @controller_options
 @json_option
-def drain(node: str, reason: str, now: bool, yes: bool, access: Access, as_json: bool) -> None:
+def drain(
+    node: str, reason: str, now: bool, expected: bool, yes: bool, access: Access, as_json: bool
+) -> None:
     """Give NODE no ranks any more, until it is resumed.
 
     Ranks that run there run on, and the next restart leaves the node. With --now the jobs leave it at once.
+    A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
     """
     from recovery.gate import PersonAct
     from recovery.service.client import ConflictError
@@ -51,7 +56,7 @@ def drain(node: str, reason: str, now: bool, yes: bool, access: Access, as_json:
         views = [one for one in client.nodes() if one.node == node and one.ranks]
         if now and views:
             confirm(f"{_say_ranks(views)}. Restart from the newest checkpoint elsewhere?", yes=yes)
-        told, refused = [client.drain(node, reason).text], []
+        told, refused = [client.drain(node, reason, is_expected=expected).text], []
         for view in views if now else ():
             try:
                 done = client.command(

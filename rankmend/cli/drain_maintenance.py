@@ -1,7 +1,7 @@
 """`rankmend maintenance`: the times in which somebody works on nodes."""
 
 import time
-from datetime import datetime, timezone
+from datetime import tzinfo
 
 import click
 
@@ -11,14 +11,16 @@ from rankmend.cli.controller_options import (
     asking,
     console,
     controller_options,
+    expected_option,
     reason_option,
     tell,
 )
-from rankmend.cli.options import fail, json_option, local_time, print_json
+from rankmend.cli.options import fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.run import DURATION
+from rankmend.cli.times import TimeOfDay, TimeParameter, ZoneParameter, say_time
 
-_TIME = click.DateTime(["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%H:%M"])
+_TIME = TimeParameter()
 
 
 @click.group()
@@ -30,7 +32,7 @@ def maintenance() -> None:
     epilog="""\b
 Examples:
   rankmend maintenance add gpu-17 --for 2h --reason "DIMM replaced"
-  rankmend maintenance add 'rack7-*' --from 2026-12-01T08:00 --until 2026-12-01T12:00 --reason "PDU"
+  rankmend maintenance add 'rack7-*' --from 2026-12-01T08:00Z --until 2026-12-01T12:00Z --reason "PDU"
 """
 )
 @click.argument("nodes", nargs=-1, required=True)
@@ -39,19 +41,28 @@ Examples:
     "begin",
     type=_TIME,
     metavar="TIME",
-    help="Local time: 2026-12-01T08:00, or 08:00 for today. [default: now]",
+    help="2026-12-01T08:00+01:00, 2026-12-01T08:00Z, or without a zone; 08:00 is today. [default: now]",
 )
 @click.option("--until", "end", type=_TIME, metavar="TIME", help="The same.")
+@click.option(
+    "--zone",
+    type=ZoneParameter(),
+    metavar="ZONE",
+    help="Zone of times that name none: UTC, Europe/Berlin, +01:00. [default: this machine's]",
+)
 @click.option("--for", "lasts_s", type=DURATION, help="Instead of --until: 30m, 2h, 1d.")
 @reason_option(required=True)
+@expected_option
 @controller_options
 @json_option
 def add(
     nodes: tuple[str, ...],
-    begin: datetime | None,
-    end: datetime | None,
+    begin: TimeOfDay | None,
+    end: TimeOfDay | None,
+    zone: tzinfo | None,
     lasts_s: float | None,
     reason: str,
+    expected: bool,
     access: Access,
     as_json: bool,
 ) -> None:
@@ -66,18 +77,27 @@ def add(
     now_unix_s = time.time()
     if (end is None) == (lasts_s is None):
         raise click.UsageError("one of --until and --for is needed")
-    from_unix_s = now_unix_s if begin is None else _unix_s(begin)
-    until_unix_s = from_unix_s + lasts_s if lasts_s is not None else _unix_s(end)
+    from_unix_s = now_unix_s if begin is None else begin.unix_s(zone, now_unix_s)
+    if lasts_s is not None:
+        until_unix_s = from_unix_s + lasts_s
+    else:
+        assert end is not None, "one of --until and --for is there"
+        until_unix_s = end.unix_s(zone, now_unix_s)
     if until_unix_s <= max(from_unix_s, now_unix_s):
         fail(
-            f"the window would end at {_local(until_unix_s)}, before it begins or before now", USAGE
+            f"the window would end at {say_time(until_unix_s, zone)}, before it begins or before now",
+            USAGE,
         )
     window = wire.Window(
-        nodes=list(nodes), from_unix_s=from_unix_s, until_unix_s=until_unix_s, reason=reason
+        nodes=list(nodes),
+        from_unix_s=from_unix_s,
+        until_unix_s=until_unix_s,
+        reason=reason,
+        is_expected=expected,
     )
     with asking(access) as client:
         made = client.add_window(window)
-    text = f"maintenance window {made.window_id}: {_local(from_unix_s)} to {_local(until_unix_s)}"
+    text = f"maintenance window {made.window_id}: {say_time(from_unix_s, zone)} to {say_time(until_unix_s, zone)}"
     tell(text, as_json=as_json, window=msgspec.to_builtins(made))
 
 
@@ -102,7 +122,7 @@ def list_windows(access: Access, as_json: bool) -> None:
 
     table = Table("id", "nodes", "from", "until", "by", "reason", box=box.SIMPLE)
     for one in sorted(windows, key=lambda window: window.from_unix_s):
-        span = (_local(one.from_unix_s), _local(one.until_unix_s))
+        span = (say_time(one.from_unix_s), say_time(one.until_unix_s))
         table.add_row(one.window_id, ", ".join(one.nodes), *span, one.who, one.reason)
     console().print(table)
 
@@ -117,16 +137,3 @@ def remove(window_id: str, reason: str, access: Access, as_json: bool) -> None:
     with asking(access) as client:
         done = client.end_window(window_id, reason)
     tell(done.text, as_json=as_json)
-
-
-def _unix_s(local: datetime | None) -> float:
-    """Return the unix seconds of a local time; one that names no day is today's."""
-    assert local is not None, "one of --until and --for is there"
-    if local.year == 1900:  # strptime's own, where the form has no day
-        today = datetime.now(tz=timezone.utc).astimezone()
-        local = local.replace(year=today.year, month=today.month, day=today.day)
-    return local.astimezone().timestamp()
-
-
-def _local(unix_s: float) -> str:
-    return local_time(unix_s, "%Y-%m-%d %H:%M")

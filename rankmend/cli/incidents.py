@@ -76,6 +76,7 @@ def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: 
         return
     for row in rows:
         shown.print(_line(row))
+    shown.print(_legend(rows))
     shown.print(_table(rows))
 
 
@@ -214,8 +215,19 @@ def _line(row: dict[str, Any]) -> Any:
     )
 
 
+def _legend(rows: list[dict[str, Any]]) -> Any:
+    """Return what the words behind "blamed" mean, of those that are shown."""
+    from rich.text import Text
+
+    from detectors.finding import Blame
+
+    shown = {row["blame"] for row in rows}
+    meant = [f"{one.value} = {one.legend}" for one in Blame if one.value in shown]
+    return Text(f"blamed: {'; '.join(meant)}", style="dim")
+
+
 def _local_time(unix_s: float) -> str:
-    return local_time(unix_s, "%m-%d %H:%M:%S")
+    return local_time(unix_s, "%m-%d %H:%M:%S %z")
 
 
 def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":

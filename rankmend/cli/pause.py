@@ -10,6 +10,7 @@ from rankmend.cli.controller_options import (
     Access,
     asking,
     controller_options,
+    expected_option,
     find_job,
     new_key,
     reason_option,
@@ -50,10 +51,17 @@ Examples:
 )
 @_scope_options
 @reason_option(required=True)
+@expected_option
 @controller_options
 @json_option
 def pause(
-    cluster: bool, job: str | None, node: str | None, reason: str, access: Access, as_json: bool
+    cluster: bool,
+    job: str | None,
+    node: str | None,
+    reason: str,
+    expected: bool,
+    access: Access,
+    as_json: bool,
 ) -> None:
     """Decide nothing in the cluster, in a job, or about a node, until it is resumed.
 
@@ -69,7 +77,7 @@ def pause(
             text = f"job {found.name}: {done.text}"
         else:
             scope = "cluster" if node is None else f"node:{node}"
-            text = client.pause(reason, scope).text
+            text = client.pause(reason, scope, is_expected=expected).text
     tell(text, as_json=as_json)
 
 
@@ -129,6 +137,7 @@ def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str
     from recovery.gate import PersonAct
     from recovery.outside import Refusal
     from recovery.service.client import ConflictError, JobEndedError
+    from recovery.spelling import say_unknown
 
     told = []
     scope = f"node:{node}"
@@ -149,6 +158,9 @@ def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str
         except JobEndedError:
             continue  # meanwhile
     if not told:
+        known = {one.node for one in client.nodes()} | {one.node for one in before.held}
+        if not refused and not windows and node not in known:
+            fail(say_unknown("node", node, known))
         kept = "".join(f"; maintenance window {one.window_id} names it" for one in windows)
         fail("; ".join(refused) or f"node {node} is neither paused nor held back{kept}")
     told += refused

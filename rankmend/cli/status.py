@@ -82,8 +82,7 @@ def status(
 def _views(state: Path, job: str | None, *, show_all: bool) -> "list[JobView]":
     from recovery.overview import find_jobs, view_job
 
-    now_s = time.monotonic()
-    views = [view_job(folder, now_s) for folder in find_jobs(state, job)]
+    views = [view_job(folder, time.monotonic) for folder in find_jobs(state, job)]
     ended = {"done", "stopped", "time_limit", "escalated"}
     return [view for view in views if show_all or job or view.state not in ended]
 

@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from rankmend.cli.controller_options import Access, asking, console, explain, find_job
-from rankmend.cli.options import local_time, print_json, seconds
+from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
+from rankmend.cli.times import say_time
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _render_idle(picture: Picture) -> "list[RenderableType]":
     lines += [
         Text(
             f"maintenance {one.window_id} of {', '.join(one.nodes[:10])}, "
-            f"{_local(one.from_unix_s)} to {_local(one.until_unix_s)} by {one.who}: {one.reason}"
+            f"{say_time(one.from_unix_s)} to {say_time(one.until_unix_s)} by {one.who}: {one.reason}"
         )
         for one in picture.cluster.windows
         if one.until_unix_s > now_unix_s
@@ -299,11 +300,7 @@ def _render_idle(picture: Picture) -> "list[RenderableType]":
 
 
 def _until(unix_s: float | None) -> str:
-    return "" if unix_s is None else f" until {_local(unix_s)}"
-
-
-def _local(unix_s: float) -> str:
-    return local_time(unix_s, "%Y-%m-%d %H:%M")
+    return "" if unix_s is None else f" until {say_time(unix_s)}"
 
 
 def ranges(ranks: Sequence[int]) -> str:

@@ -139,6 +139,11 @@ class Desk:
             del self._ran[node]
         return len(self._ran)
 
+    def known_nodes(self) -> set[str]:
+        """Return the nodes that ran ranks within a day, that are or were held, or that alerts accuse."""
+        accused = {alert.target.node for alert in self.alerts.active if alert.target.node}
+        return {*self._ran, *self.ledger.nodes, *accused}
+
     def budgets_left(self) -> dict[str, int]:
         """Return what is left of the cluster's budgets, by name."""
         return budgets_left(self.nodes_active(), self.ledger, self.policy, self.now_unix_s())

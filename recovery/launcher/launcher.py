@@ -821,7 +821,7 @@ class Launcher:
             job_id=self._plan.job_id,
             revision=self._carried[1],
             attempt=self._attempt.number if self._attempt else 0,
-            ranks=tuple(rank.report(now_s) for rank in ranks),
+            ranks=tuple(rank.report(self._clock.now_s) for rank in ranks),
             empty_through=self._empty_through,
             launch_error=self._launch_error,
             stop_requested=self._stop_requested,

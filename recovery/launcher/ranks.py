@@ -5,7 +5,7 @@ Reads progress files, process states and what a rank left behind when it ended.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,9 +44,12 @@ class LaunchedRank:
     progress_error: str | None = None
     recorder: RecorderFiles | None = None
 
-    def report(self, now_s: float) -> RankReport:
+    def report(self, read_clock: Callable[[], float]) -> RankReport:
         """Return what is known of this rank by now."""
-        self._read_progress(now_s)
+        self._read_progress(read_clock())
+        now_s = (
+            read_clock()
+        )  # after the look: what the rank has told meanwhile is not of the future
         told = self.progress
         if told is None:
             return RankReport(
@@ -96,7 +99,7 @@ class LaunchedRank:
             yield StepTiming(
                 number=record.count,
                 step=record.step,
-                age_s=now_s - record.ended_at_s,
+                age_s=max(0.0, now_s - record.ended_at_s),
                 compute_s=record.compute_s,
                 communication_s=record.communication_s,
                 io_s=record.io_s,

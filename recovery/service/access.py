@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rankmend.errors import RankmendError
+from recovery.outside import Refusal
 from recovery.service.tokens import Role, Subject, TokenRefusedError, Tokens
 
 BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
@@ -26,6 +27,14 @@ class DeniedError(RankmendError):
 
 class UnknownError(RankmendError):
     """There is no such thing, or none that the subject may see."""
+
+
+class UnknownNodeError(UnknownError):
+    """Nobody has heard of the node."""
+
+    def __init__(self, message: str, node: str) -> None:
+        super().__init__(message)
+        self.field, self.value, self.refusal = "node", node, Refusal.UNKNOWN_NODE.value
 
 
 class TooManyError(RankmendError):

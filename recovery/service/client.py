@@ -55,6 +55,23 @@ class UnreachableError(ControllerError):
         self.problems = tuple(problems) or (message,)  # one of each controller that was asked
 
 
+class BusyError(UnreachableError):
+    """A controller is there, and can't do now what it was asked."""
+
+    def __init__(
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        problems: Sequence[str] = (),
+        *,
+        status: int,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message, retry_after_s, problems)
+        self.status = status
+        self.reason = reason  # of a 503: recovery.service.wire.Problem.refusal
+
+
 class RefusedError(ControllerError):
     """The controller answered no: the same request will fail again."""
 
@@ -296,18 +313,18 @@ class ControllerClient:
         query = "" if job_id is None else f"?job={_part(job_id)}"
         return self._ask("GET", f"/v1/policy{query}", wire.PolicyView)
 
-    def pause(self, reason: str, scope: str = "cluster") -> wire.Done:
+    def pause(self, reason: str, scope: str = "cluster", *, is_expected: bool = False) -> wire.Done:
         """Decide nothing in ``cluster``, ``job:UUID`` or ``node:NAME`` until resumed."""
         path = "/v1/cluster/pause" if scope == "cluster" else f"/v1/pauses/{_part(scope)}/pause"
-        return self._ask("POST", path, wire.Done, wire.Because(reason))
+        return self._ask("POST", path, wire.Done, wire.Because(reason, is_expected))
 
     def resume(self, reason: str, scope: str = "cluster") -> wire.Done:
         path = "/v1/cluster/resume" if scope == "cluster" else f"/v1/pauses/{_part(scope)}/resume"
         return self._ask("POST", path, wire.Done, wire.Because(reason))
 
-    def drain(self, node: str, reason: str) -> wire.Done:
+    def drain(self, node: str, reason: str, *, is_expected: bool = False) -> wire.Done:
         path = f"/v1/nodes/{_part(node)}/drain"
-        return self._ask("POST", path, wire.Done, wire.Because(reason))
+        return self._ask("POST", path, wire.Done, wire.Because(reason, is_expected))
 
     def release(self, node: str, reason: str) -> wire.Done:
         """Take a node back that was drained or held in quarantine."""
@@ -345,19 +362,25 @@ class ControllerClient:
         """Return the body of the first answer that a controller gives."""
         first = self._current
         others = [url for url in self._urls if url != first]
-        problems, retry_s = [], None
+        problems: list[str] = []
+        retry_s: float | None = None
+        busy: BusyError | None = None
         for base in (first, *others):
             try:
                 return self._follow(method, base, path, body, answer_s)
             except UnreachableError as error:
                 problems.append(str(error))
                 retry_s = error.retry_after_s if error.retry_after_s is not None else retry_s
+                busy = error if isinstance(error, BusyError) else busy
         self._current = (
             self._urls[(self._urls.index(first) + 1) % len(self._urls)]
             if (first in self._urls)
             else self._urls[0]
         )
-        raise UnreachableError("; ".join(problems), retry_s, problems)
+        text = "; ".join(problems)
+        if busy is not None:
+            raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
+        raise UnreachableError(text, retry_s, problems)
 
     def _follow(
         self, method: str, base: str, path: str, body: bytes | None, answer_s: float
@@ -431,7 +454,8 @@ class ControllerClient:
             problem = wire.Problem(f"status {status}")
         text = f"{base}{path.partition('?')[0]}: {status}: {problem.error}"
         if status in (429, 502, 503, 504) or status >= 500:
-            raise UnreachableError(text, _seconds(headers.get("Retry-After")))
+            retry_s = _seconds(headers.get("Retry-After"))
+            raise BusyError(text, retry_s, status=status, reason=problem.refusal)
         if status == 410 and problem.outcome is not None:
             raise JobEndedError(text, status, problem, problem.outcome)
         if status == 409:

@@ -7,17 +7,21 @@ from recovery.gate import PlanRequest
 from recovery.ledger import Ledger
 from recovery.planner import Scene, plan
 from recovery.service import views, wire
+from recovery.service.access import UnknownNodeError
 from recovery.service.job import Job, NotTakenUpError
+from recovery.spelling import say_unknown
 
 
 def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
     """Return the plan that waits, where one does; else that for the loss of ``node`` or of a rank."""
-    waiting = views.view_plans(job)
-    if waiting:
-        return waiting[0]
     if job.controller is None:
         raise NotTakenUpError(f"job {job.job_id} is not looked after now: {job.problem}")
     ledger = job.controller.ledger
+    if node is not None and node not in ledger.members:
+        raise UnknownNodeError(say_unknown("node of the job", node, ledger.members), node)
+    waiting = views.view_plans(job)
+    if waiting:
+        return waiting[0]
     what = f"node {node} is lost" if node else "a rank fails"
     finding = Finding(
         kind=Kind.HOST if node else Kind.RANK_FAILED,

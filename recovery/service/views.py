@@ -135,7 +135,7 @@ def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
             wire.NodeView(
                 node=node,
                 job_id=job.job_id,
-                heard_age_s=None if heard_at_s is None else now_s - heard_at_s,
+                heard_age_s=None if heard_at_s is None else max(0.0, now_s - heard_at_s),
                 attempt=ledger.attempt,
                 ranks=list(ranks.get(node, ())),
                 is_spare=node not in ranks,

@@ -9,10 +9,11 @@ import logging
 import random
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from enum import Enum
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -47,6 +48,7 @@ from recovery.service.access import (
     Rates,
     TooManyError,
     UnknownError,
+    UnknownNodeError,
     peer_certificate,
 )
 from recovery.service.audit import Audit
@@ -76,6 +78,7 @@ from recovery.service.worker import (
     Worker,
     check_join,
 )
+from recovery.spelling import find_unknown, say_unknown
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,25 @@ WAIT_SHARE_MIN: Final = 0.6  # of the wait that a poll asks for: its end is spre
 ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
 
 _T = TypeVar("_T")
+
+
+class NotNow(Enum):
+    """Why a request is answered with 503, for programs."""
+
+    STARTING = "starting"  # it takes up its jobs
+    STOPPING = "stopping"
+    BUSY = "busy"  # its queue is full, or its thread does not answer
+    JOURNAL = "journal"  # it can't be written or read
+    JOB = "job"  # that one job is not looked after
+
+
+_NOT_NOW: Final = {
+    NotNow.STARTING: "the controller has just started and still takes up its jobs",
+    NotNow.STOPPING: "the controller stops",
+    NotNow.BUSY: "the controller's thread does not answer now",
+    NotNow.JOURNAL: "a journal can't be used now",
+    NotNow.JOB: "the job is not looked after now",
+}
 
 
 @dataclass(slots=True)
@@ -368,13 +390,15 @@ class Api:
         text = str(error)
         field_, value = getattr(error, "field", ""), str(getattr(error, "value", ""))[:200]
         status, headers, outcome = 500, {}, None
+        refusal = getattr(error, "refusal", "")
         if isinstance(error, DeniedError):
             status = error.status
         elif isinstance(error, TooManyError):
             status, headers = 429, {"Retry-After": str(max(1, round(error.retry_after_s)))}
         elif isinstance(error, FullError | NotTakenUpError | JournalError | asyncio.TimeoutError):
             status, headers = 503, {"Retry-After": "1"}
-            text = text or "the controller's thread does not answer now"
+            not_now = self._not_now(error)
+            refusal, text = not_now.value, text or _NOT_NOW[not_now]
         elif isinstance(error, UnknownError):
             status = 404
         elif isinstance(error, ConflictError):
@@ -392,9 +416,18 @@ class Api:
             text = "the controller failed over this request; its log says how"
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="rankmend"'
-        refusal = getattr(error, "refusal", "")
         problem = wire.Problem(text[:2000], field_, value, outcome, refusal)
         return _problem(status, problem, headers)
+
+    def _not_now(self, error: Exception) -> "NotNow":
+        """Return why a request that is sound can't be answered now."""
+        if self.is_stopping:
+            return NotNow.STOPPING
+        if not self.worker.is_taken_up:
+            return NotNow.STARTING
+        if isinstance(error, JournalError):
+            return NotNow.JOURNAL
+        return NotNow.JOB if isinstance(error, NotTakenUpError) else NotNow.BUSY
 
     async def _note(self, route: Route, call: Call | None, answer: web.Response) -> None:
         """Write the audit line of a request that acts, whatever came of it."""
@@ -706,8 +739,27 @@ class Api:
     async def on_resume(self, call: Call) -> wire.Done:
         return await self._resume(call, call.part("scope"))
 
+    async def _check_nodes(self, call: Call, nodes: Sequence[str]) -> None:
+        """Raise where nobody has heard of a node, unless the request says that it is yet to come."""
+        if call.given.is_expected:
+            return
+        heard_of = await self._ask(self.worker.known_nodes)
+        known = [*heard_of, *self.config.discovery.nodes]
+        unknown = find_unknown(nodes, known)
+        if unknown is not None:
+            seen = [one for one in known if call.subject.may_use_node(one)]
+            raise UnknownNodeError(say_unknown("node", unknown, seen), unknown)
+
     async def _pause(self, call: Call, scope: str) -> wire.Done:
         reason = self._reason(call)
+        kind, _colon, name = scope.partition(":")
+        if kind == "node":
+            await self._check_nodes(call, [name])
+        elif kind == "job":
+            known = call.known.get(name)
+            if known is None:
+                raise UnknownError(f"no job {name}")
+            _refuse_ended(name, known)
         await self._ask(lambda: self.worker.desk.pause(scope, call.subject.name, reason))
         return wire.Done(f"{scope} is paused: ranks run on, nothing is decided")
 
@@ -724,16 +776,19 @@ class Api:
 
     async def on_drain(self, call: Call) -> wire.Done:
         node, reason = call.part("node"), self._reason(call)
+        await self._check_nodes(call, [node])
         await self._ask(lambda: self.worker.desk.drain(node, call.subject.name, reason))
         return wire.Done(f"{node} gets no ranks any more; those that run there run on")
 
     async def on_release(self, call: Call) -> wire.Done:
         node, reason = call.part("node"), self._reason(call)
+        await self._check_nodes(call, [node])
         await self._ask(lambda: self.worker.desk.release(node, call.subject.name, reason))
         return wire.Done(f"{node} may get ranks again")
 
     async def on_add_window(self, call: Call) -> wire.WindowView:
         asked: wire.Window = call.given
+        await self._check_nodes(call, asked.nodes)
         window = WindowAdded(
             f"w{secrets.token_hex(4)}",
             tuple(asked.nodes),

@@ -63,7 +63,9 @@ class Problem(Struct, omit_defaults=True):
     field: str = ""
     value: str = ""
     outcome: JobOutcome | None = None  # with 410: how the job ended
-    refusal: str = ""  # why a person's command was not obeyed: recovery.outside.Refusal
+    # With 409: why a person's command was not obeyed (recovery.outside.Refusal). With 503: why not
+    # now (recovery.service.web.NotNow).
+    refusal: str = ""
 
 
 class ClaimNews(Struct):
@@ -256,6 +258,7 @@ class Because(Struct):
     """Body of what is asked of the cluster or a node."""
 
     reason: Reason = ""
+    is_expected: bool = False  # the node may be one that the controller does not know yet
 
 
 class Window(Struct, kw_only=True):
@@ -267,6 +270,7 @@ class Window(Struct, kw_only=True):
     from_unix_s: UnixSeconds
     until_unix_s: UnixSeconds
     reason: Reason = ""
+    is_expected: bool = False  # nodes may be ones that the controller does not know yet
 
 
 class Done(Struct):

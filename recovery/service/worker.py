@@ -467,6 +467,16 @@ class Worker:
             raise FullError(f"job {job_id} is not looked after now: {job.problem}")
         return job
 
+    def known_nodes(self) -> set[str]:
+        """Return the nodes of which anybody has spoken: launchers, alerts, people."""
+        members = {
+            node
+            for job in self.jobs.values()
+            if job.controller is not None
+            for node in job.controller.ledger.members
+        }
+        return members | self.desk.known_nodes()
+
     def take_alerts(
         self,
         alerts: Iterable[IncomingAlert],

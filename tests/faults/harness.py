@@ -164,7 +164,7 @@ class Job:
                 raise AssertionError(f"ended before step {step}:\n{self.output}")
             if not self.has_state:
                 return None
-            ranks = list(view_ranks(self.runtime, time.monotonic()))
+            ranks = list(view_ranks(self.runtime, time.monotonic))
             told = _attempt_of(self.runtime)
             if told != attempt or len(ranks) != self.world_size:
                 return None

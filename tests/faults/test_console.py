@@ -139,7 +139,7 @@ def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lock
 
 
 def job_step(job: Job) -> int:
-    return max(rank.step or 0 for rank in view_ranks(job.runtime, time.monotonic()))
+    return max(rank.step or 0 for rank in view_ranks(job.runtime, time.monotonic))
 
 
 @pytest.mark.parametrize(

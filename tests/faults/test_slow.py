@@ -136,7 +136,7 @@ def _play(story: Story, agent: AgentProcess, port: int) -> Story:
         _set(ddp, 0, "compute")
     story.found = {rank: _found(uneven, rank, section) for rank, section in SLOW.items()}
     story.explained = {rank: _explained(uneven, rank) for rank in SLOW}
-    story.shown = view_job(uneven.state_folder, time.monotonic()).slow
+    story.shown = view_job(uneven.state_folder, time.monotonic).slow
 
     def page() -> str:
         return agent.get(port, "/metrics")[1]

@@ -54,7 +54,7 @@ def test_an_unchanged_script_without_auto_tells_nothing_and_is_brought_back(
     job.start()
     first = wait_for(lambda: next(job.checkpoints.glob("epoch-*.pt"), None), "a checkpoint")
     assert first
-    ranks = list(view_ranks(job.runtime, time.monotonic()))
+    ranks = list(view_ranks(job.runtime, time.monotonic))
     assert [rank.step for rank in ranks] == [None, None]
 
     kill(ranks[1].pid)

@@ -1,0 +1,94 @@
+"""Times of day as people type and read them, always with their zone."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import click
+
+_FORM: Final = re.compile(
+    r"(?:(?P<day>\d{4}-\d{2}-\d{2})[T ])?(?P<time>\d{2}:\d{2}(?::\d{2})?)\s*"
+    r"(?P<zone>Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?"
+)
+_OFFSET: Final = re.compile(r"Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """What was typed; without a day it is today, without a zone that of the option or of this machine."""
+
+    day: str
+    time: str
+    zone: str
+
+    def unix_s(self, zone: tzinfo | None, now_unix_s: float) -> float:
+        """Return it in unix seconds; ``zone``: where none was typed, None for this machine's."""
+        known = _zone_of(self.zone) if self.zone else zone
+        today = datetime.fromtimestamp(now_unix_s, tz=timezone.utc).astimezone(known)
+        at = datetime.fromisoformat(f"{self.day or today.date().isoformat()}T{self.time}")
+        # without a zone astimezone takes the clock of this machine, summer time included
+        return (at.replace(tzinfo=known) if known is not None else at.astimezone()).timestamp()
+
+
+class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """``2026-12-01T08:00+01:00``, ``2026-12-01 08:00Z``, or ``08:00``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TimeOfDay:
+        if isinstance(value, TimeOfDay):
+            return value
+        found = _FORM.fullmatch(str(value).strip())
+        day, time = ("", "") if found is None else (found["day"] or "", found["time"])
+        try:
+            datetime.fromisoformat(f"{day or '2000-01-01'}T{time}")
+        except ValueError:
+            found = None
+        if found is None:
+            self.fail(
+                f"{value!r:.80} is no time: 2026-12-01T08:00, or 08:00 for today, each with a zone "
+                "behind it (Z, +01:00) or without one",
+                param,
+                ctx,
+            )
+        return TimeOfDay(day, time, found["zone"] or "")
+
+
+class ZoneParameter(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """``UTC``, ``Europe/Berlin`` or ``+01:00``."""
+
+    name = "zone"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tzinfo:
+        if isinstance(value, tzinfo):
+            return value
+        text = str(value)
+        if _OFFSET.fullmatch(text):
+            return _zone_of(text)
+        try:
+            return ZoneInfo(text)
+        except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            known = "UTC, Europe/Berlin, +01:00"
+            self.fail(f"{text!r:.80} is no time zone that this machine knows: {known}", param, ctx)
+
+
+def say_time(unix_s: float, zone: tzinfo | None = None) -> str:
+    """Return a time with its zone; without one in this machine's."""
+    try:
+        at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone(zone)
+    except (OverflowError, ValueError, OSError):  # no year has it: of a journal that others wrote
+        return f"{unix_s:g} s since 1970"
+    return at.isoformat(sep=" ", timespec="minutes")
+
+
+def _zone_of(text: str) -> timezone:
+    if text == "Z":
+        return timezone.utc
+    away = timedelta(hours=int(text[1:3]), minutes=int(text[-2:]))
+    return timezone(-away if text[0] == "-" else away)
