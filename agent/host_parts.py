@@ -6,12 +6,16 @@ from typing import Final
 
 import msgspec
 
+from agent.collectors.bonding import BondingCollector
 from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.clock import ClockCollector
 from agent.collectors.disk import DiskCollector
 from agent.collectors.edac import EdacCollector
 from agent.collectors.host import HostCollector
+from agent.collectors.md import MdCollector
 from agent.collectors.mounts import MountsCollector
+from agent.collectors.net_stack import NetStackCollector
+from agent.collectors.nfs import NfsCollector
 from agent.collectors.pcie_aer import PcieAerCollector
 from agent.collectors.pressure import PressureCollector
 from agent.collectors.processes import ProcessesCollector
@@ -28,7 +32,11 @@ COLLECTORS: Final = (
     "host",
     "pressure",
     "disk",
+    "md",
     "mounts",
+    "nfs",
+    "net_stack",
+    "bonding",
     "processes",
     "cgroup",
     "edac",
@@ -80,6 +88,7 @@ def make_collectors(
         HostCollector(procfs_root),
         PressureCollector(procfs_root),
         DiskCollector(procfs_root),
+        MdCollector(sysfs_root),
         MountsCollector(
             procfs_root,
             clock,
@@ -87,6 +96,9 @@ def make_collectors(
             config.mounts,
             config.mounts_ignored,
         ),
+        NfsCollector(procfs_root),
+        NetStackCollector(procfs_root),
+        BondingCollector(sysfs_root),
         ProcessesCollector(procfs_root, clock),
         CgroupCollector(procfs_root, sysfs_root, ranks),
         EdacCollector(sysfs_root),

@@ -371,6 +371,112 @@ _ALL: Final = (
         ("device",),
         "Time during which the disk had something to do.",
     ),
+    _counter(
+        "disk_read_seconds",
+        "seconds",
+        ("device",),
+        "Time that finished reads took; over the reads it is their mean latency.",
+    ),
+    _counter(
+        "disk_write_seconds",
+        "seconds",
+        ("device",),
+        "Time that finished writes took; over the writes it is their mean latency.",
+    ),
+    # agent/collectors/md.py
+    _gauge("md_success", "", ("device",), "1 when the array's files made sense, 0 when not."),
+    _gauge(
+        "md_info",
+        "",
+        ("device", "level", "state"),
+        "A software RAID, its level and state in the kernel's words; always 1.",
+    ),
+    _gauge("md_members", "", ("device",), "Members that the array has when it is whole."),
+    _gauge(
+        "md_members_missing",
+        "",
+        ("device",),
+        "Members that are missing or not yet rebuilt; no series where the level has no spare copy.",
+    ),
+    _gauge(
+        "md_sync_info",
+        "",
+        ("device", "action"),
+        "A check, resync, recovery or reshape that is under way; always 1.",
+    ),
+    _gauge("md_sync_ratio", "", ("device",), "Share of it that is done, 0 to 1."),
+    # agent/collectors/bonding.py
+    _gauge("bond_links", "", ("bond",), "Links that belong to the bond."),
+    _gauge("bond_links_up", "", ("bond",), "Links of the bond that are up."),
+    _gauge(
+        "bond_link_up",
+        "",
+        ("bond", "device"),
+        "1 when the bond's own monitor calls the link up, 0 when not.",
+    ),
+    _counter(
+        "bond_link_failures",
+        "",
+        ("bond", "device"),
+        "Times that the link went down since it joined the bond.",
+    ),
+    # agent/collectors/net_stack.py
+    _gauge("net_stack_success", "", ("file",), "1 when the file made sense, 0 when not."),
+    _counter("tcp_received_segments", "", (), "TCP segments received since boot."),
+    _counter("tcp_sent_segments", "", (), "TCP segments sent since boot, without repeated ones."),
+    _counter("tcp_retransmitted_segments", "", (), "TCP segments sent again since boot."),
+    _counter("tcp_receive_errors", "", (), "TCP segments received in error since boot."),
+    _counter("tcp_resets", "", (), "Established TCP connections that were reset since boot."),
+    _counter("tcp_timeouts", "", (), "Retransmission timers of TCP that ran out since boot."),
+    _counter(
+        "tcp_aborted_on_timeout",
+        "",
+        (),
+        "TCP connections given up after too many repetitions since boot.",
+    ),
+    _counter(
+        "tcp_listen_overflows",
+        "",
+        (),
+        "Connections refused since boot because a program did not accept them in time.",
+    ),
+    _counter("softnet_processed", "", (), "Frames taken from the receive queues of all CPUs."),
+    _counter(
+        "softnet_dropped", "", (), "Frames dropped because the receive queue of a CPU was full."
+    ),
+    _counter(
+        "softnet_squeezed",
+        "",
+        (),
+        "Times that a CPU stopped receiving with frames left, because its share of time was over.",
+    ),
+    _gauge("conntrack_entries", "", (), "Connections that netfilter tracks."),
+    _gauge(
+        "conntrack_entries_max", "", (), "Connections that it can track: further ones are dropped."
+    ),
+    # agent/collectors/nfs.py
+    _counter("nfs_operations", "", _MOUNT, "Operations asked of the server since the mount."),
+    _counter(
+        "nfs_retransmissions", "", _MOUNT, "Requests sent again since the mount, all operations."
+    ),
+    _counter(
+        "nfs_timeouts",
+        "",
+        _MOUNT,
+        "Operations that waited for their whole time-out since the mount.",
+    ),
+    _counter(
+        "nfs_queue_seconds",
+        "seconds",
+        _MOUNT,
+        "Time that requests waited in the client before they were sent.",
+    ),
+    _counter(
+        "nfs_response_seconds",
+        "seconds",
+        _MOUNT,
+        "Time from sending to the answer; over the operations it is their mean latency.",
+    ),
     # agent/collectors/network.py
     *(
         _counter(f"network_{way}_{what}", unit, ("device",), f"{text} since the device came up.")

@@ -41,4 +41,6 @@ class DiskCollector:
             yield Metric("rankmend_disk_written_bytes_total", io.write_bytes, labels)
             yield Metric("rankmend_disk_reads_total", io.read_count, labels)
             yield Metric("rankmend_disk_writes_total", io.write_count, labels)
+            yield Metric("rankmend_disk_read_seconds_total", io.read_time / 1000, labels)
+            yield Metric("rankmend_disk_write_seconds_total", io.write_time / 1000, labels)
             yield Metric("rankmend_disk_busy_seconds_total", io.busy_time / 1000, labels)
