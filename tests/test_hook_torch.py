@@ -22,6 +22,14 @@ class Optimizer:
     counts = False
     def __init__(self):
         self.state = {}
+        self.param_groups = [{"lr": 0.1}]
+        self.after_load = []
+    def register_load_state_dict_post_hook(self, hook):
+        self.after_load.append(hook)
+    def load(self, step):
+        self.state = {0: {"step": step}} if self.counts else {}
+        for hook in self.after_load:
+            hook(self)
     def step(self):
         if self.counts:
             for state in self.state.values():
@@ -35,6 +43,7 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     counts = True
     def __init__(self, *steps):
+        super().__init__()
         self.state = {number: {"step": step} for number, step in enumerate(steps or (0,))}
 """
 
@@ -118,6 +127,88 @@ def test_training_step_with_several_optimizers_counts_once(
     )
 
     assert stand_in.steps() == expected
+
+
+# torch.distributed.checkpoint's state_dict.py: fills the state of an optimizer before it is loaded.
+FILLING = """
+def _init_optim_state(optimizer):
+    rate, optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"], 0.0
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = rate
+"""
+
+
+@each_python
+@pytest.mark.parametrize(
+    ("script", "expected", "is_relative"),
+    [
+        ("a = Adam(); _init_optim_state(a); a.load(60)", [61, 62, 63], False),
+        ("a = SGD(); _init_optim_state(a); a.load(60)", [1, 2, 3], True),
+        ("a = Adam(); _init_optim_state(a)", [2, 3, 4], False),  # and nothing to load
+        ("a = Adam(); a.step(); a.load(60)", [61, 62, 63], False),  # a check of shapes
+        ("a = SGD(); a.step(); a.load(60)", [1, 2, 3], True),
+        ("a = Adam(); a.step(); a.step(); a.load(60)", [1, 2, 61, 62, 63], False),
+        ("a = Adam(60)", [61, 62, 63], False),
+        ("a = Adam(); b = Adam(); a.step(); b.step(); a.load(60); b.load(60)", [61, 62, 63], False),
+    ],
+)
+def test_step_before_the_load_of_a_checkpoint_is_none_of_the_trainings(
+    stand_in: Rank, python: str, script: str, expected: list[int], is_relative: bool
+) -> None:
+    stand_in.environment[layout.ENV_RESUME_PATH] = "/checkpoints/60"
+
+    stand_in.run(
+        python,
+        f"""
+from torch.optim import SGD, Adam
+{FILLING}
+{script}
+for _ in range(3):
+    a.step()
+""",
+    )
+
+    progress = stand_in.read()
+    assert stand_in.steps() == expected
+    assert (progress.is_auto, progress.is_relative) == (True, is_relative)
+
+
+@each_python
+def test_step_with_a_learning_rate_of_nothing_counts_where_the_script_makes_it(
+    stand_in: Rank, python: str
+) -> None:
+    stand_in.run(
+        python,
+        """
+        from torch.optim import Adam
+        optimizer = Adam()
+        optimizer.param_groups[0]["lr"] = 0.0  # a schedule that begins there
+        for _ in range(3):
+            optimizer.step()
+        """,
+    )
+
+    assert stand_in.steps() == [1, 2, 3]
+
+
+@each_python
+def test_first_step_that_was_held_back_keeps_its_time(stand_in: Rank, python: str) -> None:
+    stand_in.environment[layout.ENV_RESUME_PATH] = "/checkpoints/60"
+
+    stand_in.run(
+        python,
+        """
+        import time
+        from torch.optim import SGD
+        optimizer = SGD()
+        optimizer.step()
+        time.sleep(0.3)
+        optimizer.step()
+        """,
+    )
+
+    first, second = stand_in.read().records
+    assert second.ended_at_s - first.ended_at_s >= 0.3
 
 
 @each_python
@@ -392,6 +483,28 @@ train(optimizer, 2)
         )
 
         assert (before, rank.steps()) == ([1, 2, 3, 4, 5], [6, 7])
+        assert not rank.read().is_relative
+
+    def test_state_that_a_distributed_checkpoint_fills_and_loads_counts_no_step(
+        self, rank: Rank
+    ) -> None:
+        rank.environment[layout.ENV_RESUME_PATH] = "/checkpoints/5"
+
+        _run_torch(
+            rank,
+            """
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+optimizer = torch.optim.AdamW(model.parameters())
+weights, state = get_state_dict(model, optimizer)
+assert all(float(one["step"]) == 1.0 for one in state["state"].values()), "it has stepped"
+for one in state["state"].values():
+    one["step"] = torch.tensor(60.0)
+set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
+train(optimizer, 3)
+""",
+        )
+
+        assert rank.steps() == [61, 62, 63]
         assert not rank.read().is_relative
 
     def test_sgd_pickles_copies_and_counts_relatively(self, rank: Rank) -> None:

@@ -7,9 +7,17 @@ already, so that each training step counts once, and counting goes on when a scr
 another optimizer. The number of the first step is the optimizer's own where it keeps one (the
 Adam family's state["step"], which a checkpoint restores); else steps count from the start of
 the process and are marked relative.
+
+Not every step trains. PyTorch's distributed checkpoints fill an empty optimizer by a step with
+zero gradients and a learning rate of 0 before they load it: that one does not count. A script may
+make a step of its own before it loads (a warm-up, a check of shapes): where the attempt has a
+checkpoint to begin from, a first step of a fresh optimizer is held back until the second, and
+a load drops it. After any load the optimizer's own number counts again.
 """
 
+import os
 import sys
+from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
@@ -18,6 +26,10 @@ from rankmend.hook.torch_sections import Installer
 _MODULE = "torch.optim.optimizer"
 _OPTIMIZERS_MAX = 100000  # stepped in one training step; more: a new one is made for each
 _STATES_MAX = 64  # parameters looked at: each may cost a copy from the device (10 us)
+# Functions of PyTorch that step an optimizer only to fill its state: torch.distributed.checkpoint's
+# state_dict.py, and torch.distributed.optim's _NamedOptimizer.
+_FILLERS = ("_init_optim_state", "init_state")
+_FRAMES_MAX = 12  # looked through for one of them: a step goes through 3 or 4 wrappers
 _counting = True
 
 
@@ -79,7 +91,9 @@ class _Counter:
     def __init__(self):
         self._step = None  # of the training step under way; None before the first
         self._stepped = set()  # ids of the optimizers that stepped in it
-        self._is_held = False  # the first step is not told yet
+        self._held_ns = 0  # when the first step was made, which is not told yet
+        self._followed = set()  # ids of the optimizers whose loads are seen
+        self._is_loaded = False  # an optimizer's state was loaded since its last step
         self._installer = Installer()
 
     def after_step(self, optimizer, _args, _kwargs):
@@ -92,6 +106,13 @@ class _Counter:
         if not _counting:
             return
         key = id(optimizer)
+        if key not in self._followed:
+            self._follow(optimizer, key)
+        if _is_filling(optimizer):
+            return
+        if self._is_loaded:
+            self._is_loaded = False
+            self._take_load(writer, optimizer)
         if self._step is None:
             self._stepped = {key}
             self._begin(writer, optimizer)
@@ -99,8 +120,7 @@ class _Counter:
         if key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
             self._stepped.add(key)
             return
-        if self._is_held:
-            self._is_held = False
+        if self._held_ns:
             self._tell_first(writer)
         self._step += 1
         self._stepped = {key}
@@ -120,14 +140,45 @@ class _Counter:
         known = _own_step(optimizer)
         self._step = known or 1
         self._is_relative = not known
-        self._is_held = _is_known_to_script()
-        if not self._is_held:
+        self._held_ns = monotonic_ns()
+        may_load = self._step == 1 and os.environ.get(layout.ENV_RESUME_PATH)
+        if not (may_load or _is_known_to_script()):
             self._tell_first(writer)
 
     def _tell_first(self, writer):
+        held_ns, self._held_ns = self._held_ns, 0
+        self._tell_flags(writer)
+        writer.step_at(self._step, held_ns)
+
+    def _tell_flags(self, writer):
         relative = layout.FLAG_RELATIVE if self._is_relative else 0
         writer.set_flags(layout.FLAG_AUTO | relative)
-        writer.step(self._step)
+
+    def _follow(self, optimizer, key):
+        """Have this optimizer's loads seen; PyTorch 2.0 has no such hook."""
+        if len(self._followed) < _OPTIMIZERS_MAX:
+            self._followed.add(key)
+        try:
+            optimizer.register_load_state_dict_post_hook(self._after_load)
+        except Exception:
+            pass
+
+    def _after_load(self, _optimizer):
+        self._is_loaded = True
+
+    def _take_load(self, writer, optimizer):
+        """Go on from where the loaded state is: called at the first step after a load."""
+        if self._held_ns or self._step is None:  # nothing was told: this is the first step
+            self._step, self._held_ns = None, 0
+            return
+        known = _own_step(optimizer)
+        if known is None:
+            return
+        self._step = known - 1
+        if self._is_relative:
+            self._is_relative = False
+            self._tell_flags(writer)
+        self._stepped = {id(optimizer)}
 
 
 def _is_known_to_script():
@@ -145,6 +196,39 @@ def _is_known_to_script():
         )
     except Exception:
         return True  # holding back costs one step's delay, once
+
+
+def _is_filling(optimizer):
+    """Return whether this step only fills the optimizer's state, with a learning rate of 0.
+
+    A schedule may begin or end with such a rate, too, so that PyTorch must be seen to have called.
+    Runs at each step: nothing is caught here that a signal handler may have raised.
+    """
+    groups = getattr(optimizer, "param_groups", None)
+    if type(groups) is not list or not groups or type(groups[0]) is not dict:
+        return False
+    rate = groups[0].get("lr")
+    if (rate != 0.0) if type(rate) is float else not _is_zero(rate):
+        return False
+    frame = sys._getframe(2)
+    for _place in range(_FRAMES_MAX):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in _FILLERS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_zero(rate):
+    """Return whether a learning rate is 0 that is no float; one on a device is not waited for."""
+    kind = getattr(getattr(rate, "device", None), "type", "cpu")
+    if kind != "cpu" or _is_capturing():
+        return False
+    try:
+        return float(rate) == 0.0
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def _own_step(optimizer):

@@ -81,9 +81,8 @@ class Writer:
             os.close(descriptor)
         calls = self._make_calls()
         self.step, self.section, self._use_private_memory = calls[:3]
-        self.enter, self.leave, self.begin_collective, self.end_collective, self.add_wait = calls[
-            3:
-        ]
+        self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
+        self.add_wait, self.step_at = calls[7:]
 
     def _take(self, descriptor, path):
         """Become the one writer, or raise when another living process is it."""
@@ -293,6 +292,18 @@ class Writer:
         def add_wait(nanoseconds):
             totals[wait_code] += nanoseconds
 
+        def step_at(number, at):
+            """Tell a step that was made earlier, before anything else was told."""
+            nonlocal count
+            if not 0 <= number <= step_max:
+                warn_once(number)
+                return
+            following = count + 1
+            body = pack_record(following, number, at, *totals[1:])
+            memory[places[following & slot_mask]] = seal_record(body, crc32(body))
+            count = following
+            words[head_word] = following
+
         def use_private_memory(private):
             nonlocal memory, words
             memory = private
@@ -319,5 +330,5 @@ class Writer:
         wait_code = _CODES["wait"]
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
-        auto = (enter, leave, begin_collective, end_collective, add_wait)
+        auto = (enter, leave, begin_collective, end_collective, add_wait, step_at)
         return (step, section, use_private_memory, *auto)
