@@ -10,11 +10,12 @@ from typing import Final, Protocol
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.checkpoints.model import Verdict
 from recovery.diagnosis import EXIT_UNKNOWN
+from recovery.faults import UNSEEN
 from recovery.gate import Pool
 from recovery.ledger import Ledger, OpenIncident
 from recovery.membership import Gone, size_for
 from recovery.planner import choose_checkpoint, is_progress
-from recovery.policy import Policy, exhausted
+from recovery.policy import Policy, out_of_patience, out_of_restarts
 from recovery.preparation import Preparation, Ready, Waiting
 from recovery.records import (
     AttemptAbandoned,
@@ -95,16 +96,14 @@ class Attempts:
             cause = Cause.FIRST
         elif ledger.is_resumed:
             cause = Cause.RESUMED
-        spent = exhausted(ledger.spent, self._policy)
-        if cause is Cause.TAKEOVER and spent is not None:
-            reason = f"rankmend ended while ranks ran, and the budget is spent ({spent})"
-            self._situation.record(ended_unstarted(reason))
-            return True
         try:
             ready = self.prepare(self._policy, now_s)
             if isinstance(ready, Waiting) and ready.left_s > 0:
                 return False
-            if isinstance(ready, Ready) and ready.choice.is_possible:
+            spent = self._spent(ready) if cause is Cause.TAKEOVER else None
+            if spent is not None:
+                self._situation.record(ended_unstarted(spent))
+            elif isinstance(ready, Ready) and ready.choice.is_possible:
                 self.order(self.advance_fence(), cause, ready, None)
             else:
                 self._situation.record(self._unready(ready))
@@ -113,6 +112,21 @@ class Attempts:
         except (OSError, RankmendError) as error:
             self._situation.record(ended_unstarted(f"no attempt can be started: {error}"))
         return True
+
+    def _spent(self, ready: Ready | FinderChosen | Waiting) -> str | None:
+        """Return which budget allows no takeover, in words, or None."""
+        ledger, policy = self._ledger, self._policy
+        spent = ledger.spent_on(UNSEEN)
+        reason = out_of_restarts(spent, policy)
+        if reason is None and isinstance(ready, Ready):
+            is_newer = ready.choice.is_new_run or is_progress(ledger, ready.choice)
+            reason = None if is_newer else out_of_patience(spent, policy)
+        if reason is None:
+            return None
+        return (
+            f"rankmend ended while ranks ran, and the budget is spent ({reason}): "
+            f"start it with --reset-budgets once you know why"
+        )
 
     @staticmethod
     def _unready(ready: Ready | FinderChosen | Waiting) -> Record:

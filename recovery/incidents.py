@@ -17,7 +17,7 @@ from recovery.ledger import Ledger, OpenIncident, Wish
 from recovery.machine import Outcome, Phase, expected_answer
 from recovery.observation import Observation
 from recovery.outside import trains
-from recovery.planner import is_worth_moving, plan
+from recovery.planner import is_worth_moving, plan, refuse_choice
 from recovery.planning import Planning, decided, event_of
 from recovery.preparation import Waiting
 from recovery.records import (
@@ -243,9 +243,9 @@ class Incidents:
             state.try_number,
         )
         if not is_ordered:
-            pause_s = incident.policy.retry_pause_s * 2 ** (state.try_number - 2)
+            pause_s = incident.policy.pause_before_s(state.try_number)
             is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
-            if (state.try_number > 1 and is_early) or self._expects_evidence(incident, now_s):
+            if is_early or self._expects_evidence(incident, now_s):
                 return False
             if self._is_held(incident):
                 return self._say_held(incident, incident.plan)
@@ -297,13 +297,15 @@ class Incidents:
                 return True
             if isinstance(ready, Waiting):
                 return self._wait_for(ready, incident)
-            attempt = self._attempts.advance_fence() if ready.choice.is_possible else 0
+            finding = incident.last_failure.finding
+            refusal = refuse_choice(finding, self._ledger, incident.policy, ready.choice)
+            attempt = self._attempts.advance_fence() if refusal is None else 0
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
             return self.fail_try(incident, f"no attempt can be started: {error}", None)
-        if not ready.choice.is_possible:
-            self._escalate(incident, ready.choice.reason, ready.choice)
+        if refusal is not None:
+            self._escalate(incident, refusal, ready.choice)
             return True
         self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
         return True

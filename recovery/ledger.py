@@ -17,6 +17,7 @@ import msgspec
 from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
 from recovery import records
+from recovery.faults import UNSEEN, Fault, count_in_a_row, count_most_alike, fault_of
 from recovery.machine import Phase, State, step
 from recovery.messages import Endpoint, Stop
 from recovery.outside import NodeEvidence, PersonAct, PersonCommand, trains
@@ -38,6 +39,9 @@ from recovery.records import (
 COPY_BYTES_MAX: Final = 1024 * 1024  # with the names of 10,000 nodes, 64 bytes each
 _COMMANDS_MAX: Final = 1000  # keys of a person's commands; a client repeats within minutes
 _EVIDENCE_MAX: Final = 4096  # alerts that are remembered; a dead switch makes 1,000
+_DAY_S: Final = 86400.0
+_BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
+_BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
 
 class Wish(Enum):
@@ -56,6 +60,14 @@ class ErrorRun:
     step: int | None
     base: str | None  # checkpoint the attempt began from, where steps count from there
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far attempts have come."""
+
+    highest: int | None = None  # step of the foremost rank
+    floor: int | None = None  # that every rank has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +163,22 @@ class Ledger:
     is_comparable: bool = True  # false once the job's steps count from the process's start
     telling_ranks: frozenset[int] = frozenset()  # ranks that have ever told a step
     highest_step: int | None = None
+    floor_step: int | None = None  # the highest step that every rank has made
+    # The same of relative steps, by the checkpoint that they count from: its identity.
+    reaches: tuple[tuple[str, Reach], ...] = ()
+    is_base_known: bool = False  # the newest attempt's checkpoint: an earlier one began from it
     restarts: int = 0
-    restarts_without_progress: int = 0
-    restores: tuple[tuple[str, int], ...] = ()  # checkpoint identity, restores without progress
-    last_restore_path: str | None = None  # of any attempt
+    barren: tuple[Fault, ...] = ()  # what the restarts since the last progress were for
+    # Restarts of the last day that no new step followed: attempt, unix seconds.
+    stepless: tuple[tuple[int, float], ...] = ()
+    has_advanced: bool = False  # the newest attempt has made progress
+    last_fault: Fault | None = UNSEEN  # of the newest failure; None: it is nothing to count
+    # Identity of a checkpoint, and what its restores without progress ended with.
+    restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
+    last_restore_path: str | None = None  # of any attempt of this run
+    base_step: int | None = None  # highest step that an attempt of this run was restored from
+    base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
+    has_ordered: bool = False  # an attempt was started since this launcher or controller was
     errors: ErrorRun | None = None
     incidents: int = 0
     incident: OpenIncident | None = None  # not ended
@@ -162,6 +186,7 @@ class Ledger:
     closing: Closing | None = None
     ended: JobOutcome | None = None
     is_resumed: bool = False  # the job had ended, or was ending by a stop, before this start
+    was_given_up: bool = False  # so it had ended
     epoch: int = 0  # starts of a controller on this journal
     controller_id: str = ""
     members: Mapping[str, Member] = field(default_factory=dict)
@@ -196,11 +221,33 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        return Spent(self.restarts, self.restarts_without_progress)
+        """What is used up: of one cause, that of the open incident, else that of the last restart."""
+        if self.incident is not None and self.last_fault is not None:
+            return self.spent_on(self.last_fault)
+        return self.spent_on(self.barren[-1] if self.barren else UNSEEN)
+
+    def spent_on(self, fault: Fault) -> Spent:
+        """Return what is used up where this is what the next restart is for."""
+        alike = count_in_a_row(self.barren, fault)
+        return Spent(self.restarts, len(self.barren), alike, len(self.stepless))
+
+    @property
+    def restarts_without_progress(self) -> int:
+        return len(self.barren)
+
+    @property
+    def base(self) -> str:
+        """Identity of the checkpoint that the newest attempt began from."""
+        return "" if self.started is None else self.started.choice.identity
+
+    @property
+    def reach(self) -> Reach:
+        """How far attempts have come whose relative steps count from the same checkpoint."""
+        return dict(self.reaches).get(self.base, Reach())
 
     def restores_of(self, identity: str) -> int:
-        """Return how often the checkpoint was restored without progress."""
-        return dict(self.restores).get(identity, 0)
+        """Return how often the checkpoint was restored without progress, with one cause."""
+        return count_most_alike(dict(self.restores).get(identity, ()))
 
 
 def fold_all(entries: Iterable[Entry]) -> Ledger:
@@ -220,6 +267,8 @@ def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
     """Note when incidents open, when evidence came, and what catching up took."""
     record = entry.record
     at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
+    if isinstance(record, AttemptStarted | records.IncidentOpened | records.TryFailed):
+        after = _with_restart_times(record, entry.unix_s, after)
     if isinstance(record, records.IncidentOpened) and after.incident is not None:
         incident = replace(after.incident, opened_at=at, fault_age_s=record.fault_age_s)
         return replace(after, incident=incident)
@@ -238,6 +287,14 @@ def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
         accused = {one.node for one in record.evidence if one.is_active}
         return replace(after, evidence=kept, taken_back=after.taken_back - accused)
     return after
+
+
+def _with_restart_times(record: Record, unix_s: float, ledger: Ledger) -> Ledger:
+    """Date a restart that no new step has followed yet, and forget those of yesterday."""
+    recent = [one for one in ledger.stepless if unix_s - one[1] < _DAY_S]
+    if isinstance(record, AttemptStarted) and _fault_behind(record, ledger) is not None:
+        recent.append((record.attempt, unix_s))
+    return replace(ledger, stepless=tuple(recent[-_BARREN_MAX:]))
 
 
 @singledispatch
@@ -261,7 +318,10 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         controller_id=record.controller_id,
         fault=None,  # it would be told anew as if it had just come
         slow={},  # the detector starts anew, too
+        has_ordered=False,
     )
+    if ledger.ended is not None and ledger.ended.kind is OutcomeKind.DONE:
+        after = _without_spent(after)  # it came to its end: what it took is nobody's fault now
     closing = ledger.closing
     # A stop can outlive its launcher (a scheduler's SIGKILL behind its SIGTERM): whoever starts
     # the job again wants it to run.
@@ -274,6 +334,7 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         ended=None,
         closing=None,
         is_resumed=True,
+        was_given_up=ledger.ended is not None and ledger.ended.kind is OutcomeKind.ESCALATED,
         wish=wish,
         revision=ledger.number,
         paused_by=None,
@@ -292,26 +353,31 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
 _PLANNED: Final = (OutcomeKind.STOPPED, OutcomeKind.TIME_LIMIT)
 
 
+_RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
+
+
 @_fold.register
 def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
+    before = _begin_run(ledger, record) if record.choice.is_new_run else ledger
+    after = _with_restart(_with_newer_base(before, record), record)
     restore = record.choice.restore
-    is_restart = record.cause in (Cause.TAKEOVER, Cause.INCIDENT)
-    without = 0 if record.is_progress else ledger.restarts_without_progress
-    highest = ledger.highest_step
+    highest = after.highest_step
     if restore is not None and restore.step is not None and ledger.is_comparable:
         highest = max(restore.step, -1 if highest is None else highest)
+    base, reaches = record.choice.identity, dict(after.reaches)
     after = replace(
-        ledger,
+        after,
         attempt=record.attempt,
         started=record,
         is_attempt_open=True,
         has_lost_lease=False,
         is_verified=False,
         is_resumed=False,
+        has_ordered=True,
+        has_advanced=False,
         highest_step=highest,
-        restarts=ledger.restarts + is_restart,
-        restarts_without_progress=without + is_restart,
-        errors=None if record.is_progress else ledger.errors,
+        is_base_known=base in reaches,
+        reaches=_kept({**reaches, base: reaches.get(base, Reach())}),
         wish=Wish.RANKS,
         revision=ledger.number,
         placement=record.placement,
@@ -326,12 +392,68 @@ def _(record: records.AttemptStarted, ledger: Ledger) -> Ledger:
     if record.rendezvous is not None:
         met = (record.rendezvous.address, record.rendezvous.port)
         after = replace(after, rendezvous_used=ledger.rendezvous_used | {met})
+    return after if restore is None else replace(after, last_restore_path=restore.path)
+
+
+def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Forget the run before: nothing of it is left to go on from."""
+    after = replace(
+        ledger,
+        is_comparable=True,
+        telling_ranks=frozenset(),
+        highest_step=None,
+        floor_step=None,
+        reaches=(),
+        restores=(),
+        last_restore_path=None,
+        base_step=None,
+        base_modified_unix_s=None,
+        errors=None,
+        behind=None,
+    )
+    # What rankmend itself does counts against the budgets; a person's start does not.
+    return after if record.cause in _RESTARTS else _without_spent(after)
+
+
+def _without_spent(ledger: Ledger) -> Ledger:
+    return replace(ledger, restarts=0, barren=(), stepless=(), errors=None, last_fault=UNSEEN)
+
+
+def _with_newer_base(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Note the checkpoint that is restored; one newer than all before is progress."""
+    after, restore = ledger, record.choice.restore
+    if record.is_progress:
+        # Steps that compare tell the same error at the same step from whatever checkpoint.
+        errors = ledger.errors if ledger.is_comparable else None
+        after = replace(ledger, barren=(), errors=errors)
     if restore is None:
         return after
-    counts = dict(ledger.restores)
-    identity = record.choice.identity
-    counts[identity] = counts.get(identity, 0) + 1
-    return replace(after, restores=tuple(counts.items()), last_restore_path=restore.path)
+    if restore.step is not None and (ledger.base_step is None or restore.step > ledger.base_step):
+        made = after.stepless if not record.is_progress else _without_last(after)
+        after = replace(after, base_step=restore.step, stepless=made)
+    times = [at for at in (ledger.base_modified_unix_s, record.choice.modified_unix_s) if at]
+    return replace(after, base_modified_unix_s=max(times, default=None))
+
+
+def _without_last(ledger: Ledger) -> tuple[tuple[int, float], ...]:
+    """Return the restarts that no new step followed, without that of the newest attempt."""
+    return tuple(one for one in ledger.stepless if one[0] != ledger.attempt)
+
+
+def _with_restart(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Count a restart, and what it was for until there is progress."""
+    after = replace(ledger, restarts=ledger.restarts + (record.cause in _RESTARTS))
+    fault = _fault_behind(record, ledger)
+    if fault is None:
+        return after
+    return replace(after, barren=(*ledger.barren, fault)[-_BARREN_MAX:])
+
+
+def _fault_behind(record: AttemptStarted, ledger: Ledger) -> Fault | None:
+    """Return why the attempt had to be started; None where nothing had failed."""
+    if record.cause is Cause.TAKEOVER:
+        return UNSEEN
+    return ledger.last_fault if record.cause is Cause.INCIDENT else None
 
 
 @_fold.register
@@ -342,19 +464,55 @@ def _(record: records.AttemptVerified, ledger: Ledger) -> Ledger:
         is_comparable=record.is_comparable,
         telling_ranks=ledger.telling_ranks | frozenset(record.telling_ranks),
     )
-    return after if record.is_comparable else _with_progress(after)
+    is_blind = not after.telling_ranks and ledger.last_restore_path is None
+    # Where neither steps nor checkpoints are seen, that it lives is all that can be.
+    return _with_progress(after) if is_blind and not record.is_comparable else after
 
 
 @_fold.register
 def _(record: records.Milestone, ledger: Ledger) -> Ledger:
-    if ledger.highest_step is not None and record.step <= ledger.highest_step:
-        return ledger
+    known = Reach(ledger.highest_step, ledger.floor_step)
+    reached = farther(known, record.step, record.floor_step)
+    after = replace(ledger, highest_step=reached.highest, floor_step=reached.floor)
+    return _with_step(after) if is_farther(known, reached) else after
+
+
+@_fold.register
+def _(record: records.RelativeMilestone, ledger: Ledger) -> Ledger:
+    known = ledger.reach
+    reached = farther(known, record.steps, record.floor_steps)
+    after = replace(ledger, reaches=_kept({**dict(ledger.reaches), ledger.base: reached}))
+    # Of the first attempt from a checkpoint the choice of it has told whether that is progress.
+    return _with_step(after) if ledger.is_base_known and is_farther(known, reached) else after
+
+
+def _kept(reaches: Mapping[str, Reach]) -> tuple[tuple[str, Reach], ...]:
+    return tuple(reaches.items())[-_BASES_MAX:]
+
+
+def farther(known: Reach, highest: int, floor: int | None) -> Reach:
+    """Return how far attempts have come with one that is at ``highest`` and ``floor``."""
+    return Reach(_greater(known.highest, highest), _greater(known.floor, floor))
+
+
+def is_farther(known: Reach, reached: Reach) -> bool:
+    """Return whether the foremost rank or the hindmost one has made a step that is new."""
+    is_highest = known.highest is None or known.highest != reached.highest
+    return is_highest or (known.floor is not None and known.floor != reached.floor)
+
+
+def _greater(one: int | None, other: int | None) -> int | None:
+    return max((step for step in (one, other) if step is not None), default=None)
+
+
+def _with_step(ledger: Ledger) -> Ledger:
+    """Return the ledger with progress that a new step shows."""
     # What makes steps has not failed, whatever a person was told of it.
-    return replace(_with_progress(ledger), highest_step=record.step, set_aside=0)
+    return replace(_with_progress(ledger), stepless=_without_last(ledger), set_aside=0)
 
 
 def _with_progress(ledger: Ledger) -> Ledger:
-    return _without_restore(replace(ledger, restarts_without_progress=0))
+    return _without_restore(replace(ledger, barren=(), has_advanced=True))
 
 
 def _without_restore(ledger: Ledger) -> Ledger:
@@ -414,7 +572,7 @@ def _(record: records.TryFailed, ledger: Ledger) -> Ledger:
 def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
     if highest is None or (ledger.highest_step is not None and highest <= ledger.highest_step):
         return ledger
-    return replace(_with_progress(ledger), highest_step=highest)
+    return replace(_with_step(ledger), highest_step=highest)
 
 
 def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
@@ -425,8 +583,10 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     before = ledger.errors
     is_same = before is not None and (before.signature, before.step, before.base) == key
     count = before.count + 1 if before is not None and is_same else 1
+    fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
     return replace(
-        ledger,
+        _with_restore_failed(ledger, fault),
+        last_fault=fault,
         node_run=_blamed(ledger.node_run, failure.finding),
         run_before=ledger.node_run,
         failed_attempt=failure.attempt,
@@ -434,6 +594,15 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
         telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
         is_comparable=ledger.is_comparable and not failure.is_relative,
     )
+
+
+def _with_restore_failed(ledger: Ledger, fault: Fault | None) -> Ledger:
+    """Hold a failure without progress against the checkpoint that the attempt began from."""
+    if fault is None or ledger.has_advanced or not ledger.base:
+        return ledger
+    faults = {identity: known for identity, known in ledger.restores if identity != ledger.base}
+    faults[ledger.base] = (*dict(ledger.restores).get(ledger.base, ()), fault)[-_BARREN_MAX:]
+    return replace(ledger, restores=tuple(faults.items()))
 
 
 def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
@@ -756,12 +925,9 @@ def _(record: records.JobEnded, ledger: Ledger) -> Ledger:
 @_fold.register
 def _(_record: records.BudgetsReset, ledger: Ledger) -> Ledger:
     return replace(
-        ledger,
-        restarts=0,
-        restarts_without_progress=0,
+        _without_spent(ledger),
         restores=(),
         last_restore_path=None,
-        errors=None,
         node_run=("", 0),
         run_before=("", 0),
     )
@@ -777,9 +943,7 @@ def _(record: records.RecordsLost, ledger: Ledger) -> Ledger:
         revision=ledger.number if is_ahead else ledger.revision,
         attempt=max(ledger.attempt, record.attempt),
         restarts=max(ledger.restarts, record.restarts),
-        restarts_without_progress=max(
-            ledger.restarts_without_progress, record.restarts_without_progress
-        ),
+        barren=_at_least(ledger.barren, record.restarts_without_progress),
         highest_step=max(highest, default=None),
         is_attempt_open=ledger.is_attempt_open or is_ahead,
         placement=tuple(Placement(node, ()) for node in record.nodes)
@@ -788,6 +952,12 @@ def _(record: records.RecordsLost, ledger: Ledger) -> Ledger:
         started_number=ledger.number if is_ahead else ledger.started_number,
         has_lost_lease=record.has_lease if is_ahead else ledger.has_lost_lease,
     )
+
+
+def _at_least(barren: tuple[Fault, ...], count: int) -> tuple[Fault, ...]:
+    """Return ``count`` restarts without progress at least; what those not known were for is lost."""
+    lost = min(count, _BARREN_MAX) - len(barren)
+    return (*(UNSEEN for _one in range(lost)), *barren)
 
 
 @dataclass(frozen=True, slots=True)

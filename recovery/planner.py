@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.errors_text import Cause
 from detectors.failed import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
 from recovery.checkpoints.model import Verdict
+from recovery.faults import OWN_CAUSES, cause_of
 from recovery.ledger import Ledger
 from recovery.messages import Restore
 from recovery.outside import PERSON
-from recovery.policy import Policy, exhausted
+from recovery.policy import Policy, out_of_patience, out_of_restarts
 from recovery.records import Choice, PassedOver, Plan, PlanStep
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
@@ -73,8 +73,8 @@ def _plan(
     if candidates is None:
         return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
     choice = choose_checkpoint(ledger, policy, candidates)
-    if not choice.is_possible:
-        return Plan(PlanStep.ESCALATE, choice.reason, finding.evidence, choice)
+    if (refusal := refuse_choice(finding, ledger, policy, choice)) is not None:
+        return Plan(PlanStep.ESCALATE, refusal, finding.evidence, choice)
     return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence, choice)
 
 
@@ -146,7 +146,7 @@ def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool
 
 
 def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
-    """Return why another restart makes no sense, or None."""
+    """Return why another restart makes no sense whatever has been saved meanwhile, or None."""
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and failure.exit_code == DO_NOT_RETRY:
         return f"a rank ended with exit code {DO_NOT_RETRY}, which asks for no further try"
@@ -155,11 +155,24 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
         silent = "before the first step" if ledger.telling_ranks else "at no known step"
         where = silent if run.step is None else f"at step {run.step}"
         return f"the same error {where} in {run.count} attempts in a row is the program's own"
-    spent = exhausted(ledger.spent, policy)
+    spent = out_of_restarts(ledger.spent, policy)
     return None if spent is None else f"the budget is spent ({spent})"
 
 
-_OWN_CAUSES: Final = frozenset({Cause.PROGRAM, Cause.EXCEPTION, Cause.EXIT, Cause.DEVICE_MEMORY})
+def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
+    """Return why a restart from this checkpoint makes no sense, or None.
+
+    Only now, with nobody left who could write, is it known whether the last attempt has saved
+    anything newer.
+    """
+    if not choice.is_possible:
+        return choice.reason
+    if finding.signature.startswith(PERSON) or choice.is_new_run or is_progress(ledger, choice):
+        return None
+    spent = out_of_patience(ledger.spent, policy)
+    return (
+        None if spent is None else f"the budget is spent ({spent}): {_first_words(ledger, finding)}"
+    )
 
 
 def _is_own_error(finding: Finding) -> bool:
@@ -170,8 +183,7 @@ def _is_own_error(finding: Finding) -> bool:
     """
     if finding.kind is not Kind.RANK_FAILED:
         return False
-    cause = finding.signature.partition(":")[0]
-    return finding.blame is Blame.PROGRAM or cause in {own.value for own in _OWN_CAUSES}
+    return finding.blame is Blame.PROGRAM or cause_of(finding) in OWN_CAUSES
 
 
 def _first_words(ledger: Ledger, finding: Finding) -> str:
@@ -191,9 +203,13 @@ def _restart_reason(finding: Finding) -> str:
 
 
 def choose_checkpoint(ledger: Ledger, policy: Policy, candidates: Sequence[Verdict]) -> Choice:
-    """Return the newest valid checkpoint that has not failed too often, and who was passed over."""
+    """Return the newest valid checkpoint that has not failed too often, and who was passed over.
+
+    Where all have, the newest of those that failed the least: whether to go on at all is for
+    the budgets to say.
+    """
     passed_over: list[PassedOver] = []
-    valid_passed_over = 0
+    failed: list[tuple[int, Choice]] = []
     for verdict in candidates:
         candidate = verdict.candidate
         choice = Choice(
@@ -205,37 +221,89 @@ def choose_checkpoint(ledger: Ledger, policy: Policy, candidates: Sequence[Verdi
         )
         restores = ledger.restores_of(choice.identity)
         if verdict.is_valid and restores < policy.restore_failures_max:
+            if _is_rolled_back(ledger, candidate.step, candidates):
+                reason = (
+                    f"{choice.reason}; newer ones that were restored before are gone: a new run"
+                )
+                return replace(choice, reason=reason, is_new_run=True)
             return choice
         reason = verdict.reason
         if verdict.is_valid:
             reason = f"restored {restores} times without progress"
-            valid_passed_over += 1
+            failed.append((restores, choice))
         passed_over.append(PassedOver(candidate.path, candidate.step, reason))
     first = tuple(passed_over[:_PASSED_OVER_MAX])
-    if valid_passed_over:
-        reason = f"all {valid_passed_over} valid checkpoints were restored without progress before"
-        return Choice(False, None, reason, first)
-    if ledger.last_restore_path is not None:
-        # To begin at zero would train for days what is already there, and write over it.
-        reason = (
-            f"no valid checkpoint is left of {len(candidates)} found, and an earlier attempt "
-            f"had begun from {ledger.last_restore_path}: bring it back, or start under another "
-            f"job name to begin from nothing"
-        )
-        return Choice(False, None, reason, first)
+    if failed:
+        restores, choice = min(failed, key=lambda one: one[0])  # of equals the first, the newest
+        how = f"restored {restores} times without progress, as was every other valid one"
+        return replace(choice, reason=f"{choice.reason}; {how}")
     if passed_over:
-        reason = f"none of the {len(passed_over)} checkpoints found is valid: from the beginning"
-        return Choice(True, None, reason, first)
-    return Choice(True, None, "no checkpoint found: from the beginning")
+        what = f"none of the {len(passed_over)} checkpoints found is valid"
+        way_out = "bring a valid one back, or move these out of the folder"
+        return _from_the_beginning(ledger, what, way_out, first)
+    return _from_the_beginning(ledger, "no checkpoint found", "bring the checkpoints back", first)
+
+
+def from_nothing(ledger: Ledger, reason: str) -> Choice:
+    """Return the choice of an attempt that has no checkpoint to begin from."""
+    is_new_run = ledger.is_resumed and not ledger.was_given_up
+    return Choice(True, None, f"{reason}: from the beginning", is_new_run=is_new_run)
+
+
+def _from_the_beginning(
+    ledger: Ledger, what: str, way_out: str, passed_over: tuple[PassedOver, ...]
+) -> Choice:
+    """Return the choice to begin at zero, or not to where nobody can have wanted that.
+
+    A folder that a person has emptied before the start is a new run. One that is empty in the
+    middle of a run is a loss, or storage that is not there: to begin at zero would train for days
+    what is already there, and write over it.
+    """
+    before = ledger.last_restore_path
+    is_emptied = not passed_over and _is_persons_start(ledger)
+    # A job that was given up before it had saved anything is started again as it was.
+    if before is None and ledger.is_resumed and not ledger.was_given_up:
+        return Choice(True, None, f"{what}: a new run", passed_over, is_new_run=True)
+    if before is None:
+        return Choice(True, None, f"{what}: from the beginning", passed_over)
+    if is_emptied:
+        reason = f"{what}: a new run; the one before had begun from {before}"
+        return Choice(True, None, reason, passed_over, is_new_run=True)
+    reason = (
+        f"{what}, and an earlier attempt had begun from {before}: nothing is started, since it would "
+        f"train from the beginning; {way_out} and start the job again with the same command"
+    )
+    if not passed_over:
+        reason += "; if the folder is still empty then, that is a new run"
+    return Choice(False, None, reason, passed_over)
+
+
+def _is_persons_start(ledger: Ledger) -> bool:
+    """Return whether the next attempt is the first since somebody started the job (again).
+
+    On several nodes a controller also starts when another host takes over: nobody's wish.
+    """
+    return ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
+
+
+def _is_rolled_back(ledger: Ledger, step: int | None, candidates: Sequence[Verdict]) -> bool:
+    """Return whether a person has removed the checkpoints from ``step`` on before the start."""
+    if step is None or ledger.base_step is None or not _is_persons_start(ledger):
+        return False
+    there = {verdict.candidate.path for verdict in candidates}
+    return step < ledger.base_step and ledger.last_restore_path not in there
 
 
 def is_progress(ledger: Ledger, choice: Choice) -> bool:
-    """Return whether ``choice`` shows progress of a job whose steps can't be compared.
+    """Return whether the checkpoint is newer than any that an attempt of this run began from.
 
-    Such a job has moved when a checkpoint is there that is newer than the one before.
+    By its step where that is known, else by its time.
     """
-    if ledger.is_comparable or choice.modified_unix_s is None or ledger.started is None:
+    if choice.restore is None or ledger.attempt == 0:
         return False
-    before = ledger.started.choice.modified_unix_s
-    is_newer = before is None or choice.modified_unix_s > before
-    return is_newer and ledger.restores_of(choice.identity) == 0
+    if choice.restore.step is not None and ledger.base_step is not None:
+        return choice.restore.step > ledger.base_step
+    if choice.modified_unix_s is None:
+        return False
+    before = ledger.base_modified_unix_s
+    return before is None or choice.modified_unix_s > before

@@ -23,24 +23,34 @@ class PlanStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    # Restarts of one job in all. Llama 3 had 419 interruptions in 54 days on 16,384 GPUs; a
-    # job of one node that was restarted 100 times is a case for a person.
-    restarts_max: int = 100
-    # Restarts since the highest step ever was raised. One can fall to bad luck, two to a bad
-    # node; the fourth failure without any progress is the same failure again.
+    # Restarts of one run in all: the bound of last resort. Llama 3 had 419 interruptions in 54 days
+    # on 16,384 GPUs; at that rate 10,000 take 3.5 years.
+    restarts_max: int = 10_000
+    # Restarts within a day that no new step followed, whatever else did (a file written anew, ranks
+    # that tell no steps). 100,000 GPUs fail some 48 times a day, and most restarts make new steps.
+    restarts_per_day_max: int = 100
+    # Restarts without progress (a new step, a newer checkpoint) after failures of one cause in a
+    # row (recovery.faults). One can fall to bad luck, two to a bad node; the fourth is the same again.
     no_progress_max: int = 3
+    # The same after failures of whatever causes. A job that fails as often as it saves goes
+    # through 12 in a row within days, and gets on all the same (docs/giving-up.md).
+    no_progress_any_max: int = 50
     # The same exception at the same step in so many attempts in a row is the program's own.
     # Two: deterministic by then; a third run would cost a whole restart and tell nothing new.
     same_error_max: int = 2
-    # A checkpoint restored so often without progress is passed over for the one before it.
-    # Below no_progress_max, so that the older one gets its turn (LLNL SCR issue 174).
+    # A checkpoint restored so often without progress, with failures of one cause, is passed over for
+    # the one before it. Below no_progress_max, so that the older one gets its turn (LLNL SCR issue 174).
     restore_failures_max: int = 2
-    tries_max: int = 3  # within one incident: as no_progress_max, counted per incident
+    # Within one incident. Tries that start ranks count as restarts, too, so the limits above end
+    # those first; with the pauses below the others (no storage, no port) take 14 min.
+    tries_max: int = 20
     # Two: the first step can pass on warm buffers alone; the second needs every rank's gradients.
     verify_steps: int = 2
     # Before the second try, doubled for each further one: what failed for a moment (a port, a
     # storage that fails over) gets time to come back, and no loop spins.
     retry_pause_s: float = 1.0
+    # The longest such pause: with 20 tries 14 min in all, so that a storage server can fail over.
+    retry_pause_max_s: float = 60.0
     verify_timeout_s: float = (
         1800.0  # restore, compile and warm-up of a large model; as hung.startup_s
     )
@@ -105,6 +115,13 @@ class Policy:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be 1 at least")
 
+    def pause_before_s(self, try_number: int) -> float:
+        """Return how long to wait before a try of an incident, in seconds."""
+        if try_number < 2:
+            return 0.0
+        doublings = min(try_number - 2, 30)
+        return min(self.retry_pause_s * 2.0**doublings, self.retry_pause_max_s)
+
     def allows(self, kind: Kind, step: PlanStep) -> bool:
         """Return whether a finding of this kind may lead to the step."""
         return step is PlanStep.ESCALATE or step in self.allow.get(kind, tuple(PlanStep))
@@ -115,16 +132,56 @@ class Spent:
     """What a job has used up of its budgets."""
 
     restarts: int
-    restarts_without_progress: int
+    without_progress: int  # restarts since the last progress
+    of_one_cause: int  # the last of these, after failures of one cause
+    in_a_day: int  # restarts of the last day that no new step followed
+
+
+def out_of_restarts(spent: Spent, policy: Policy) -> str | None:
+    """Return why no further restart is allowed whatever the last attempt has saved, or None."""
+    if spent.restarts >= policy.restarts_max:
+        return f"{spent.restarts} restarts of this run, {policy.restarts_max} are allowed"
+    if spent.in_a_day >= policy.restarts_per_day_max:
+        return (
+            f"{spent.in_a_day} restarts within a day without a new step, "
+            f"{policy.restarts_per_day_max} are allowed"
+        )
+    return None
+
+
+def out_of_patience(spent: Spent, policy: Policy) -> str | None:
+    """Return why no restart from the same checkpoint is allowed, or None.
+
+    A checkpoint newer than any that was restored so far is progress, and allows one.
+    """
+    if spent.of_one_cause >= policy.no_progress_max:
+        return (
+            f"{spent.of_one_cause} restarts after the same failure brought no new step and no newer "
+            f"checkpoint, {policy.no_progress_max} are allowed"
+        )
+    if spent.without_progress >= policy.no_progress_any_max:
+        return (
+            f"{spent.without_progress} restarts brought no new step and no newer checkpoint, "
+            f"{policy.no_progress_any_max} are allowed"
+        )
+    return None
+
+
+def restarts_left(spent: Spent, policy: Policy) -> int:
+    """Return how many restarts are left, should none of them make a new step."""
+    left = (policy.restarts_max - spent.restarts, policy.restarts_per_day_max - spent.in_a_day)
+    return max(0, min(left))
+
+
+def patience_left(spent: Spent, policy: Policy) -> int:
+    """Return how many restarts without progress are left, should the cause stay the same."""
+    left = (
+        policy.no_progress_max - spent.of_one_cause,
+        policy.no_progress_any_max - spent.without_progress,
+    )
+    return max(0, min(left))
 
 
 def exhausted(spent: Spent, policy: Policy) -> str | None:
-    """Return which budget allows no further restart, in words, or None."""
-    if spent.restarts >= policy.restarts_max:
-        return f"{spent.restarts} restarts of this job, {policy.restarts_max} are allowed"
-    if spent.restarts_without_progress >= policy.no_progress_max:
-        return (
-            f"{spent.restarts_without_progress} restarts without a new highest step, "
-            f"{policy.no_progress_max} are allowed"
-        )
-    return None
+    """Return which budget allows no further restart without progress, in words, or None."""
+    return out_of_restarts(spent, policy) or out_of_patience(spent, policy)

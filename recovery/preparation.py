@@ -14,7 +14,7 @@ from recovery.ledger import Ledger, Member
 from recovery.membership import choose_placement, next_finder, size_for
 from recovery.messages import Endpoint, Found, FoundCheckpoint
 from recovery.nodes import Nodes
-from recovery.planner import choose_checkpoint
+from recovery.planner import choose_checkpoint, from_nothing
 from recovery.policy import Policy
 from recovery.records import Choice, FinderChosen, Placement
 from recovery.settings import JobSettings
@@ -128,7 +128,7 @@ class Preparation:
         """Return where to restore from, by the word of a launcher that looked after the fence."""
         ledger = self.ledger
         if not self.settings.has_checkpoints:
-            return Choice(True, None, "no checkpoint folder is configured: from the beginning")
+            return from_nothing(ledger, "no checkpoint folder is configured")
         if ledger.finder is None:
             return self._ask(placement) or self._waits_for_finder("a launcher")
         report = self.nodes.report_of(ledger.finder)

@@ -21,7 +21,7 @@ from recovery.policy import PlanStep as PlanStep  # noqa: PLC0414 - a part of wh
 from recovery.policy import Policy
 
 MAJOR: Final = 1
-MINOR: Final = 1  # 1: several nodes
+MINOR: Final = 2  # 1: several nodes; 2: progress of steps that count from a checkpoint
 # Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
 # (0.8 and 0.95, detectors/hang.py); Python stacks (0.6) are a hint to people.
 SURE_MIN: Final = 0.8
@@ -75,6 +75,9 @@ class Choice:
     reason: str
     passed_over: tuple[PassedOver, ...] = ()
     modified_unix_s: float | None = None  # of the checkpoint: a file can be written over
+    # A person started the job again and what earlier attempts had saved is gone: steps, budgets
+    # and checkpoints of before count no more.
+    is_new_run: bool = False
 
     @property
     def identity(self) -> str:
@@ -147,7 +150,7 @@ class AttemptStarted:
     choice: Choice
     incident_id: str | None = None
     try_number: int | None = None
-    is_progress: bool = False  # steps don't compare, and a newer checkpoint than before is there
+    is_progress: bool = False  # its checkpoint is newer than any that an attempt began from before
     placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): that of the settings
     rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
 
@@ -172,6 +175,18 @@ class Milestone:
 
     attempt: int
     step: int
+    # Every rank has made this one, too: where ranks do not wait for each other, the highest step
+    # is that of the rank that nothing has stopped. None from a version that did not tell.
+    floor_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeMilestone:
+    """How many steps an attempt has made whose ranks count from the start of the process."""
+
+    attempt: int
+    steps: int  # the most of any rank
+    floor_steps: int | None  # the fewest; None where not every rank has told
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,6 +517,7 @@ KnownRecord: TypeAlias = (
     | AttemptStarted
     | AttemptVerified
     | Milestone
+    | RelativeMilestone
     | RanksDone
     | AttemptAbandoned
     | AttemptEnded
@@ -539,6 +555,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "attempt_started": AttemptStarted,
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,
+    "relative_milestone": RelativeMilestone,
     "ranks_done": RanksDone,
     "attempt_abandoned": AttemptAbandoned,
     "attempt_ended": AttemptEnded,

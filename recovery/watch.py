@@ -8,11 +8,18 @@ from typing import Final
 from detectors.finding import Finding
 from recovery.diagnosis import EXIT_UNKNOWN, Accused, Doctor
 from recovery.intake import fatal
-from recovery.ledger import Ledger
+from recovery.ledger import Ledger, Reach, farther, is_farther
 from recovery.membership import has_launcher_of_attempt, placement_of
 from recovery.observation import Observation
 from recovery.policy import Policy
-from recovery.records import AttemptVerified, CaughtUp, Failure, Milestone, Record
+from recovery.records import (
+    AttemptVerified,
+    CaughtUp,
+    Failure,
+    Milestone,
+    Record,
+    RelativeMilestone,
+)
 from recovery.situation import Situation
 
 _LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
@@ -159,20 +166,30 @@ class Watch:
         )
 
     def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:
-        """Return a record where the highest step was raised and it is time to say so."""
+        """Return a record where the ranks are farther than before and it is time to say so."""
         seen, ledger = self._seen, self._ledger
-        step = seen.highest_step
+        step = seen.newest_step
         if step is None or seen.attempt != ledger.attempt:
             return []
-        if ledger.highest_step is not None and step <= ledger.highest_step:
-            return []
+        known = ledger.reach
+        if not seen.is_relative:
+            known = Reach(ledger.highest_step, ledger.floor_step)
+        is_raised = known.highest is None or step > known.highest
         age_s = now_s - (now_s if seen.started_at_s is None else seen.started_at_s)
         pause_s = max(self._policy.milestone_s, self._policy.milestone_ratio * age_s)
-        is_news = ledger.highest_step is None or ledger.restarts_without_progress > 0
-        if not (is_due or is_news or now_s - self._milestone_at_s >= pause_s):
+        counts = ledger.is_base_known or not seen.is_relative
+        is_news = known.highest is None or (counts and ledger.restarts_without_progress > 0)
+        is_time = is_due or now_s - self._milestone_at_s >= pause_s
+        if not (is_time or (is_news and is_raised)):
             return []
         self._milestone_at_s = now_s
-        return [Milestone(ledger.attempt, step)]
+        floor = seen.floor_step(ledger.telling_ranks)
+        reached = farther(known, step, floor)
+        if not is_farther(known, reached):
+            return []
+        if seen.is_relative:
+            return [RelativeMilestone(ledger.attempt, step, floor)]
+        return [Milestone(ledger.attempt, step, floor)]
 
     def _caught_up(self) -> list[Record]:
         behind, step = self._ledger.behind, self._seen.highest_step

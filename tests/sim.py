@@ -36,7 +36,7 @@ from recovery.messages import (
 )
 from recovery.nodes import orders_for
 from recovery.policy import Policy
-from recovery.records import Entry, JobOutcome, OutcomeKind, Record, TailCut
+from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record, TailCut
 from recovery.settings import JobSettings, Placement
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000001"
@@ -272,11 +272,14 @@ class SimWorld:
     def remember(self, entry: Entry) -> None:
         before, after = self.journaled, fold(self.journaled, entry)
         assert after.attempt >= before.attempt, "an attempt number fell"
-        if before.highest_step is not None:
+        record = entry.record
+        is_new_run = isinstance(record, AttemptStarted) and record.choice.is_new_run
+        if before.highest_step is not None and not is_new_run:
             assert after.highest_step is not None
             assert after.highest_step >= before.highest_step, "the highest step fell"
         assert after.restarts <= POLICY.restarts_max, "more restarts than allowed"
-        assert after.restarts_without_progress <= POLICY.no_progress_max, "no-progress budget"
+        assert after.restarts_without_progress <= POLICY.no_progress_any_max, "no progress"
+        assert after.spent.of_one_cause <= POLICY.no_progress_max, "no progress, and one cause"
         self.journaled = after
 
     # What the controller is given.

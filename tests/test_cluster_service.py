@@ -168,7 +168,7 @@ def test_policy_of_a_job_and_of_all_jobs_is_shown(up: Running) -> None:
 
     assert status == 200
     assert (of_job["approval"], of_job["limits"]["restarts_max"]) == ("all", 7)
-    assert (of_all["approval"], of_all["limits"]["restarts_max"]) == ("off", 100)
+    assert (of_all["approval"], of_all["limits"]["restarts_max"]) == ("off", 10_000)
     assert of_all["limits"]["evidence_wait_s"] == 0
     assert of_all["budgets"]["nodes_held_max"] == 20
     nobody = "00000000-0000-0000-0000-000000000000"

@@ -461,20 +461,26 @@ def test_a_failure_while_verifying_is_another_try_of_the_same_incident(training:
     assert training.control.ledger.incident is None
 
 
-def test_tries_are_bounded(training: Bench) -> None:
+@pytest.mark.parametrize(("signal", "restarts"), [(11, 3), (9, 20)])
+def test_tries_are_bounded_and_kills_from_outside_are_not_one_failure_repeated(
+    training: Bench, signal: int, restarts: int
+) -> None:
     training.step(11, 11)
-    training.end(1, signal=9)
-    for number in (2, 3, 4):
+    training.end(0, signal=signal)
+    for number in range(2, 30):
         training.empty()
-        training.tell(after_s=4.0)
+        for _second in range(int(POLICY.pause_before_s(number))):
+            training.tell(after_s=1.0)
+        if training.control.outcome is not None:
+            break
         training.run_attempt(number)
-        training.end(0, signal=9)
-    training.empty()
+        training.end(0, signal=signal)
 
     outcome = training.control.outcome
     assert outcome.kind is OutcomeKind.ESCALATED
-    assert "3" in outcome.reason
-    assert training.control.ledger.restarts == 3
+    told = {11: "3 restarts after the same failure", 9: "20 tries came to nothing"}
+    assert told[signal] in outcome.reason
+    assert training.control.ledger.restarts == restarts
 
 
 def test_an_error_when_starting_is_tried_again_and_then_told() -> None:
@@ -719,15 +725,16 @@ def test_ranks_that_outlived_the_controller_alone_are_left_to_run(training: Benc
 
 def test_takeovers_spend_the_budget(training: Bench) -> None:
     bench = training
-    for _death in range(3):
+    for _death in range(50):
         bench = again(bench).start()
         bench.tell()
-    assert bench.control.ledger.attempt == 4
+    assert bench.control.ledger.attempt == 51
     last = again(bench).start()
     last.tell()
 
     assert last.control.outcome.kind is OutcomeKind.ESCALATED
-    assert "3 restarts without a new highest step" in last.control.outcome.reason
+    assert "50 restarts brought no new step and no newer checkpoint" in last.control.outcome.reason
+    assert "--reset-budgets" in last.control.outcome.reason
 
 
 def test_a_person_can_give_the_restarts_back(training: Bench) -> None:

@@ -42,6 +42,7 @@ from recovery.records import (
     RanksDone,
     Record,
     RecordsLost,
+    RelativeMilestone,
     StopRequested,
     TryFailed,
     UnknownRecord,
@@ -145,14 +146,23 @@ def test_the_highest_step_is_at_least_the_one_restored() -> None:
     assert ledger_of(started(1, Cause.RESUMED, choice(40))).highest_step == 40
 
 
-def test_restores_of_a_checkpoint_are_counted_until_there_is_progress() -> None:
-    records = (started(1, Cause.FIRST), Milestone(1, 50), started(2, chosen=choice(40)))
-    again = (*records, started(3, chosen=choice(40)))
-    identity = choice(40).identity
+def test_restores_of_a_checkpoint_that_ended_alike_are_counted_until_there_is_progress() -> None:
+    def failed(attempt: int, **changes: object) -> Record:
+        return TryFailed("inc-1", 1, "again", failure(attempt=attempt, **changes))
 
-    assert ledger_of(*again).restores_of(identity) == 2
-    assert ledger_of(*again).restores_of(choice(40, 2.0).identity) == 0  # written over since
-    assert ledger_of(*again, Milestone(3, 51)).restores_of(identity) == 0
+    identity = choice(40).identity
+    first = (started(1, Cause.FIRST), Milestone(1, 50), opened(), *RESTARTED[:-1])
+    again = (started(2, chosen=choice(40)), failed(2), started(3, chosen=choice(40)), failed(3))
+    other = (*again[:3], failed(3, signature="hung:unknown"))
+
+    assert ledger_of(*first, *again).restores_of(identity) == 2
+    assert ledger_of(*first, *other).restores_of(identity) == 1, "not the checkpoint's fault"
+    assert (
+        ledger_of(*first, *again).restores_of(choice(40, 2.0).identity) == 0
+    )  # written over since
+    going_on = (started(4, chosen=choice(40)), Milestone(4, 101))
+    assert ledger_of(*first, *again, *going_on).restores_of(identity) == 0
+    assert ledger_of(*first, *again, *going_on, failed(4)).restores_of(identity) == 0
 
 
 def test_a_planned_stop_is_not_held_against_the_checkpoint() -> None:
@@ -190,15 +200,107 @@ def test_relative_steps_are_equal_only_from_the_same_checkpoint() -> None:
     assert ledger_of(*from_one, started(2, chosen=choice(50)), again).errors.count == 1
 
 
-def test_a_verified_attempt_is_progress_only_where_steps_can_not_be_compared() -> None:
-    records = (started(1, Cause.FIRST), started(2, Cause.TAKEOVER))
+def test_a_verified_attempt_is_progress_only_where_nothing_else_can_be_seen() -> None:
+    first = (started(1, Cause.FIRST), started(2, Cause.TAKEOVER))
+    saved = (started(1, Cause.FIRST, choice(40)), started(2, Cause.TAKEOVER, choice(40)))
 
-    comparable = ledger_of(*records, AttemptVerified(2, True, (0, 1)))
-    relative = ledger_of(*records, AttemptVerified(2, False, (0, 1)))
+    comparable = ledger_of(*first, AttemptVerified(2, True, (0, 1)))
+    relative = ledger_of(*first, AttemptVerified(2, False, (0, 1)))
+    blind = ledger_of(*first, AttemptVerified(2, False, ()))
+    blind_with_checkpoints = ledger_of(*saved, AttemptVerified(2, False, ()))
 
     assert comparable.restarts_without_progress == 1
-    assert relative.restarts_without_progress == 0
+    assert relative.restarts_without_progress == 1
     assert relative.telling_ranks == {0, 1}
+    assert blind.restarts_without_progress == 0
+    assert len(blind.stepless) == 1, "bounded by the day all the same"
+    assert blind_with_checkpoints.restarts_without_progress == 1
+
+
+def test_relative_steps_are_progress_where_an_attempt_comes_farther_from_the_same_checkpoint() -> (
+    None
+):
+    first = (started(1, Cause.FIRST), RelativeMilestone(1, 50, 50))
+    again = (*first, started(2))
+    older = (*again, started(3, chosen=choice(9)), RelativeMilestone(3, 70, 70))
+
+    assert ledger_of(*again, RelativeMilestone(2, 50, 50)).restarts_without_progress == 1
+    assert ledger_of(*again, RelativeMilestone(2, 51, 51)).restarts_without_progress == 0
+    assert ledger_of(*older).restarts_without_progress == 2, "from elsewhere: it does not compare"
+    assert ledger_of(*older, started(4), RelativeMilestone(4, 51, 51)).barren == ()
+
+
+def test_a_step_that_every_rank_has_made_is_progress_below_the_highest() -> None:
+    """One rank was stopped at step 20, and the others, which do not wait for it, ran ahead."""
+    records = (started(1, Cause.FIRST), Milestone(1, 300, 20), started(2))
+
+    assert ledger_of(*records, Milestone(2, 200, 20)).restarts_without_progress == 1
+    assert ledger_of(*records, Milestone(2, 200, 21)).restarts_without_progress == 0
+    assert ledger_of(*records, Milestone(2, 200, 21)).highest_step == 300
+
+
+def test_a_newer_checkpoint_is_progress_and_gives_the_days_restart_back_by_its_step() -> None:
+    def begun(chosen: Choice) -> Record:
+        return replace(started(3, chosen=chosen), is_progress=True)
+
+    records = (started(1, Cause.FIRST), Milestone(1, 300), started(2, chosen=choice(10)))
+    stepless = Choice(True, Restore("/c/latest", None), "whole", (), 9.0)
+
+    assert len(ledger_of(*records, started(3, chosen=choice(10))).stepless) == 2
+    assert len(ledger_of(*records, begun(choice(20))).barren) == 1
+    assert [attempt for attempt, _at in ledger_of(*records, begun(choice(20))).stepless] == [3]
+    assert len(ledger_of(*records, begun(stepless)).barren) == 1
+    assert len(ledger_of(*records, begun(stepless)).stepless) == 2
+
+
+def test_restarts_of_yesterday_are_forgotten() -> None:
+    records = (*OPENING, started(1, Cause.FIRST), started(2), started(3))
+    times = (0.0, 0.0, 0.0, 100.0, 100.0 + 86400.0)
+
+    ledger = fold_all(
+        Entry(number, at, at, "boot", record)
+        for number, (at, record) in enumerate(zip(times, records, strict=True), start=1)
+    )
+
+    assert [attempt for attempt, _at in ledger.stepless] == [3]
+    assert ledger.restarts == 2
+
+
+def test_a_persons_restart_and_the_move_of_a_slow_rank_are_counted_and_not_held_against_the_job() -> (
+    None
+):
+    wish = failure(signature="person:restart")
+    slow = replace(wish, finding=replace(wish.finding, kind=Kind.RANK_SLOW, signature="slow:x"))
+
+    for asked in (wish, slow):
+        incident = IncidentOpened("inc-1", asked, 0.0, None, Policy())
+        ledger = ledger_of(started(1, Cause.FIRST), incident, *RESTARTED)
+        assert (ledger.restarts, ledger.barren, ledger.stepless) == (1, (), ())
+
+
+def test_a_new_run_begins_with_nothing_of_the_one_before() -> None:
+    fresh = replace(NOTHING, is_new_run=True)
+    before = (started(1, Cause.FIRST, choice(40)), Milestone(1, 900, 900), opened(), *RESTARTED)
+
+    ledger = ledger_of(*before, started(3, Cause.RESUMED, fresh))
+
+    assert (ledger.highest_step, ledger.floor_step, ledger.last_restore_path) == (None, None, None)
+    assert (ledger.restarts, ledger.barren, ledger.errors) == (0, (), None)
+    assert (ledger.base_step, ledger.restores, ledger.telling_ranks) == (None, (), frozenset())
+    assert ledger.attempt == 3
+    kept = ledger_of(*before, started(3, Cause.TAKEOVER, fresh))
+    assert (kept.restarts, kept.restarts_without_progress) == (2, 2), "rankmend itself had died"
+
+
+def test_a_job_that_came_to_its_end_begins_with_its_budgets_when_it_is_started_again() -> None:
+    done = JobOutcome(OutcomeKind.DONE, 0, "every rank ended with exit code 0")
+    failed = replace(done, kind=OutcomeKind.ESCALATED, exit_code=3)
+    before = (started(1, Cause.FIRST), Milestone(1, 10), started(2))
+
+    assert ledger_of(*before, JobEnded(done, True)).restarts == 1, "for `rankmend status`"
+    assert ledger_of(*before, JobEnded(done, True), OPENING[1]).restarts == 0
+    assert ledger_of(*before, JobEnded(done, True), OPENING[1]).highest_step == 10
+    assert ledger_of(*before, JobEnded(failed, True), OPENING[1]).restarts == 1
 
 
 def test_an_incident_goes_from_opened_to_recovered_and_stays_behind_until_caught_up() -> None:

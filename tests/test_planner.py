@@ -5,12 +5,13 @@ import pytest
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.ledger import ErrorRun, Ledger, OpenIncident
+from recovery.faults import Fault
+from recovery.ledger import ErrorRun, Ledger, Member, OpenIncident
 from recovery.machine import State
 from recovery.messages import RankError, Restore
-from recovery.planner import choose_checkpoint, is_progress, plan
+from recovery.planner import choose_checkpoint, from_nothing, is_progress, plan
 from recovery.policy import Policy, Spent, exhausted
-from recovery.records import AttemptStarted, Cause, Choice, Failure, PassedOver, PlanStep
+from recovery.records import Choice, Failure, PassedOver, PlanStep
 
 POLICY = Policy()
 FINDING = Finding(
@@ -119,25 +120,67 @@ def test_exit_code_93_escalates_at_once() -> None:
 @pytest.mark.parametrize(
     ("restarts", "without", "step"),
     [
-        (99, 2, PlanStep.RESTART_IN_PLACE),
-        (100, 0, PlanStep.ESCALATE),
-        (3, 3, PlanStep.ESCALATE),
+        (9_999, 99, PlanStep.RESTART_IN_PLACE),
+        (10_000, 0, PlanStep.ESCALATE),
+        (100, 100, PlanStep.ESCALATE),
     ],
 )
-def test_a_spent_budget_escalates_and_one_below_does_not(
+def test_restarts_of_a_run_and_of_a_day_are_bounded_whatever_was_saved(
     restarts: int, without: int, step: PlanStep
 ) -> None:
-    known = ledger(restarts=restarts, restarts_without_progress=without)
+    stepless = tuple((number, 0.0) for number in range(without))
+    known = ledger(restarts=restarts, stepless=stepless)
 
     assert plan(FINDING, known, POLICY, None).step is step
 
 
+SAME = Fault(Kind.RANK_HUNG, "hung", 1)
+OTHERS = tuple(replace(SAME, kind=Kind.RANK_FAILED, exit_code=number) for number in range(50))
+
+
+@pytest.mark.parametrize(
+    ("barren", "step"),
+    [
+        ((SAME, SAME), PlanStep.RESTART_IN_PLACE),
+        ((SAME, SAME, OTHERS[0], SAME), PlanStep.RESTART_IN_PLACE),
+        ((OTHERS[0], SAME, SAME, SAME), PlanStep.ESCALATE),
+        (OTHERS[:49], PlanStep.RESTART_IN_PLACE),
+        (OTHERS[:50], PlanStep.ESCALATE),
+    ],
+)
+def test_restarts_without_progress_are_bounded_by_cause_and_in_all(
+    barren: tuple[Fault, ...], step: PlanStep
+) -> None:
+    known = ledger(HANG, barren=barren, last_fault=SAME)
+
+    made = plan(HANG, known, POLICY, [])
+
+    assert made.step is step
+    assert plan(HANG, known, POLICY, None).step is PlanStep.RESTART_IN_PLACE, "nobody has looked"
+
+
+def test_a_checkpoint_newer_than_all_that_were_restored_allows_a_restart() -> None:
+    known = ledger(HANG, barren=(SAME,) * 3, last_fault=SAME, base_step=10)
+
+    assert plan(HANG, known, POLICY, [verdict(20)]).step is PlanStep.RESTART_IN_PLACE
+    assert plan(HANG, known, POLICY, [verdict(10)]).step is PlanStep.ESCALATE
+
+
 def test_a_spent_budget_is_said_in_figures() -> None:
-    assert exhausted(Spent(100, 0), POLICY) == "100 restarts of this job, 100 are allowed"
-    assert exhausted(Spent(3, 3), POLICY) == (
-        "3 restarts without a new highest step, 3 are allowed"
+    assert exhausted(Spent(10_000, 0, 0, 0), POLICY) == (
+        "10000 restarts of this run, 10000 are allowed"
     )
-    assert exhausted(Spent(99, 2), POLICY) is None
+    assert exhausted(Spent(100, 0, 0, 100), POLICY) == (
+        "100 restarts within a day without a new step, 100 are allowed"
+    )
+    assert exhausted(Spent(3, 3, 3, 3), POLICY) == (
+        "3 restarts after the same failure brought no new step and no newer checkpoint, "
+        "3 are allowed"
+    )
+    assert exhausted(Spent(50, 50, 2, 50), POLICY) == (
+        "50 restarts brought no new step and no newer checkpoint, 50 are allowed"
+    )
+    assert exhausted(Spent(99, 49, 2, 99), POLICY) is None
 
 
 def test_the_newest_valid_checkpoint_is_chosen_and_the_torn_one_before_it_named() -> None:
@@ -152,8 +195,13 @@ def test_the_newest_valid_checkpoint_is_chosen_and_the_torn_one_before_it_named(
 
 def test_a_checkpoint_restored_too_often_without_progress_is_passed_over() -> None:
     identity = choose_checkpoint(ledger(), POLICY, [verdict(20)]).identity
-    once, twice = ledger(restores=((identity, 1),)), ledger(restores=((identity, 2),))
+    once, twice = (
+        ledger(restores=((identity, (SAME,)),)),
+        ledger(restores=((identity, (SAME,) * 2),)),
+    )
+    unlucky = ledger(restores=((identity, OTHERS),))
     found = [verdict(20), verdict(10)]
+    assert choose_checkpoint(unlucky, POLICY, found).restore == Restore("/c/20", 20)
 
     assert choose_checkpoint(once, POLICY, found).restore == Restore("/c/20", 20)
     chosen = choose_checkpoint(twice, POLICY, found)
@@ -163,30 +211,88 @@ def test_a_checkpoint_restored_too_often_without_progress_is_passed_over() -> No
 
 def test_a_checkpoint_written_over_since_is_another_one() -> None:
     identity = choose_checkpoint(ledger(), POLICY, [verdict(20)]).identity
-    known = ledger(restores=((identity, 2),))
+    known = ledger(restores=((identity, (SAME, SAME)),))
     newer = replace(verdict(20), candidate=replace(verdict(20).candidate, modified_unix_s=2000.0))
 
     assert choose_checkpoint(known, POLICY, [newer]).restore == Restore("/c/20", 20)
 
 
-def test_when_all_valid_ones_failed_before_the_job_is_not_begun_anew() -> None:
-    identity = choose_checkpoint(ledger(), POLICY, [verdict(20)]).identity
-    known = ledger(restores=((identity, 2),))
+def test_when_all_valid_ones_failed_before_the_newest_is_restored_again_and_the_budget_decides() -> (
+    None
+):
+    found = [verdict(20), verdict(10)]
+    newest, older = (choose_checkpoint(ledger(), POLICY, [one]).identity for one in found)
+    failed = ((newest, (SAME, SAME)), (older, (SAME, SAME)))
 
-    made = plan(FINDING, known, POLICY, [verdict(20)])
+    known = ledger(HANG, restores=failed, barren=(SAME, SAME), last_fault=SAME, base_step=20)
+    made = plan(HANG, known, POLICY, found)
+    spent = plan(HANG, replace(known, barren=(SAME,) * 3), POLICY, found)
 
-    assert made.step is PlanStep.ESCALATE
-    assert "all 1 valid checkpoints were restored without progress" in made.reason
-    assert not made.choice.is_possible
+    assert (made.step, made.choice.restore) == (PlanStep.RESTART_IN_PLACE, Restore("/c/20", 20))
+    assert "as was every other valid one" in made.choice.reason
+    assert spent.step is PlanStep.ESCALATE
 
 
-def test_checkpoints_that_vanished_do_not_begin_the_job_anew() -> None:
-    known = ledger(last_restore_path="/c/20")
+def test_checkpoints_that_vanished_in_a_run_do_not_begin_the_job_anew() -> None:
+    known = ledger(last_restore_path="/c/20", has_ordered=True)
 
     for found in ([], [verdict(20, is_valid=False)]):
         chosen = choose_checkpoint(known, POLICY, found)
         assert not chosen.is_possible
         assert "had begun from /c/20" in chosen.reason
+        assert "start the job again with the same command" in chosen.reason
+
+
+@pytest.mark.parametrize("changes", [{"is_resumed": True}, {}])
+def test_a_folder_that_was_emptied_before_the_job_is_started_again_is_a_new_run(
+    changes: dict[str, bool],
+) -> None:
+    known = ledger(last_restore_path="/c/20", **changes)
+
+    chosen = choose_checkpoint(known, POLICY, [])
+
+    assert (chosen.is_possible, chosen.restore, chosen.is_new_run) == (True, None, True)
+    assert chosen.reason == "no checkpoint found: a new run; the one before had begun from /c/20"
+
+
+def test_job_that_was_given_up_before_it_saved_anything_is_no_new_run() -> None:
+    ended = ledger(is_resumed=True)
+
+    assert choose_checkpoint(ended, POLICY, []).is_new_run
+    assert from_nothing(ended, "no folder").is_new_run
+    given_up = replace(ended, was_given_up=True)
+    assert not choose_checkpoint(given_up, POLICY, []).is_new_run
+    assert not from_nothing(given_up, "no folder").is_new_run
+    assert choose_checkpoint(replace(given_up, last_restore_path="/c/9"), POLICY, []).is_new_run
+
+
+def test_damaged_checkpoints_alone_are_no_new_run() -> None:
+    known = ledger(last_restore_path="/c/20", is_resumed=True)
+
+    chosen = choose_checkpoint(known, POLICY, [verdict(20, is_valid=False)])
+
+    assert not chosen.is_possible
+    assert "move these out of the folder and start the job again" in chosen.reason
+
+
+def test_on_several_nodes_another_host_taking_over_is_no_persons_start() -> None:
+    member = Member("n1", "l1", "boot", 8, None, 0.0, 1, 1, 0)
+    known = ledger(last_restore_path="/c/20", members={"n1": member})
+
+    assert not choose_checkpoint(known, POLICY, []).is_possible
+    assert choose_checkpoint(replace(known, is_resumed=True), POLICY, []).is_new_run
+
+
+def test_checkpoints_removed_down_to_an_older_one_before_a_start_are_a_new_run_from_there() -> None:
+    known = ledger(last_restore_path="/c/90", base_step=90)
+    found = [verdict(50)]
+
+    chosen = choose_checkpoint(known, POLICY, found)
+
+    assert (chosen.restore, chosen.is_new_run) == (Restore("/c/50", 50), True)
+    assert not choose_checkpoint(replace(known, has_ordered=True), POLICY, found).is_new_run
+    torn = [verdict(90, is_valid=False), *found]
+    assert not choose_checkpoint(known, POLICY, torn).is_new_run, "it is there, and was passed over"
 
 
 @pytest.mark.parametrize(
@@ -213,17 +319,29 @@ def test_a_plan_names_at_most_so_many_that_were_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_comparable", "modified_unix_s", "expected"),
-    [(False, 1020.0, True), (False, 1010.0, False), (True, 1020.0, False)],
+    ("step", "modified_unix_s", "base_step", "expected"),
+    [
+        (21, 900.0, 20, True),  # its step counts, whatever the clock of the storage says
+        (20, 2000.0, 20, False),  # the same step written again
+        (19, 2000.0, 20, False),
+        (None, 1020.0, None, True),
+        (None, 1010.0, None, False),
+        (None, 1020.0, 20, True),
+        (None, None, None, False),
+    ],
 )
-def test_a_newer_checkpoint_is_progress_only_where_steps_can_not_be_compared(
-    is_comparable: bool, modified_unix_s: float, expected: bool
+def test_a_checkpoint_is_progress_when_it_is_newer_than_all_that_were_restored(
+    step: int | None, modified_unix_s: float | None, base_step: int | None, expected: bool
 ) -> None:
-    before = Choice(True, Restore("/c/a", None), "whole", (), 1010.0)
-    known = ledger(is_comparable=is_comparable, started=AttemptStarted(3, Cause.FIRST, before))
-    chosen = Choice(True, Restore("/c/b", None), "whole", (), modified_unix_s)
+    known = ledger(base_step=base_step, base_modified_unix_s=1010.0)
+    chosen = Choice(True, Restore("/c/b", step), "whole", (), modified_unix_s)
 
     assert is_progress(known, chosen) is expected
+    assert not is_progress(known, Choice(True, None, "nothing"))
+
+
+def test_the_first_checkpoint_of_a_run_is_progress() -> None:
+    assert is_progress(ledger(), choose_checkpoint(ledger(), POLICY, [verdict(5)]))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ WAYS_TO_GIVE_UP = (
     "attempts in a row",
     "tries came to nothing",
     "without progress before",
-    "no valid checkpoint is left",
+    "nothing is started, since it would train from the beginning",
     "are still there",
     "no attempt can be started",
 )

@@ -136,7 +136,7 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
-            f"job {job.name}: {spent}; the next failure is escalated",
+            f"job {job.name}: {spent}; the next such failure is escalated",
             "look why it fails so often; then start it with --reset-budgets, or have its budgets reset",
             job.job_id,
             job.name,

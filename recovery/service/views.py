@@ -16,7 +16,7 @@ from recovery.ledger import Ledger, Wish, fold_all, stands_paused
 from recovery.machine import Phase
 from recovery.membership import placement_of
 from recovery.narrator import details, narrate
-from recovery.policy import Policy
+from recovery.policy import Policy, patience_left, restarts_left
 from recovery.records import (
     CaughtUp,
     Entry,
@@ -64,8 +64,8 @@ def view_job(job: Job) -> wire.JobView:
         is_paused=ledger.paused_by is not None,
         problem=job.problem,
         attributes=job.stored.join.attributes,
-        restarts_left=max(0, policy.restarts_max - ledger.restarts),
-        no_progress_left=max(0, policy.no_progress_max - ledger.restarts_without_progress),
+        restarts_left=restarts_left(ledger.spent, policy),
+        no_progress_left=patience_left(ledger.spent, policy),
     )
 
 

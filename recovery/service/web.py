@@ -39,6 +39,7 @@ from recovery.cluster.shares import Sender, node_sender
 from recovery.codec import decode_report
 from recovery.gate import PersonCommand
 from recovery.messages import Report
+from recovery.policy import restarts_left
 from recovery.records import JobOutcome
 from recovery.service import routes, views, wire
 from recovery.service.access import (
@@ -851,8 +852,8 @@ class Api:
             for job in worker.jobs.values():
                 if job.controller is not None:
                     ledger = job.controller.ledger
-                    left = job.settings.policy.restarts_max - ledger.restarts
-                    measures.budget.labels(job.job_id).set(max(0, left))
+                    left = restarts_left(ledger.spent, job.settings.policy)
+                    measures.budget.labels(job.job_id).set(left)
                     pending += job.unacknowledged
             measures.orders.set(pending)
             for budget, left in worker.desk.budgets_left().items():

@@ -19,7 +19,9 @@ SLOTS_MAX: Final = 1024
 POLICY_OVERRIDES: Final = frozenset(
     {
         "restarts_max",
+        "restarts_per_day_max",
         "no_progress_max",
+        "no_progress_any_max",
         "same_error_max",
         "verify_timeout_s",
         "start_timeout_s",
@@ -159,7 +161,7 @@ class JobView(Struct):
     attributes: dict[str, str] = {}
     # Of the job's own budgets; None where the job has ended.
     restarts_left: int | None = None
-    no_progress_left: int | None = None  # restarts without a new highest step
+    no_progress_left: int | None = None  # restarts without progress, should the cause stay the same
 
 
 class Jobs(Struct):
