@@ -82,8 +82,10 @@ def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None
 
 # as dev_err writes it ("amdgpu: " twice), drm_err, and DRM_ERROR, which names no device
 _AMD: Final = (
-    r"(?:amdgpu (?P<pci>" + PCI + r"): (?:amdgpu: |\[drm\] )?|amdgpu: "
-    r"|\[drm:amdgpu_\w{1,48}(?: \[amdgpu\])?\] )(?:\*ERROR\* )?"
+    r"(?:amdgpu (?P<pci>"
+    + PCI
+    + r"): |amdgpu: |(?=\[drm:\w{1,64}(?:\.\w{1,16}){0,3} \[amdgpu\]\]))"
+    r"(?:amdgpu: |\[drm\] |\[drm:\w{1,64}(?:\.\w{1,16}){0,3}(?: \[amdgpu\])?\] )?(?:\*ERROR\* )?"
 )
 _RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
 _HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
@@ -256,6 +258,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _K.GPU_HUNG,
         "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
         sub_code="preemption",
+    ),
+    rule(
+        "might be in unrecoverable state, issue a GPU reset",
+        _AMD + r"(?P<sub_code>MES) might be in unrecoverable state",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
     ),
     rule(
         " page fault (src_id:",

@@ -936,6 +936,22 @@ FORMS = [
         (EventKind.FS_REMOTE, None, "Deadman Switch", "", None, ""),
     ),
     (
+        "amdgpu 0000:0a:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=3295304, emitted seq=3295306",
+        (EventKind.GPU_HUNG, None, "gfx_0.0.0", "0000:0a:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:0d:00.0: [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1, emitted seq=3",
+        (EventKind.GPU_HUNG, None, "sdma0", "0000:0d:00.0", None, ""),
+    ),
+    (
+        "amdgpu: MES might be in unrecoverable state, issue a GPU reset",
+        (EventKind.GPU_HUNG, None, "MES", "", None, ""),
+    ),
+    (
+        "ice 0000:b1:00.0 ens801f0np0: tx_timeout: VSI_num: 6, Q 14, NTC: 0x0, HW_HEAD: 0x0, NTU: 0x0, INT: 0x4000001",
+        (EventKind.NIC_HUNG, None, "tx_timeout", "ens801f0np0", None, ""),
+    ),
+    (
         "BUG: Bad page state in process python3  pfn:12345",
         (EventKind.BAD_PAGE, None, "Bad page state", "", None, "python3"),
     ),
