@@ -46,6 +46,7 @@ from recovery.launcher.job_key import JobKey, key_at_service
 from recovery.launcher.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.membership import Membership
+from recovery.launcher.open_files import ensure_open_files
 from recovery.launcher.output import Output
 from recovery.launcher.peers import Peers, Word
 from recovery.launcher.remote import Client, Remote
@@ -308,6 +309,7 @@ class Node:
         self.launcher_id = str(uuid.uuid4())
         self._command = make_command(options, environment)
         self.slots = count_local_ranks(options, environment, self._command)
+        ensure_open_files(self.slots, is_one_node=False)
         self._output_plan = make_output_plan(options, self.slots)
         self.beside: Path | None = None
         if options.checkpoint_dir is not None:

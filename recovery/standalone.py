@@ -46,6 +46,7 @@ from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.job_key import key_of_one_node
 from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.open_files import ensure_open_files
 from recovery.launcher.output import Output, OutputPlan
 from recovery.launcher.runtime import RuntimeFolder, default_root
 from recovery.launcher.state import JobFolder, default_state_folder, open_job
@@ -140,6 +141,7 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     logs.configure(logs.Shape.LAUNCHER)
     command = make_command(options, environment)
     world_size = count_local_ranks(options, environment, command)
+    ensure_open_files(world_size, is_one_node=True)
     policy = make_policy(options)
     output_plan = make_output_plan(options, world_size)
     clock = SystemClock()
