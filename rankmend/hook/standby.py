@@ -97,9 +97,10 @@ def _watch_steps():
     """What sitecustomize does for a process that was a rank from the start."""
     try:
         if os.environ.get(layout.ENV_AUTO) == "1":
-            from rankmend.hook import torch_steps
+            from rankmend.hook import torch_steps, torch_store
 
             torch_steps.watch()
+            torch_store.watch()
         from rankmend.hook import stacks
 
         stacks.offer()

@@ -21,6 +21,7 @@ from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
+from rankmend.hook.on_import import when_imported
 from rankmend.hook.torch_sections import Installer
 
 _MODULE = "torch.optim.optimizer"
@@ -40,42 +41,7 @@ def stop_counting():
 
 def watch():
     """Have the steps counted as soon as this process imports torch.optim."""
-    if _MODULE in sys.modules:
-        _register(sys.modules[_MODULE])
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder:
-    """Finds nothing itself: lets the others find the module, to look at it once loaded."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != _MODULE:
-            return None
-        for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
-            if spec is not None:
-                self._wrap_loader(spec.loader)
-                return spec
-        return None
-
-    def _wrap_loader(self, loader):
-        try:
-            load = loader.exec_module
-
-            def exec_module(module):
-                try:  # leave the loader and the import system as they were
-                    sys.meta_path.remove(self)
-                    del loader.exec_module
-                except (ValueError, AttributeError):
-                    pass
-                load(module)
-                _register(module)
-
-            loader.exec_module = exec_module
-        except Exception:
-            pass
+    when_imported(_MODULE, _register)
 
 
 def _register(module):

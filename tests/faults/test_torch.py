@@ -95,6 +95,7 @@ def test_ranks_meet_again_on_a_fresh_store_in_every_attempt(make_unchanged: Make
 
     assert job.wait() == 0, job.output
     assert [attempt.attempt for attempt in job.attempts] == [1, 2, 3, 4]
+    assert "failed to bind" not in job.output
 
 
 def test_a_users_own_sitecustomize_still_runs(make_unchanged: Make, tmp_path: Path) -> None:

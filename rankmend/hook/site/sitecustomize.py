@@ -17,9 +17,10 @@ def _watch_torch():
             and os.environ.get("RANKMEND_AUTO") == "1"
             and os.environ.get("RANKMEND_PROGRESS_FILE")
         ):
-            from rankmend.hook import torch_steps
+            from rankmend.hook import torch_steps, torch_store
 
             torch_steps.watch()
+            torch_store.watch()
     except Exception:
         pass
 
