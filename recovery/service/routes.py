@@ -41,7 +41,7 @@ class JobsQuery(Struct):
 
 
 class IncidentsQuery(Struct):
-    job: str | None = None
+    job: wire.Uuid | None = None
     limit: Annotated[int, Meta(ge=1, le=INCIDENTS_MAX)] = 100
 
 
