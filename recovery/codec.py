@@ -5,6 +5,7 @@ does not fit raises `MessageError` with the field and the value. Fields that thi
 not know are ignored, and one version older and newer is understood.
 """
 
+from collections.abc import Iterator, Sized
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -15,6 +16,21 @@ from recovery.messages import VERSION, Order, RankReport, Report
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
+NAME_CHARACTERS_MAX: Final = (
+    4096  # of what names a node, a launcher, a section; a control group is a path
+)
+TEXT_CHARACTERS_MAX: Final = 32_768  # twice the traceback that a launcher sends
+CHECKED_BYTES_MIN: Final = 16 * 1024  # what is smaller holds nothing long
+# Of lists in a report, twice what launchers send at most.
+LISTS_MAX: Final = {
+    "ranks": 1024,
+    "findings": 1024,
+    "unreachable": 64,
+    "found.checkpoints": 64,
+    "hardware.series": 4000,
+    "collected.notes": 64,
+    "collected.ranks": 1024,
+}
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
 
 _M = TypeVar("_M", Report, Order)
@@ -39,6 +55,8 @@ def decode_report(body: bytes) -> Report:
     _refuse_number("report", "attempt", report.attempt, 0)
     _refuse_number("report", "empty_through", report.empty_through, 0)
     _refuse_number("report", "revision", report.revision, 0)
+    if len(body) > CHECKED_BYTES_MIN:
+        _refuse_long(report)
     numbers = [rank.rank for rank in report.ranks]
     if len(set(numbers)) != len(numbers):
         raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
@@ -97,6 +115,74 @@ def decode_order(body: bytes) -> Order:
     if len(set(order.ranks)) != len(order.ranks):
         raise MessageError(f"order: ranks names a rank twice: {order.ranks}")
     return order
+
+
+def _refuse_long(report: Report) -> None:
+    """Raise where a name, a text or a list is longer than any launcher's: each node's newest report is kept."""
+    for name, most in LISTS_MAX.items():
+        count = len(_list_at(report, name))
+        if count > most:
+            raise MessageError(f"report: {name} has {count} entries, at most {most}")
+    for kind, found, most in (
+        ("name", _names_in(report), NAME_CHARACTERS_MAX),
+        ("text", _texts_in(report), TEXT_CHARACTERS_MAX),
+    ):
+        longest = max(found, key=len, default="")
+        if len(longest) > most:
+            raise MessageError(
+                f"report: a {kind} has {len(longest)} characters, at most {most}: {longest[:40]!r}..."
+            )
+
+
+def _list_at(report: Report, path: str) -> Sized:
+    value: object = report
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value if isinstance(value, tuple) else ()
+
+
+def _names_in(report: Report) -> Iterator[str]:
+    yield from (report.node, report.boot_id, report.job_id, report.launcher_id)
+    yield report.stop_requested or ""
+    yield from report.unreachable
+    for place in (report.rendezvous, report.peer_endpoint):
+        if place is not None:
+            yield place.address
+    for rank in report.ranks:
+        yield from (rank.process_state, rank.section)
+        if rank.exit is not None and rank.exit.error is not None:
+            yield rank.exit.error.type_name
+    for finding in report.findings:
+        yield from (finding.node, finding.job_id)
+    if report.hardware is not None:
+        for series in report.hardware.series:
+            yield series.metric
+            yield from (text for pair in series.labels for text in pair)
+    if report.found is not None:
+        yield from (one.kind for one in report.found.checkpoints)
+    if report.collected is not None:
+        yield report.collected.incident_id
+
+
+def _texts_in(report: Report) -> Iterator[str]:
+    yield report.launch_error or ""
+    for rank in report.ranks:
+        yield rank.progress_error or ""
+        if rank.exit is not None:
+            yield from rank.exit.last_lines
+            if rank.exit.error is not None:
+                yield from (rank.exit.error.message, rank.exit.error.traceback)
+    for finding in report.findings:
+        yield from (finding.summary, finding.signature)
+        yield from (one.text for one in finding.evidence)
+    if report.found is not None:
+        yield report.found.error or ""
+        for found in report.found.checkpoints:
+            yield from (found.path, found.reason)
+    if report.hardware is not None:
+        yield report.hardware.note
+    if report.collected is not None:
+        yield from (report.collected.folder, *report.collected.notes)
 
 
 def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:

@@ -69,6 +69,7 @@ from recovery.service.permission import (
     permit,
     touch_of,
 )
+from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
 from recovery.service.routes import ROUTES, Kind, Route
 from recovery.service.tokens import Subject
 from recovery.service.worker import (
@@ -188,6 +189,7 @@ class Api:
     )
     _reads: int = 0
     _bodies: int = 0
+    _retained: Retained = field(default_factory=Retained)
     _bodies_of: Counter[str] = field(default_factory=Counter)  # by subject
     _messages: dict[str, int] = field(default_factory=dict)  # with alerts, under way, by subject
 
@@ -490,7 +492,7 @@ class Api:
         self._check_report(job_id, report)
         _refuse_ended(job_id, known)
         self._refuse_replaced(job_id, report.node, report.launcher_id)
-        self.worker.put_report(report, len(call.body))
+        self._put(known.owner, report, len(call.body))
         self.measures.reports.labels("queued").inc()
         order = self.board.newest(job_id, report.node)
         return wire.Accepted(0 if order is None else order.revision)
@@ -505,6 +507,23 @@ class Api:
         per_s = self.config.limits.reports_per_node
         who = f"{report.node} of job {job_id}"
         self._rates.take("reports", who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
+
+    def _put(self, owner: str, report: Report, size_bytes: int) -> None:
+        """Queue a report; one for which its subject has no room left loses its long texts, or is refused."""
+        self._retained.keep(self.worker.jobs.keys())
+        room = self._retained.look(owner, report.job_id, report.node, size_bytes)
+        if room is Room.SLIM:
+            report, size_bytes = slim(report), USUAL_BYTES
+            room = self._retained.look(owner, report.job_id, report.node, size_bytes)
+            self.measures.reports.labels("slimmed").inc()
+        if room is Room.NONE:
+            raise TooManyError(
+                f"the newest reports of {owner}'s nodes take {self._retained.total_bytes(owner)} bytes: "
+                "no further node is taken in",
+                10.0,
+            )
+        self.worker.put_report(report, size_bytes)
+        self._retained.note(owner, report.job_id, report.node, 0 if report.leaving else size_bytes)
 
     def _refuse_replaced(self, job_id: str, node: str, launcher_id: str) -> None:
         job = self.worker.jobs.get(job_id)
