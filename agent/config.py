@@ -38,6 +38,7 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """GPUs. docs/gpu.md"""
 
     expected_count: int | None = None  # None: nobody has said; a node without any is in order
+    profiling: bool = True  # how busy SMs, tensor cores and DRAM are; a profiler may want it off
     call_s_max: float = 10.0  # NVML answers in milliseconds, on a bad GPU in 45 s or never
 
 

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -23,6 +24,7 @@ from agent.control import ControlSocket, control_path
 from agent.finding_journal import FindingStore
 from agent.findings import FindingsCollector, load_checks
 from agent.kernel_policy import load_policy
+from agent.nvml.child_process import ChildProcess
 from agent.nvml.control import gpu_commands
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
@@ -93,6 +95,7 @@ class Agent:
             clock,
             gpu_interval_s,
             config.gpu.call_s_max,
+            partial(ChildProcess, has_profiling=config.gpu.profiling),
             kept=ReleaseFile(Path(config.state_dir) / "gpu-release.json")
             if config.state_dir
             else None,

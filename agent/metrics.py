@@ -44,6 +44,7 @@ _DISK = ("device", "mount")
 _MOUNT = ("mount", "type")
 _MODULE = ("controller", "module")
 _GPU = ("gpu", "uuid", "pci_bus_id")
+_MIG = (*_GPU, "gpu_instance", "compute_instance")
 _FINDING = ("check", "component", "uuid", "device", "severity", "action")
 _SENSOR = ("device", "sensor")
 _PORT = ("device", "port")
@@ -1171,6 +1172,34 @@ _ALL: Final = (
     ),
     _gauge("gpu_persistence_enabled", "", _GPU, "1 when persistence mode is on."),
     _gauge("gpu_mig_enabled", "", _GPU, "1 when MIG is on."),
+    _gauge(
+        "gpu_mig_info",
+        "",
+        (*_GPU, "gpu_instance", "compute_instance", "mig_uuid", "profile"),
+        "One MIG instance; always 1.",
+    ),
+    _gauge("gpu_mig_memory_size_bytes", "bytes", _MIG, "Memory of a MIG instance."),
+    _gauge("gpu_mig_memory_used_bytes", "bytes", _MIG, "Memory of a MIG instance that is in use."),
+    *(
+        _gauge(f"gpu_{of}{name}", "ratio", (*_GPU, *instance, *labels), f"{text}{where}.")
+        for of, instance, where in (
+            ("", (), ""),
+            ("mig_", ("gpu_instance",), ", of a MIG GPU instance"),
+        )
+        for name, labels, text in (
+            ("graphics_active_ratio", (), "Share of time with a context at work (GPM)"),
+            ("sm_active_ratio", (), "Share of the SMs that were busy, mean over 10 s (GPM)"),
+            ("sm_occupancy_ratio", (), "Warps that were active, of those that fit (GPM)"),
+            ("dram_active_ratio", (), "Memory bandwidth used, of the theoretical maximum (GPM)"),
+            ("pipe_active_ratio", ("pipe",), "Share of time in which a kind of unit worked (GPM)"),
+        )
+    ),
+    _gauge(
+        "gpu_engine_utilization_ratio",
+        "ratio",
+        (*_GPU, "engine"),
+        "Share of time in which the video encoder, decoder, JPEG or optical-flow engine worked.",
+    ),
     _gauge("gpu_mig_pending_enabled", "", _GPU, "1 when MIG will be on after the next reset."),
     _gauge(
         "gpu_recovery_action_id",

@@ -19,7 +19,7 @@ from tests.agent_support import PATIENT, FakeClock
 from tests.nvml_stub.fake import FakeNvml
 from tests.nvml_stub.node import LINKS, StubNode
 
-GROUPS = ("fast", "medium", "slow")
+GROUPS = ("fast", "activity", "medium", "slow")
 
 
 @pytest.fixture
@@ -75,6 +75,86 @@ def test_healthy_gpu_is_read_in_base_units(node: StubNode) -> None:
     assert medium["fabric_unhealthy{degraded_bandwidth}"] == 0
     assert slow["power_limit_watts"] == 700
     assert sampler.gpus[1].identity.pci_bus_id == "0000:1c:00.0"
+    assert sampler.gpus[0].error_count == 0
+
+
+def test_activity_is_a_mean_between_two_samples(node: StubNode) -> None:
+    sampler = opened()
+
+    first, second = values_of(sampler, "activity"), values_of(sampler, "activity")
+
+    assert "sm_active_ratio" not in first
+    assert second["sm_active_ratio"] == 0.875
+    assert second["dram_active_ratio"] == 0.55
+    assert second["pipe_active_ratio{tensor}"] == 0.635
+    assert second["pipe_active_ratio{fp64}"] == 0, "measured, and idle"
+    assert second["engine_utilization_ratio{decoder}"] == 0
+
+
+@pytest.mark.parametrize("percent", ["nan", "inf", "-1", "101", "E3", "E999"])
+def test_activity_that_makes_no_sense_or_is_unknown_is_absent(node: StubNode, percent: str) -> None:
+    node.set(0, "gpm/5", percent)
+    sampler = opened()
+    values_of(sampler, "activity")
+
+    values = values_of(sampler, "activity")
+
+    assert "pipe_active_ratio{tensor}" not in values
+    assert values["sm_active_ratio"] == 0.875
+
+
+@pytest.mark.parametrize("support", [0, None])
+def test_card_without_profiling_has_no_activity_and_no_error(
+    node: StubNode, support: int | None
+) -> None:
+    node.remove(0, "nvmlGpmQueryDeviceSupport")
+    if support is not None:
+        node.set(0, "nvmlGpmQueryDeviceSupport", support)
+    sampler = opened()
+
+    values = [values_of(sampler, "activity") for _time in range(2)][-1]
+
+    assert {name.partition("{")[0] for name in values} == {"engine_utilization_ratio"}
+    assert sampler.gpus[0].error_count == 0
+
+
+def test_profiling_that_is_switched_off_asks_for_no_counters(node: StubNode) -> None:
+    descriptor = make_page()
+    sampler = GpuSampler(pynvml, CallPage(descriptor), FakeClock().now_s, has_profiling=False)
+    os.close(descriptor)
+    sampler.open(frozenset())
+
+    values_of(sampler, "activity")
+
+    assert not [name for name in pynvml.nvmlLib.calls if name.startswith("nvmlGpm")]
+
+
+def test_samples_of_profiling_are_freed(node: StubNode) -> None:
+    sampler = opened()
+    for _time in range(5):
+        values_of(sampler, "activity")
+    assert len(pynvml.nvmlLib.samples) == 2
+
+    sampler.close()
+
+    assert pynvml.nvmlLib.samples == {}
+
+
+def test_each_mig_instance_is_listed_with_its_memory_and_activity(node: StubNode) -> None:
+    node.add_mig(0, 0, gpu_instance=3)
+    node.add_mig(0, 2, gpu_instance=5, profile="2g.20gb")
+    sampler = opened()
+    values_of(sampler, "activity")
+
+    values = values_of(sampler, "activity")
+
+    assert values["mig_info{3,0,MIG-00000000-0-0,1g.10gb}"] == 1
+    assert values["mig_info{5,0,MIG-00000000-0-2,2g.20gb}"] == 1
+    assert values["mig_memory_size_bytes{5,0}"] == 10 << 30
+    assert values["mig_memory_used_bytes{5,0}"] == 2 << 30
+    assert values["mig_sm_active_ratio{3}"] == 0.4375
+    assert values["mig_pipe_active_ratio{5,tensor}"] == 0.3175
+    assert "sm_active_ratio" not in values, "the whole card has none with MIG on"
     assert sampler.gpus[0].error_count == 0
 
 

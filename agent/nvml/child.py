@@ -4,7 +4,7 @@ A process of its own, since a driver call can block for ever and then can't be k
 no state that matters: SIGKILL at any moment loses the values of one interval. It ends when the
 agent does (the connection is gone), on SIGTERM, and when NVML as a whole fails.
 
-Started as ``python -m agent.nvml.child CHANNEL PAGE INTERVAL_S [SKIPPED_GPU...]`` with two
+Started as ``python -m agent.nvml.child CHANNEL PAGE INTERVAL_S PROFILING [SKIPPED_GPU...]`` with two
 descriptors; its imports are kept few, for its memory.
 """
 
@@ -168,13 +168,13 @@ class Child:
 
 def main(arguments: list[str]) -> int:
     """Run the child on the descriptors that the agent has handed over."""
-    channel_text, page_text, interval_text, *skipped = arguments
+    channel_text, page_text, interval_text, profiling_text, *skipped = arguments
     channel = socket.socket(fileno=int(channel_text))
     page = CallPage(int(page_text))
     os.close(int(page_text))
     import pynvml  # noqa: PLC0415 - after the page: a preloaded library can hang while it loads
 
-    sampler = GpuSampler(pynvml, page)
+    sampler = GpuSampler(pynvml, page, has_profiling=profiling_text == "1")
     child = Child(sampler, channel, float(interval_text), frozenset(map(int, skipped)))
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -15,13 +15,20 @@ DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its p
 class ChildProcess:
     """One collector child with its end of the connection and its page."""
 
-    def __init__(self, interval_s: float, skipped: Sequence[int], now_s: float) -> None:
+    def __init__(
+        self,
+        interval_s: float,
+        skipped: Sequence[int],
+        now_s: float,
+        *,
+        has_profiling: bool = True,
+    ) -> None:
         self.started_at_s = self.heard_at_s = now_s
         self.page = make_page()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
         command = [sys.executable, "-m", "agent.nvml.child", str(theirs.fileno()), str(self.page)]
-        command += [str(interval_s), *map(str, skipped)]
+        command += [str(interval_s), str(int(has_profiling)), *map(str, skipped)]
         try:
             self.process = subprocess.Popen(
                 command,

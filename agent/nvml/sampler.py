@@ -7,6 +7,7 @@ this time). A GPU that is lost is read no further.
 `nvml` is the module pynvml, or what a test puts in its place.
 """
 
+import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +16,13 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from agent.nvml import fields
+from agent.nvml.mig import INSTANCES_MAX, MigInstance, profile_of
+from agent.nvml.profiling import Profile
 from agent.nvml.protocol import NO_GPU, CallPage
 
 PERIOD_S_BY_GROUP: Final = {  # "fast" has the interval of the collector
     "processes": 3.0,  # a restarted rank is found on its GPU after so long
+    "activity": 10.0,  # means over that time: how busy the units of the GPU are
     "medium": 10.0,  # errors and links: about 200 values a GPU
     "slow": 60.0,  # what only an operator changes
 }
@@ -31,6 +35,7 @@ THRESHOLDS: Final = (  # NVML_TEMPERATURE_THRESHOLD_*
     (2, "memory_temperature_max_celsius"),
     (3, "temperature_max_celsius"),
 )
+_ENGINES: Final = {"Encoder": "encoder", "Decoder": "decoder", "Jpg": "jpeg", "Ofa": "optical_flow"}
 _KILO: Final = 1000.0
 _MHZ: Final = 1e6
 _SRAM: Final = 7  # NVML_MEMORY_LOCATION_SRAM
@@ -104,14 +109,22 @@ class Gpu:
         self.tlimit_due_at_s = float("-inf")
         self.reasons_at_s: float | None = None
         self.seconds: dict[str, float] = {}  # since the last report
+        self.profiles: dict[int | None, Profile] = {}  # by GPU instance; None: the whole GPU
 
 
 class GpuSampler:
     """Reads all GPUs of the node, group by group."""
 
     def __init__(
-        self, nvml: Any, page: CallPage, now_s: Callable[[], float] = time.monotonic
+        self,
+        nvml: Any,
+        page: CallPage,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        has_profiling: bool = True,
     ) -> None:
+        """``has_profiling``: read GPM, whose counters a profiler may want for itself."""
+        self._has_profiling = has_profiling
         self._nvml = nvml
         self._page = page
         self._now_s = now_s
@@ -163,6 +176,9 @@ class GpuSampler:
         if self._event_set is not None:
             self._quiet("nvmlEventSetFree", self._event_set)
             self._event_set = None
+        for gpu in self.gpus:
+            for instance in list(gpu.profiles):
+                self._close_profile(gpu, instance)
         self._quiet("nvmlShutdown")
 
     def _open_gpu(self, index: int) -> Gpu:
@@ -240,6 +256,7 @@ class GpuSampler:
         read = {
             "fast": self._fast,
             "processes": lambda _gpu: iter(()),
+            "activity": self._activity,
             "medium": self._medium,
             "slow": self._slow,
         }[group]
@@ -319,6 +336,85 @@ class GpuSampler:
         for bit, reason in enumerate(fields.CLOCKS_EVENT_REASONS):
             held_s = since_s if reasons >> bit & 1 else 0.0
             gpu.seconds[reason] = gpu.seconds.get(reason, 0.0) + held_s
+
+    def _activity(self, gpu: Gpu) -> Iterator[Value]:
+        for unit in ("Encoder", "Decoder", "Jpg", "Ofa"):
+            used = self._read(gpu, f"nvmlDeviceGet{unit}Utilization")
+            if used is not None:
+                yield "engine_utilization_ratio", (_ENGINES[unit],), used[0] / 100
+        instances = self._mig_instances(gpu)
+        for instance in instances:
+            yield from self._mig(gpu, instance)
+        if not self._has_profiling:
+            return
+        if not instances:
+            yield from self._profile(gpu, None)
+        numbers = {instance.gpu_instance for instance in instances}
+        for number in [one for one in gpu.profiles if one is not None and one not in numbers]:
+            self._close_profile(gpu, number)
+        for number in sorted(numbers):
+            for name, labels, value in self._profile(gpu, number):
+                yield f"mig_{name}", (str(number), *labels), value
+
+    def _close_profile(self, gpu: Gpu, instance: int | None) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):
+            gpu.profiles.pop(instance).close()
+
+    def _profile(self, gpu: Gpu, instance: int | None) -> Iterator[Value]:
+        """Return how busy the units of a GPU, or of one of its instances, have been."""
+        support = self._read(gpu, "nvmlGpmQueryDeviceSupport")
+        if support is None or not support.isSupportedDevice:
+            return
+        profile = gpu.profiles.get(instance)
+        if profile is None:
+            call = partial(self._call_about, gpu)
+            profile = gpu.profiles[instance] = Profile(self._nvml, call)
+
+        def take(sample: Any) -> None:
+            if instance is None:
+                self._in_call("nvmlGpmSampleGet", gpu.index, gpu.handle, sample)
+            else:
+                name = "nvmlGpmMigSampleGet"
+                self._in_call(name, gpu.index, gpu.handle, instance, sample)
+
+        read = self._attempt(gpu, ("gpm", instance), lambda: list(profile.read(take)))
+        yield from read or ()
+
+    def _mig_instances(self, gpu: Gpu) -> list[MigInstance]:
+        mode = self._read(gpu, "nvmlDeviceGetMigMode")
+        if mode is None or not mode[0]:
+            return []
+        count = self._read(gpu, "nvmlDeviceGetMaxMigDeviceCount") or 0
+        found = []
+        for number in range(min(count, INSTANCES_MAX)):
+            handle = self._read(gpu, "nvmlDeviceGetMigDeviceHandleByIndex", number)
+            if handle is None:
+                continue
+            of_instance = partial(self._read_instance, gpu, handle)
+            ids = [
+                of_instance(f"nvmlDeviceGet{kind}InstanceId", number) for kind in ("Gpu", "Compute")
+            ]
+            if None in ids:
+                continue
+            uuid = str(of_instance("nvmlDeviceGetUUID", number) or "")[:TEXT_CHARS_MAX]
+            name = str(of_instance("nvmlDeviceGetName", number) or "")[:TEXT_CHARS_MAX]
+            found.append(MigInstance(handle, int(ids[0]), int(ids[1]), uuid, profile_of(name)))
+        return found
+
+    def _mig(self, gpu: Gpu, instance: MigInstance) -> Iterator[Value]:
+        yield "mig_info", (*instance.labels, instance.uuid, instance.profile), 1
+        memory = self._read_instance(gpu, instance.handle, "nvmlDeviceGetMemoryInfo", instance.uuid)
+        if memory is not None:
+            yield "mig_memory_size_bytes", instance.labels, memory.total
+            yield "mig_memory_used_bytes", instance.labels, memory.used
+
+    def _read_instance(self, gpu: Gpu, handle: Any, name: str, known_as: Any) -> Any:
+        """Return what a call about an instance of a GPU answers, or None where it has no answer."""
+        call = partial(self._in_call, name, gpu.index, handle)
+        return self._attempt(gpu, (name, "instance", known_as), call)
+
+    def _call_about(self, gpu: Gpu, name: str, *arguments: Any) -> Any:
+        return self._in_call(name, gpu.index, *arguments)
 
     def _medium(self, gpu: Gpu) -> Iterator[Value]:
         yield from self._fields(gpu, "medium", [(field, 0) for field in fields.MEDIUM])

@@ -12,6 +12,7 @@ from typing import Any
 from tests.nvml_stub.node import StubNode
 
 NOT_SUPPORTED, TOO_SMALL, TIMEOUT, LOST = 3, 7, 10, 15
+MIG_AT, MIG_MAX = 1000, 16  # handles of MIG instances, as in nvml_stub.c
 NEWER = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetMemoryInfo_v2",
@@ -26,6 +27,8 @@ class FakeNvml:
         self.node = node
         self.is_old = is_old
         self.calls: list[str] = []
+        self.samples: dict[int, tuple[str, int | None]] = {}  # of GPM: GPU and instance, by address
+        self._sample_count = 0
         self._special: dict[str, Callable[..., int]] = {
             "nvmlShutdown": lambda: 0,
             "nvmlEventSetFree": lambda _set: 0,
@@ -38,6 +41,12 @@ class FakeNvml:
             "nvmlDeviceGetMemoryInfo_v2": self._memory_v2,
             "nvmlDeviceGetGpuFabricInfoV": self._fabric,
             "nvmlDeviceGetPciInfo_v3": self._pci,
+            "nvmlDeviceGetMigDeviceHandleByIndex": self._mig_handle,
+            "nvmlGpmSampleAlloc": self._sample_alloc,
+            "nvmlGpmSampleFree": self._sample_free,
+            "nvmlGpmSampleGet": lambda handle, sample: self._sample_get(handle, None, sample),
+            "nvmlGpmMigSampleGet": self._sample_get,
+            "nvmlGpmMetricsGet": self._gpm_metrics,
         }
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +75,7 @@ class FakeNvml:
         handle, *rest = arguments or (None,)
         key = name.removesuffix("_v2")
         if isinstance(handle, ctypes._Pointer | ctypes.c_void_p):
-            key = f"{_index(handle)}/{key}"
+            key = f"{_name(handle)}/{key}"
         else:
             rest = [*arguments] if name != "nvmlInitWithFlags" else []
         places = []
@@ -90,6 +99,40 @@ class FakeNvml:
         if not code:
             ctypes.cast(place, ctypes.POINTER(ctypes.c_void_p))[0] = index.value + 1
         return code
+
+    def _mig_handle(self, handle: Any, number: Any, place: Any) -> int:
+        gpu = _index(handle)
+        code, _text = self._answer(f"{gpu}/nvmlDeviceGetMigDeviceHandleByIndex/{number.value}")
+        if not code:
+            address = MIG_AT + MIG_MAX * gpu + number.value
+            ctypes.cast(place, ctypes.POINTER(ctypes.c_void_p))[0] = address
+        return code
+
+    def _sample_alloc(self, place: Any) -> int:
+        self._sample_count += 1
+        address = 0x1000 + self._sample_count
+        ctypes.cast(place, ctypes.POINTER(ctypes.c_void_p))[0] = address
+        self.samples[address] = ("", None)
+        return 0
+
+    def _sample_free(self, sample: Any) -> int:
+        del self.samples[_address(sample)]
+        return 0
+
+    def _sample_get(self, handle: Any, instance: Any, sample: Any) -> int:
+        self.samples[_address(sample)] = (str(_index(handle)), instance)
+        return 0
+
+    def _gpm_metrics(self, place: Any) -> int:
+        wanted = place._obj
+        first, second = (self.samples[_address(one)] for one in (wanted.sample1, wanted.sample2))
+        assert first == second != ("", None), "two samples of one GPU"
+        gpu, instance = second
+        for metric in wanted.metrics[: wanted.numMetrics]:
+            of = "" if instance is None else f"/{instance}"
+            metric.nvmlReturn, text = self._answer(f"{gpu}/gpm/{metric.metricId}{of}")
+            metric.value = float(text or 0)
+        return 0
 
     def _fields(self, handle: Any, _count: Any, place: Any) -> int:
         code, _text = self._answer(f"{_index(handle)}/nvmlDeviceGetFieldValues")
@@ -124,7 +167,7 @@ class FakeNvml:
         return code
 
     def _memory(self, handle: Any, place: Any) -> int:
-        code, text = self._answer(f"{_index(handle)}/nvmlDeviceGetMemoryInfo")
+        code, text = self._answer(f"{_name(handle)}/nvmlDeviceGetMemoryInfo")
         if not code:
             place._obj.total, place._obj.used, _reserved = (int(word) for word in text.split())
         return code
@@ -150,10 +193,22 @@ class _ErrorString:
         return f"fake error {code}".encode()
 
 
-def _index(handle: Any) -> int:
+def _address(handle: Any) -> int:
     value = ctypes.cast(handle, ctypes.c_void_p).value
     assert value is not None
-    return value - 1
+    return value
+
+
+def _index(handle: Any) -> int:
+    address = _address(handle)
+    return (address - MIG_AT) // MIG_MAX if address >= MIG_AT else address - 1
+
+
+def _name(handle: Any) -> str:
+    """Return how the answers name a GPU, or a MIG instance of it: 0, 0.2."""
+    address = _address(handle)
+    number = f".{(address - MIG_AT) % MIG_MAX}" if address >= MIG_AT else ""
+    return f"{_index(handle)}{number}"
 
 
 def _fill(places: list[Any], text: str) -> None:

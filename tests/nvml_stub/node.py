@@ -4,6 +4,7 @@ from pathlib import Path
 
 LINKS = 4
 GIB = 1 << 30
+GPM_PERCENT = {1: 99.0, 2: 87.5, 3: 41.0, 4: 12.0, 5: 63.5, 10: 55.0, 11: 0.0, 12: 8.0, 13: 2.0}
 XID = 8  # nvmlEventTypeXidCriticalError
 
 
@@ -77,6 +78,11 @@ class StubNode:
         put(gpu, "nvmlDeviceGetPerformanceState", 0)
         put(gpu, "nvmlDeviceGetUtilizationRates", 98, 61)
         put(gpu, "nvmlDeviceGetMemoryInfo", 80 * GIB, 60 * GIB, GIB)
+        for unit in ("Encoder", "Decoder", "Jpg", "Ofa"):
+            put(gpu, f"nvmlDeviceGet{unit}Utilization", 0, 166_666)
+        put(gpu, "nvmlGpmQueryDeviceSupport", 1)
+        for metric, percent in GPM_PERCENT.items():
+            put(gpu, f"gpm/{metric}", percent)
         put(gpu, "nvmlDeviceGetComputeRunningProcesses", "")
         for kind in range(2):
             for counter in range(2):
@@ -92,6 +98,25 @@ class StubNode:
         put(gpu, "nvmlDeviceGetGpuFabricInfoV/3", 3, 0, 7, 0b101010)
         put(gpu, "nvmlDeviceGetSupportedEventTypes", 0x8 | 0x2)
         self._add_fields(gpu)
+
+    def add_mig(self, gpu: int, number: int, gpu_instance: int, profile: str = "1g.10gb") -> None:
+        """Switch MIG on and add an instance."""
+        put = self.set
+        put(gpu, "nvmlDeviceGetMigMode", 1, 1)
+        put(gpu, "nvmlDeviceGetMaxMigDeviceCount", 7)
+        put(gpu, f"nvmlDeviceGetMigDeviceHandleByIndex/{number}", 0)
+        for other in range(7):  # where there is none: NOT_FOUND
+            self.answers.setdefault(f"{gpu}/nvmlDeviceGetMigDeviceHandleByIndex/{other}", "E6")
+        of = f"{gpu}.{number}"
+        self.answers |= {
+            f"{of}/nvmlDeviceGetGpuInstanceId": str(gpu_instance),
+            f"{of}/nvmlDeviceGetComputeInstanceId": "0",
+            f"{of}/nvmlDeviceGetUUID": f"MIG-00000000-{gpu}-{number}",
+            f"{of}/nvmlDeviceGetName": f"NVIDIA H100 80GB HBM3 MIG {profile}",
+            f"{of}/nvmlDeviceGetMemoryInfo": f"{10 * GIB} {number * GIB} 0",
+        }
+        for metric, percent in GPM_PERCENT.items():
+            put(gpu, f"gpm/{metric}/{gpu_instance}", percent / 2)
 
     def _add_fields(self, gpu: int) -> None:
         values = {82: 58, 186: 310_500, 83: 10**9, 230: 0, 1: 1, 2: 1}

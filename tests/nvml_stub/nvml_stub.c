@@ -11,6 +11,9 @@
  *     nvmlInitWithFlags E9                      a function that is about no GPU
  *     event/7 2 8 79                            event number 7: GPU, type, data
  *
+ *     0.2/nvmlDeviceGetUUID MIG-...             MIG instance 2 of GPU 0
+ *     0/gpm/5 63.5                              a metric of GPM, in percent; 0/gpm/5/3 of GPU instance 3
+ *
  * A function without a line answers NOT_SUPPORTED. With -DOLD_DRIVER newer symbols are missing.
  * Layouts are those of nvml.h, written down here anew as far as they are needed.
  *
@@ -96,7 +99,13 @@ static int answer(const char *key, char *values, size_t size) {
     } while (1);
 }
 
-static int index_of(void *device) { return (int)(intptr_t)device - 1; }
+enum { MIG_AT = 1000, MIG_MAX = 16 }; /* handles of MIG instances: MIG_AT + 16 x GPU + number */
+static int mig_of(void *device) {
+    return (intptr_t)device >= MIG_AT ? (int)(((intptr_t)device - MIG_AT) % MIG_MAX) : -1;
+}
+static int index_of(void *device) {
+    return (intptr_t)device >= MIG_AT ? (int)(((intptr_t)device - MIG_AT) / MIG_MAX) : (int)(intptr_t)device - 1;
+}
 
 static int is_lost(int gpu) {
     char key[64], values[16];
@@ -110,7 +119,8 @@ static int of_gpu(void *device, const char *function, int a, int b, int c, char 
     int gpu = index_of(device), length;
     if (gpu < 0 || gpu >= GPUS_MAX) return BAD_ARGUMENT;
     if (is_lost(gpu)) return LOST;
-    length = snprintf(key, sizeof key, "%d/%s", gpu, function);
+    if (mig_of(device) >= 0) length = snprintf(key, sizeof key, "%d.%d/%s", gpu, mig_of(device), function);
+    else length = snprintf(key, sizeof key, "%d/%s", gpu, function);
     if (a >= 0) length += snprintf(key + length, sizeof key - length, "/%d", a);
     if (b >= 0) length += snprintf(key + length, sizeof key - length, "/%d", b);
     if (c >= 0) snprintf(key + length, sizeof key - length, "/%d", c);
@@ -203,7 +213,62 @@ U32(nvmlDeviceGetMinorNumber)
 U32(nvmlDeviceGetPersistenceMode)
 PAIR(nvmlDeviceGetMigMode)
 
+/* ---- MIG instances */
+
+U32(nvmlDeviceGetMaxMigDeviceCount)
+U32(nvmlDeviceGetGpuInstanceId)
+U32(nvmlDeviceGetComputeInstanceId)
+int nvmlDeviceGetMigDeviceHandleByIndex(void *d, u32 number, void **out) {
+    long long v;
+    int code = numbers(d, "nvmlDeviceGetMigDeviceHandleByIndex", number, -1, -1, &v, 1);
+    if (!code) *out = (void *)(intptr_t)(MIG_AT + MIG_MAX * index_of(d) + number);
+    return code;
+}
+
+/* ---- GPM: a sample remembers of whom it is */
+
+typedef struct { void *device; int instance; } sample_t;
+typedef struct {
+    u32 id, code;
+    double value;
+    const char *name, *long_name, *unit;
+} metric_t;
+typedef struct { u32 version, count; sample_t *first, *second; metric_t metrics[]; } metrics_t;
+int nvmlGpmQueryDeviceSupport(void *d, u32 *out) {
+    long long v;
+    if (out[0] != 1) return 25;
+    int code = numbers(d, "nvmlGpmQueryDeviceSupport", -1, -1, -1, &v, 1);
+    if (!code) out[1] = (u32)v;
+    return code;
+}
+int nvmlGpmSampleAlloc(sample_t **out) { *out = calloc(1, sizeof **out); return OK; }
+int nvmlGpmSampleFree(sample_t *sample) { free(sample); return OK; }
+int nvmlGpmSampleGet(void *d, sample_t *sample) {
+    *sample = (sample_t){d, -1};
+    return is_lost(index_of(d)) ? LOST : OK;
+}
+int nvmlGpmMigSampleGet(void *d, u32 instance, sample_t *sample) {
+    *sample = (sample_t){d, (int)instance};
+    return is_lost(index_of(d)) ? LOST : OK;
+}
+int nvmlGpmMetricsGet(metrics_t *out) {
+    if (out->version != 1) return 25;
+    if (!out->first->device || out->first->device != out->second->device) return BAD_ARGUMENT;
+    for (u32 i = 0; i < out->count; i++) {
+        char values[64];
+        metric_t *one = &out->metrics[i];
+        one->code = of_gpu(out->second->device, "gpm", one->id, out->second->instance, -1, values, sizeof values);
+        one->value = one->code ? 0 : strtod(values, NULL);
+    }
+    return OK;
+}
+
 /* ---- readings */
+
+PAIR(nvmlDeviceGetEncoderUtilization)
+PAIR(nvmlDeviceGetDecoderUtilization)
+PAIR(nvmlDeviceGetJpgUtilization)
+PAIR(nvmlDeviceGetOfaUtilization)
 
 U32_OF(nvmlDeviceGetTemperature)
 U32_OF(nvmlDeviceGetTemperatureThreshold)
