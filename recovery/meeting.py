@@ -88,6 +88,8 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
     ownership = own_folder(options, OwnerKind.MEETING, key, environment)
+    if ownership.is_copy and site.folder is not None:
+        site.folder.forget()
     client = MeetingClient(site)
     guard = Guard(site, client, options)
     try:

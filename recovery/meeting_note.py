@@ -70,6 +70,13 @@ class HostFolder:
         self._make_folder()
         write_atomically(self._path, msgspec.json.encode(note))
 
+    def forget(self) -> None:
+        """Remove the note: it came with a copy of another job's folder."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise LaunchError(f"cannot remove {self._path}: {error.strerror}") from error
+
     def newest_claim(self) -> int:
         """Return the highest epoch that anybody has claimed; 0 for none."""
         return max(self._claims(), default=0)

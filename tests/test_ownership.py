@@ -438,6 +438,11 @@ class FullFolder(ClaimFolder):
 
     is_full = False
 
+    def replace(self, claim: Claim) -> None:
+        if self.is_full:
+            raise StorageError("No space left on device")
+        super().replace(claim)
+
     def beat(self, generation: int, count: int) -> None:
         if self.is_full:
             raise StorageError("No space left on device")
@@ -459,6 +464,17 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
     assert caplog.text.count("can't count") == 1
     assert "Training goes on" in caplog.text
     assert ear.lost == []
+
+
+def test_owner_on_a_full_disk_still_releases(tmp_path: Path, mine: Taken) -> None:
+    folder = FullFolder(tmp_path / "ckpt" / BESIDE)
+    kept = keeper(folder, mine, Ear())
+    wait_for(lambda: folder.read_beat(1), "it counts")
+    folder.is_full = True
+
+    kept.release()
+
+    assert challenge(ClaimFolder(folder.beside)).record is None
 
 
 def test_of_a_jobs_launchers_one_counts_and_another_goes_on_when_it_is_gone(

@@ -27,6 +27,7 @@ BYTES_MAX: Final = 16 * 1024
 KEPT: Final = 3  # claims; older ones are removed
 _CLAIM: Final = re.compile(r"owner-(\d{1,9})\.json")
 _BEAT_DIGITS: Final = 20
+_RELEASED: Final = b"released".ljust(_BEAT_DIGITS) + b"\n"
 _NO_LINKS: Final = frozenset(
     (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 )
@@ -103,15 +104,29 @@ class ClaimFolder:
             path = self.path(claim.generation)
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
+    def release(self, claim: Claim) -> None:
+        """Give the folder back; return when that is on stable storage.
+
+        On a full disk no file can be made. Then the counter, which has its place, says it.
+        """
+        try:
+            self.replace(msgspec.structs.replace(claim, is_released=True))
+        except StorageError:
+            self._write_beat(claim.generation, _RELEASED)
+
     def beat(self, generation: int, count: int) -> None:
         """Show that the owner lives."""
+        self._write_beat(generation, b"%0*d\n" % (_BEAT_DIGITS, count))
+
+    def _write_beat(self, generation: int, text: bytes) -> None:
         path = self._beat_path(generation)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             descriptor = os.open(path, flags, 0o644)
             try:
-                text = b"%0*d\n" % (_BEAT_DIGITS, count)
                 written = os.pwrite(descriptor, text, 0)
+                if text == _RELEASED:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)  # a network file system tells of a full disk here
         except OSError as error:
@@ -138,6 +153,8 @@ class ClaimFolder:
             return Found(generation, None, str(error))
         if claim.generation != generation:
             return Found(generation, None, f"it says generation {claim.generation}")
+        if _read(self._beat_path(generation), len(_RELEASED)) == _RELEASED:
+            claim = msgspec.structs.replace(claim, is_released=True)
         return Found(generation, claim)
 
     def _generations(self) -> list[int]:

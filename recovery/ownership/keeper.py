@@ -81,7 +81,7 @@ class Keeper:
                 if found is None or found.claim is None or not self._is_ours(found.claim):
                     return
                 if not found.claim.is_released:
-                    self._folder.replace(msgspec.structs.replace(found.claim, is_released=True))
+                    self._folder.release(found.claim)
             except (OSError, RankmendError) as error:
                 log.warning(
                     "the checkpoint folder could not be released: %s. The next start on another "
