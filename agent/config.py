@@ -7,6 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from agent import helper_parts, host_parts, network_cards, plugins
+from agent.collectors import inventory
+from agent.collectors.inventory import Expect
 from agent.helper_parts import Redfish
 from agent.host_parts import Host
 from agent.network_cards import NetworkCards
@@ -26,6 +28,7 @@ COLLECTORS: Final = (
     "gpu_state",
     *network_cards.COLLECTORS,
     "rank_nics",
+    "inventory",
     *helper_parts.COLLECTORS,
     "kernel_log",
     "agent",
@@ -86,6 +89,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     state_dir: str | None = None  # what outlives a restart; None: systemd's folder, else nothing
     tls: Tls | None = None  # None: plain HTTP
     gpu: Gpu = Gpu()
+    expect: Expect = Expect()
     findings: Findings = Findings()
     alerts: Alerts = Alerts()
     plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/plugins.md
@@ -135,6 +139,14 @@ def check(config: Config) -> None:
             )
     if config.gpu.expected_count is not None and not 0 <= config.gpu.expected_count <= GPUS_MAX:
         raise ConfigError(f"gpu.expected_count of {config.gpu.expected_count}: 0 to {GPUS_MAX}")
+    if None not in (config.gpu.expected_count, config.expect.gpus) and (
+        config.gpu.expected_count != config.expect.gpus
+    ):
+        raise ConfigError(
+            f"gpu.expected_count of {config.gpu.expected_count} and expect.gpus of"
+            f" {config.expect.gpus}: one is enough"
+        )
+    inventory.check(config.expect)
     if not GPU_CALL_S_MIN <= config.gpu.call_s_max <= GPU_CALL_S_MAX:
         raise ConfigError(
             f"gpu.call_s_max of {config.gpu.call_s_max} s: {GPU_CALL_S_MIN} to {GPU_CALL_S_MAX}"
@@ -161,6 +173,11 @@ def _check_collectors(config: Config) -> None:
     for name in (*config.intervals_s, *config.disabled):
         if name not in collectors:
             raise ConfigError(f"no collector {name!r}; there are {', '.join(collectors)}")
+
+
+def expected_gpus(config: Config) -> int | None:
+    """Return how many GPUs this node is meant to have, where somebody has said it."""
+    return config.gpu.expected_count if config.expect.gpus is None else config.expect.gpus
 
 
 def interval_of(config: Config, name: str, own_s: float) -> float:

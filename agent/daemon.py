@@ -14,6 +14,7 @@ from agent import config as configuration
 from agent import helper_parts, host_parts, network_cards, plugins
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
+from agent.collectors.inventory import InventoryCollector, inventory_commands
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
 from agent.collectors.rank_nics import RankNicsCollector
@@ -23,6 +24,7 @@ from agent.config import Config
 from agent.control import ControlSocket, control_path
 from agent.finding_journal import FindingStore
 from agent.findings import FindingsCollector, load_checks
+from agent.inventory_file import InventoryFile
 from agent.kernel_policy import load_policy
 from agent.nvml.child_process import ChildProcess
 from agent.nvml.control import gpu_commands
@@ -101,9 +103,18 @@ class Agent:
             else None,
             on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
         )
-        expected_gpus = config.gpu.expected_count
+        expected_gpus = configuration.expected_gpus(config)
         ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()
+        self.inventory = InventoryCollector(
+            sysfs_root,
+            procfs_root,
+            clock,
+            config.expect,
+            config.nic.exclude,
+            config.nic.plane_by_pattern(),
+            InventoryFile(Path(config.state_dir) / "inventory.json") if config.state_dir else None,
+        )
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
             *host_parts.make_collectors(
@@ -134,6 +145,7 @@ class Agent:
                 clock,
             ),
             self.rank_nics,
+            self.inventory,
             *helper_parts.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
             *plugged,
@@ -146,6 +158,7 @@ class Agent:
         )
         self.findings.watch(self.runner.views)
         self.rank_nics.watch(self.runner.views)
+        self.inventory.watch(self.runner.views)
 
     def collect_page(self) -> str:
         """Run every collector once, return the page, and let go of everything."""
@@ -155,10 +168,10 @@ class Agent:
 
     def collect_once(self, timeout_s: float) -> None:
         """Run every collector once, then those that go by what the others have answered."""
-        after = {self.findings.name, self.rank_nics.name}
-        names = {collector.name for collector in self.collectors} - after
-        self.runner.collect_once(timeout_s, names)
-        self.runner.collect_once(timeout_s, after)
+        after = {self.inventory.name, self.rank_nics.name}
+        names = {collector.name for collector in self.collectors} - after - {self.findings.name}
+        for some in (names, after, {self.findings.name}):
+            self.runner.collect_once(timeout_s, some)
 
     def stop(self) -> None:
         """Let every collector that holds something end what it does."""
@@ -299,4 +312,5 @@ def _open_control(rank_socket: RankSocket | None, agent: Agent) -> ControlSocket
     """Return the socket of the operator, beside that of the launchers."""
     if rank_socket is None:
         return None
-    return ControlSocket(control_path(rank_socket.path), gpu_commands(agent.gpus))
+    commands = {**gpu_commands(agent.gpus), **inventory_commands(agent.inventory)}
+    return ControlSocket(control_path(rank_socket.path), commands)

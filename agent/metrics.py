@@ -950,7 +950,7 @@ _ALL: Final = (
         "disk_health_success",
         "",
         ("device",),
-        "1 when the disk told of its health, 0 when it did not or made no sense.",
+        "1 when the disk told of its health, 0 when it refused or made no sense; no series where it has no health log, or sleeps.",
     ),
     *(
         _gauge(f"disk_{subject}", unit, ("device",), text)
@@ -1353,6 +1353,46 @@ _ALL: Final = (
         "",
         (*_RANK, "gpu", "pci_bus_id", *_PORT, "rail", "closeness"),
         "Which compute port is nearest to the GPU (pci_bus_id) that a rank stands on; always 1.",
+    ),
+    # agent/collectors/inventory.py
+    _gauge(
+        "inventory_state_id",
+        "",
+        ("kind", "device", "pci_bus_id", "identity"),
+        "A device that was there: 0 it is there, 1 it vanished in this boot, 2 it did not come back with this boot, 3 another is in its place.",
+    ),
+    _gauge(
+        "inventory_devices",
+        "",
+        ("kind", "plane"),
+        "GPUs, network cards by plane, disks and memory modules that are there.",
+    ),
+    _gauge(
+        "inventory_expected",
+        "",
+        ("kind", "plane"),
+        "Devices that [expect] states; of the memory, GiB.",
+    ),
+    _gauge(
+        "inventory_short",
+        "",
+        ("kind", "plane", "missing"),
+        "Devices fewer than [expect] states, and which of those that were there are missing; of the memory, GiB.",
+    ),
+    _gauge(
+        "inventory_memory_lost_bytes",
+        "bytes",
+        (),
+        "How much less memory the node has than the most that was seen.",
+    ),
+    _gauge(
+        "inventory_known",
+        "",
+        ("kind",),
+        "1 when the devices of a kind that [expect] states can be counted, else 0.",
+    ),
+    _gauge(
+        "inventory_kept", "", (), "1 when the devices are remembered on disk, 0 when that failed."
     ),
 )
 

@@ -28,7 +28,7 @@ SHIPPED = ROOT / "deploy" / "agent.toml"
 UNIT = ROOT / "deploy" / "systemd" / "rankmend-agent.service"
 SWITCHED_OFF = re.compile(r"^#(?=\S)", re.MULTILINE)
 # tables whose keys are names of the site's own; at least an example of each is shown
-OPEN_TABLES = {"nic.planes", "nic.rails", "nic.rates_gbit"}
+OPEN_TABLES = {"nic.planes", "nic.rails", "nic.rates_gbit", "expect.nics"}
 
 
 def uncommented() -> str:

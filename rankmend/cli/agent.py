@@ -109,6 +109,20 @@ def resume(socket_path: Path | None) -> None:
     _tell(socket_path, {"command": "resume"})
 
 
+@agent.command()
+@click.argument("devices", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Forget every device that is missing.")
+@_socket_option
+def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> None:
+    """Accept that DEVICES are gone or replaced: their findings end.
+
+    A device is named by its name, PCI address, GUID, MAC, UUID or serial number, as the finding names it.
+    """
+    if bool(devices) == is_all:
+        raise click.UsageError("name the devices to forget, or give --all")
+    _tell(socket_path, {"command": "forget", "devices": None if is_all else list(devices)})
+
+
 def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     """Send a command to the running agent and print its answer."""
     import os

@@ -1,0 +1,351 @@
+"""What this node has, against what it had and what it is meant to have (detectors/inventory.py).
+
+Source: network cards and disks from sysfs (agent/device_scan.py); GPUs, memory modules and the size of
+        the memory from the newest answers of the collectors `gpu`, `gpu_state`, `edac` and `host`.
+Cost:   a listing of two folders a run; everything anew (10 ms) where one has changed, else each minute.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import msgspec
+
+from agent.collectors.edac import EdacCollector
+from agent.collectors.gpu import GpuCollector, GpuStateCollector
+from agent.collectors.host import HostCollector
+from agent.control import Command
+from agent.device_scan import driven_functions, scan_disks, scan_nics
+from agent.inventory_file import InventoryFile
+from agent.metrics import Metric
+from agent.runner import CollectorView, Outcome
+from agent.topology import Plane, assign_planes, read_default_route, read_names
+from detectors.inventory import (
+    Device,
+    Kind,
+    Look,
+    Memory,
+    Standing,
+    forget,
+    forget_memory,
+    update,
+)
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, SourceError, StorageError
+
+RESCAN_RUNS: Final = 12  # a minute: names can stay while what they mean changes
+FORGOTTEN_RUNS: Final = 12  # so long a forgotten device is shown as well, which ends its finding
+MISSING_CHARS_MAX: Final = 300
+COUNT_MAX: Final = 1024
+MEMORY_GIB_MAX: Final = 1 << 20
+ALL_PLANES: Final = ""
+MEMORY: Final = "memory"  # the name under which it is counted and forgotten
+_GIB: Final = 1 << 30
+
+log = logging.getLogger(__name__)
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What this node is meant to have. docs/inventory.md"""
+
+    gpus: int | None = None
+    nics: int | dict[str, int] | None = None  # in all, or by plane
+    disks: int | None = None
+    dimms: int | None = None
+    memory_gib: float | None = None  # at least, as MemTotal of /proc/meminfo has it
+
+    def nics_by_plane(self) -> dict[str, int]:
+        if self.nics is None:
+            return {}
+        return self.nics if isinstance(self.nics, dict) else {ALL_PLANES: self.nics}
+
+
+def check(expect: Expect) -> None:
+    """Raise ConfigError for what the types alone don't refuse."""
+    planes = [plane.value for plane in Plane]
+    for plane in expect.nics_by_plane():
+        if plane not in (*planes, ALL_PLANES):
+            raise ConfigError(f"expect.nics: no plane {plane!r}; there are {', '.join(planes)}")
+    counts = {
+        "gpus": expect.gpus,
+        "disks": expect.disks,
+        "dimms": expect.dimms,
+        **{f"nics.{plane}": count for plane, count in expect.nics_by_plane().items()},
+    }
+    for name, count in counts.items():
+        if count is not None and not 0 <= count <= COUNT_MAX:
+            raise ConfigError(f"expect.{name} of {count}: 0 to {COUNT_MAX}")
+    if expect.memory_gib is not None and not 0 < expect.memory_gib <= MEMORY_GIB_MAX:
+        raise ConfigError(f"expect.memory_gib of {expect.memory_gib}: above 0, to {MEMORY_GIB_MAX}")
+
+
+class InventoryCollector:
+    name = "inventory"
+    interval_s = 5.0
+
+    def __init__(
+        self,
+        sysfs_root: Path,
+        procfs_root: Path,
+        clock: Clock,
+        expect: Expect,
+        excluded: Sequence[str] = (),
+        plane_by_pattern: Mapping[str, Plane] | None = None,
+        kept: InventoryFile | None = None,
+        boot_id: str | None = None,
+    ) -> None:
+        """``kept``: where the devices are remembered over restarts and boots."""
+        self._sysfs, self._procfs = sysfs_root, procfs_root
+        self._clock = clock
+        self._expect = expect
+        self._excluded = tuple(excluded)
+        self._plane_by_pattern = dict(plane_by_pattern or {})
+        self._kept = kept
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._views: Callable[[], Sequence[CollectorView]] = lambda: ()
+        self._lock = Lock()  # guards the memory: an operator may have devices forgotten
+        self._memory = kept.load() if kept is not None else Memory()
+        self._is_kept = True
+        self._forgotten: dict[Device, int] = {}  # runs left
+        self._names: tuple[frozenset[str], ...] = ()
+        self._scanned: dict[Kind, list[Device]] = {}
+        self._run = 0
+
+    def watch(self, views: Callable[[], Sequence[CollectorView]]) -> None:
+        """Take what the other collectors have answered from here."""
+        self._views = views
+
+    def collect(self) -> Iterator[Metric]:
+        self._scan()
+        views = {view.name: view for view in self._views()}
+        found = dict(self._scanned)
+        for kind, devices in ((Kind.GPU, _gpus(views)), (Kind.DIMM, _dimms(views))):
+            if devices is not None:
+                found[kind] = devices
+        with self._lock:
+            addresses = [one.device.pci_bus_id for one in self._memory.known]
+            driven = driven_functions(self._sysfs, [address for address in addresses if address])
+            size = _memory_bytes(views)
+            look = Look(found, self._boot_id, self._clock.unix_s(), driven, size)
+            self._take(update(self._memory, look))
+            memory = self._memory
+            forgotten = self._show_forgotten()
+        yield from self._standings(memory, forgotten)
+        yield from self._counts(memory, found)
+        yield from self._memory_size(memory, size)
+        if self._kept is not None:
+            yield Metric("rankmend_inventory_kept", int(self._is_kept))
+
+    def forget(self, names: Sequence[str] | None) -> list[str]:
+        """Forget devices that are gone, by name, PCI address or identity; None: all of them.
+
+        ``memory`` is the memory that was lost. Returns what was forgotten, for a person.
+        """
+        with self._lock:
+            memory, gone = forget(self._memory, names)
+            texts = [describe(device) for device in gone]
+            if (names is None or MEMORY in names) and memory.memory_lost_bytes:
+                texts.append(f"{memory.memory_lost_bytes / _GIB:.1f} GiB of memory")
+                memory = forget_memory(memory)
+            if texts:
+                self._forgotten |= dict.fromkeys(gone, FORGOTTEN_RUNS)
+                self._take(memory)
+            if texts and self._kept is not None and not self._is_kept:
+                raise SourceError(
+                    "forgotten until the agent restarts: it can't write its state_dir"
+                )
+        return texts
+
+    def _show_forgotten(self) -> list[Device]:
+        """Return the forgotten devices that are still to be shown, in this run for one."""
+        known = {(one.device.kind, one.device.identity) for one in self._memory.known}
+        shown = [one for one in self._forgotten if (one.kind, one.identity) not in known]
+        self._forgotten = {one: runs - 1 for one, runs in self._forgotten.items() if runs > 1}
+        return shown
+
+    def _take(self, memory: Memory) -> None:
+        """Go on with this memory, and write it where it has changed."""
+        has_changed = (memory.known, memory.memory_bytes_max) != (
+            self._memory.known,
+            self._memory.memory_bytes_max,
+        )
+        self._memory = memory
+        if self._kept is None or (not has_changed and self._is_kept):
+            return
+        try:
+            self._kept.save(memory)
+            self._is_kept = True
+        except StorageError as error:
+            if self._is_kept:
+                log.error("devices are not remembered on disk", extra={"error": str(error)})  # noqa: TRY400
+            self._is_kept = False
+
+    def _scan(self) -> None:
+        """Look at cards and disks anew where their names have changed, else each minute."""
+        classes = ("class/infiniband", "class/net", "class/nvme", "block")
+        names = tuple(read_names(self._sysfs / folder) for folder in classes)
+        is_due = self._run % RESCAN_RUNS == 0
+        self._run += 1
+        if names == self._names and not is_due:
+            return
+        topology, nics = scan_nics(self._sysfs, self._excluded)
+        planes: dict[str, list[str]] = {}
+        in_band = read_default_route(self._procfs, self._sysfs)
+        for member in assign_planes(topology, self._plane_by_pattern, {}, in_band):
+            if member.plane.value not in planes.setdefault(member.device, []):
+                planes[member.device].append(member.plane.value)
+        nics = [replace(nic, planes=tuple(planes.get(nic.name, ()))) for nic in nics]
+        self._scanned = {
+            Kind.NIC: [nic for nic in nics if nic.kind is Kind.NIC],
+            Kind.ETHERNET: [nic for nic in nics if nic.kind is Kind.ETHERNET],
+            Kind.DISK: scan_disks(self._sysfs),
+        }
+        self._names = names
+
+    def _standings(self, memory: Memory, forgotten: Sequence[Device]) -> Iterator[Metric]:
+        standings = [(one.device, memory.standing(one.device)) for one in memory.known]
+        for device, standing in [*standings, *((one, Standing.PRESENT) for one in forgotten)]:
+            if standing is not None:
+                labels = (
+                    ("kind", device.kind.value),
+                    ("device", device.name),
+                    ("pci_bus_id", device.pci_bus_id),
+                    ("identity", device.identity),
+                )
+                yield Metric("rankmend_inventory_state_id", standing.value, labels)
+
+    def _counts(self, memory: Memory, found: Mapping[Kind, Sequence[Device]]) -> Iterator[Metric]:
+        """Return how many there are, how many there ought to be, and which are missed."""
+        cards = [*found.get(Kind.NIC, ()), *found.get(Kind.ETHERNET, ())]
+        for plane in sorted({plane for card in cards for plane in card.planes}):
+            count = sum(plane in card.planes for card in cards)
+            yield Metric("rankmend_inventory_devices", count, _kind("nic", plane))
+        for kind in (Kind.GPU, Kind.DISK, Kind.DIMM):
+            # a node that never had any has no number of them
+            if found.get(kind) or (kind in found and self._is_missed(memory, kind)):
+                yield Metric("rankmend_inventory_devices", len(found[kind]), _kind(kind.value))
+        for plane, expected in self._expect.nics_by_plane().items():
+            there = [card for card in cards if plane in (*card.planes, ALL_PLANES)]
+            gone = [
+                device
+                for device in memory.missing()
+                if device.kind in (Kind.NIC, Kind.ETHERNET)
+                and plane in (*device.planes, ALL_PLANES)
+            ]
+            yield from _short("nic", plane, expected, len(there), gone)
+        for kind, wanted in ((Kind.DISK, self._expect.disks), (Kind.DIMM, self._expect.dimms)):
+            if wanted is None:
+                continue
+            yield Metric("rankmend_inventory_known", int(kind in found), (("kind", kind.value),))
+            if kind in found:
+                gone = [device for device in memory.missing() if device.kind is kind]
+                yield from _short(kind.value, "", wanted, len(found[kind]), gone)
+
+    def _is_missed(self, memory: Memory, kind: Kind) -> bool:
+        expected = {Kind.GPU: self._expect.gpus, Kind.DISK: self._expect.disks}.get(kind)
+        return bool(expected) or any(one.device.kind is kind for one in memory.known)
+
+    def _memory_size(self, memory: Memory, size: int | None) -> Iterator[Metric]:
+        if (lost_bytes := memory.memory_lost_bytes) is not None:
+            yield Metric("rankmend_inventory_memory_lost_bytes", lost_bytes)
+        expected_gib = self._expect.memory_gib
+        if expected_gib is None:
+            return
+        yield Metric("rankmend_inventory_known", int(size is not None), (("kind", MEMORY),))
+        if size is not None:
+            yield from _short(MEMORY, "", expected_gib, round(size / _GIB, 1), [])
+
+
+def _kind(kind: str, plane: str = "") -> tuple[tuple[str, str], ...]:
+    return (("kind", kind), ("plane", plane))
+
+
+def _short(
+    kind: str, plane: str, expected: float, count: float, gone: Sequence[Device]
+) -> Iterator[Metric]:
+    short = max(0.0, expected - count)
+    names = "; ".join(describe(device) for device in gone) if short else ""
+    yield Metric("rankmend_inventory_expected", expected, _kind(kind, plane))
+    missing = ("missing", names[:MISSING_CHARS_MAX])
+    yield Metric("rankmend_inventory_short", short, (*_kind(kind, plane), missing))
+
+
+def describe(device: Device) -> str:
+    """Return a device as a person looks for it: ``mlx5_3 (0000:5d:00.0, 946d:ae03:00f4:1c2a)``."""
+    about = dict.fromkeys(text for text in (device.pci_bus_id, device.identity) if text)
+    about.pop(device.name, None)
+    return f"{device.name} ({', '.join(about)})" if about else device.name
+
+
+def _series(views: Mapping[str, CollectorView], collector: str, metric: str) -> list[Metric]:
+    view = views.get(collector)
+    if view is None or view.is_stale or view.outcome is not Outcome.MEASURED:
+        return []
+    return [series for series in view.metrics if series.name == metric]
+
+
+def _memory_bytes(views: Mapping[str, CollectorView]) -> int | None:
+    sizes = _series(views, HostCollector.name, "rankmend_host_memory_size_bytes")
+    return int(sizes[0].value) if sizes else None
+
+
+def _dimms(views: Mapping[str, CollectorView]) -> list[Device] | None:
+    """Return the memory modules that have an EDAC driver, or None where there is none."""
+    modules = _series(views, EdacCollector.name, "rankmend_edac_module_info")
+    found = []
+    for about in (dict(series.labels) for series in modules):
+        place = f"{about['controller']}/{about['module']}"
+        found.append(Device(Kind.DIMM, place, about["label"] or place, is_permanent=False))
+    return found or None
+
+
+def _gpus(views: Mapping[str, CollectorView]) -> list[Device] | None:
+    """Return the GPUs that the driver lists, or None while that can't be told."""
+    readings = views.get(GpuCollector.name)
+    if readings is None or readings.is_stale:
+        return None
+    if readings.outcome is Outcome.ABSENT:
+        return []
+    states = {
+        name: _series(views, GpuStateCollector.name, f"rankmend_gpu_{name}")
+        for name in ("success", "lost", "collector_stuck", "collector_released")
+    }
+    is_held_up = any(
+        series.value
+        for name in ("collector_stuck", "collector_released")
+        for series in states[name]
+    )
+    if readings.outcome is not Outcome.MEASURED or not states["success"] or is_held_up:
+        return None
+    # one that is lost has a finding of its own; one that is neither is no longer listed
+    listed = {
+        series.labels for name in ("success", "lost") for series in states[name] if series.value
+    }
+    return [
+        Device(Kind.GPU, about["uuid"], f"gpu{about['gpu']}", about["pci_bus_id"])
+        for about in (dict(labels) for labels in sorted(listed))
+        if about["uuid"]
+    ]
+
+
+def inventory_commands(inventory: InventoryCollector) -> dict[str, Command]:
+    """Return what an operator can ask of the inventory, by name."""
+
+    def forget_devices(request: Mapping[str, Any]) -> str:
+        names = request.get("devices")
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and not is_list:
+            raise SourceError(f"devices is no list of names: {str(names)[:80]!r}")
+        gone = inventory.forget(names)
+        if not gone:
+            wanted = "of these names " if names else ""
+            raise SourceError(
+                f"no device {wanted}is missing; 'rankmend check node' names those that are"
+            )
+        log.warning("devices forgotten", extra={"devices": "; ".join(gone)})
+        return "forgotten: " + "; ".join(gone)
+
+    return {"forget": forget_devices}

@@ -1,0 +1,113 @@
+"""Which network cards and disks there are, each with what identifies it for good.
+
+Source: <root>/class/infiniband/<device>/node_guid (Linux Documentation/ABI/stable/sysfs-class-infiniband),
+        <root>/class/net/<device>/{address,addr_assign_type,bonding_slave/perm_hwaddr}
+        (ABI/testing/sysfs-class-net), <root>/class/nvme/<device>/{serial,model,transport},
+        <root>/block/<device>/{removable,device/wwid,device/model}.
+
+Left out is what comes and goes in normal life: virtual functions, devices made of software (bonds,
+veth, bridges, software RDMA), what hangs on USB, network disks (iSCSI, Fibre Channel, NVMe over
+fabrics, volumes of a cloud), removable ones.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.topology import Topology, list_names, read_pci, read_text, read_topology
+from detectors.inventory import Device, Kind
+
+NO_GUIDS: Final = frozenset({"", "0000:0000:0000:0000", "ffff:ffff:ffff:ffff"})
+_PERMANENT_ADDRESS: Final = "0"  # NET_ADDR_PERM, include/uapi/linux/netdevice.h
+_NO_ADDRESS: Final = re.compile(r"(00:)*00")
+_SCSI_DISK: Final = re.compile(r"sd[a-z]+")
+# models of volumes that a cloud attaches and detaches: EBS, Persistent Disk and Hyperdisk, Azure
+_REMOTE_MODELS: Final = re.compile(
+    r"Amazon Elastic Block Store|nvme_card-pd|PersistentDisk|Virtual Disk|MSFT NVMe Accelerator.*"
+)
+_REMOTE_PATHS: Final = re.compile(r"/(usb\d|session\d|rport-)")
+_IDENTITY_CHARS_MAX: Final = 96
+
+
+def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list[Device]]:
+    """Return the network cards, and the topology for the planes of their ports."""
+    topology = read_topology(sysfs_root, excluded)
+    devices: list[Device] = []
+    seen: set[str] = (
+        set()
+    )  # a cloud's virtual function has the address of the device that it serves
+    for nic in topology.nics:
+        folder = sysfs_root / "class" / ("infiniband" if nic.is_rdma else "net") / nic.name
+        place = _resolved(folder)
+        if (folder / "device" / "physfn").exists() or "/virtual/" in place or "/usb" in place:
+            continue
+        own = _guid(folder) if nic.is_rdma else _permanent_address(folder)
+        own = "" if own in seen else own
+        seen.add(own)
+        kind = Kind.NIC if nic.is_rdma else Kind.ETHERNET
+        bus_id = nic.pci.bus_id
+        identity = own or bus_id or nic.name
+        devices.append(Device(kind, identity, nic.name, bus_id, is_permanent=bool(own)))
+    return topology, devices
+
+
+def _guid(folder: Path) -> str:
+    guid = (read_text(folder / "node_guid") or "")[:_IDENTITY_CHARS_MAX]
+    return "" if guid in NO_GUIDS else guid
+
+
+def _permanent_address(folder: Path) -> str:
+    """Return the MAC that the card was made with; a port of a bond carries the bond's in `address`."""
+    address = read_text(folder / "bonding_slave" / "perm_hwaddr")
+    if address is None and read_text(folder / "addr_assign_type") == _PERMANENT_ADDRESS:
+        address = read_text(folder / "address")
+    address = (address or "")[:_IDENTITY_CHARS_MAX]
+    return "" if _NO_ADDRESS.fullmatch(address) else address
+
+
+def scan_disks(sysfs_root: Path) -> list[Device]:
+    """Return the disks that are built into this node."""
+    return [*_nvme_disks(sysfs_root / "class" / "nvme"), *_scsi_disks(sysfs_root / "block")]
+
+
+def _nvme_disks(root: Path) -> Iterator[Device]:
+    for name in list_names(root):
+        folder = root / name
+        model = read_text(folder / "model") or ""
+        if read_text(folder / "transport") not in (None, "pcie") or _is_remote(folder, model):
+            continue
+        bus_id = read_pci(folder / "device").bus_id
+        serial = (read_text(folder / "serial") or "")[:_IDENTITY_CHARS_MAX]
+        yield Device(Kind.DISK, serial or bus_id or name, name, bus_id, is_permanent=bool(serial))
+
+
+def _scsi_disks(root: Path) -> Iterator[Device]:
+    for name in list_names(root):
+        folder = root / name
+        if not _SCSI_DISK.fullmatch(name) or read_text(folder / "removable") == "1":
+            continue
+        if _is_remote(folder, read_text(folder / "device" / "model") or ""):
+            continue
+        wwid = " ".join((read_text(folder / "device" / "wwid") or "").split())
+        wwid = wwid[:_IDENTITY_CHARS_MAX]
+        # without one of its own there is only the name, which another boot may give to another disk
+        if wwid:
+            yield Device(Kind.DISK, wwid, name)
+
+
+def _is_remote(folder: Path, model: str) -> bool:
+    return bool(_REMOTE_MODELS.fullmatch(model) or _REMOTE_PATHS.search(_resolved(folder)))
+
+
+def driven_functions(sysfs_root: Path, bus_ids: Sequence[str]) -> frozenset[str]:
+    """Return those PCI functions that are there and have a driver."""
+    devices = sysfs_root / "bus" / "pci" / "devices"
+    return frozenset(bus_id for bus_id in bus_ids if (devices / bus_id / "driver").exists())
+
+
+def _resolved(folder: Path) -> str:
+    try:
+        return str(folder.resolve())
+    except (OSError, RuntimeError):  # links that go round; RuntimeError before Python 3.13
+        return ""

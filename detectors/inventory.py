@@ -1,0 +1,239 @@
+"""What a node has, against what it had: devices that vanished, did not come back, or were replaced.
+
+A device is known by what is its own: GUID, MAC, UUID or serial number, else by its PCI address, else
+by its name. So another name is no other device, and another device in the same slot is no loss.
+Devices are remembered from the first look on, in this boot and over boots, until a person has them
+forgotten. A kind that can't be looked at now is unknown: nothing of it vanishes, and nothing returns.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+DEVICES_MAX: Final = 512  # a node of 16 GPUs, 32 NICs, 64 disks and 64 memory modules has 176
+REPLACED_S: Final = 7 * 86_400.0  # then the device that was replaced is forgotten
+
+
+class Kind(Enum):
+    GPU = "gpu"
+    NIC = "nic"  # an RDMA device, with its network devices
+    ETHERNET = "ethernet"  # a network card that is no RDMA device
+    DISK = "disk"
+    DIMM = "dimm"
+
+
+class Standing(Enum):
+    """How a device that was there stands now; the values are those of the metric."""
+
+    PRESENT = 0
+    VANISHED = 1  # since this boot began
+    NOT_BACK = 2  # it was there in an earlier boot, and has not been seen in this one
+    REPLACED = 3  # another device is in its place
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    kind: Kind
+    identity: str  # GUID, MAC, UUID, serial number; else the PCI address or the name
+    name: str
+    pci_bus_id: str = ""
+    is_permanent: bool = True  # the identity goes with the device, and not with its place
+    planes: tuple[str, ...] = ()  # of network cards
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A device that is remembered."""
+
+    device: Device
+    boot_id: str  # of the newest boot in which it was seen
+    replaced_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is there now. A kind that is not in `found` can't be looked at."""
+
+    found: Mapping[Kind, Sequence[Device]]
+    boot_id: str
+    unix_s: float
+    # PCI functions that have a driver: their network device may be in another network namespace
+    driven: Collection[str] = ()
+    memory_bytes: int | None = None  # None: not known now
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All that is remembered, and how it stood at the newest look."""
+
+    known: tuple[Known, ...] = ()
+    standings: Mapping[tuple[Kind, str], Standing] = field(default_factory=dict)
+    dropped: int = 0  # devices beyond DEVICES_MAX: counted, never silently lost
+    memory_bytes_max: int = 0  # the most that was seen
+    memory_bytes: int | None = None  # at the newest look that could tell
+
+    @property
+    def memory_lost_bytes(self) -> int | None:
+        """How much less memory there is than there was; None where that can't be told."""
+        if self.memory_bytes is None:
+            return None
+        return max(0, self.memory_bytes_max - self.memory_bytes)
+
+    def standing(self, device: Device) -> Standing | None:
+        """Return how a device stands; None where that can't be told."""
+        return self.standings.get((device.kind, device.identity))
+
+    def missing(self) -> list[Device]:
+        wanted = (Standing.VANISHED, Standing.NOT_BACK)
+        return [one.device for one in self.known if self.standing(one.device) in wanted]
+
+
+def update(memory: Memory, look: Look) -> Memory:
+    """Return what is remembered after a look."""
+    matches = _matches(memory, look)
+    taken = {device for device in matches.values() if device is not None}
+    new = [
+        Known(device, look.boot_id)
+        for devices in look.found.values()
+        for device in devices
+        if device not in taken
+    ]
+    new_places = {(one.device.kind, one.device.pci_bus_id) for one in new}
+    known: list[Known] = []
+    standings: dict[tuple[Kind, str], Standing] = {}
+    for one in memory.known:
+        now, standing = one, memory.standing(one.device)
+        if one.device.kind in look.found:
+            match = matches.get(one)
+            place = (one.device.kind, one.device.pci_bus_id)
+            if match is not None:
+                now, standing = Known(_merged(one.device, match), look.boot_id), Standing.PRESENT
+            elif _is_rdma_now(one.device, look):
+                continue
+            elif one.replaced_unix_s is not None or (place[1] and place in new_places):
+                since_s = look.unix_s if one.replaced_unix_s is None else one.replaced_unix_s
+                if look.unix_s - since_s > REPLACED_S:
+                    continue
+                now, standing = replace(one, replaced_unix_s=since_s), Standing.REPLACED
+            else:
+                standing = _standing_of_absent(one, look)
+        elif standing is Standing.PRESENT:
+            standing = None  # nobody has looked
+        known.append(now)
+        if standing is not None:
+            standings[now.device.kind, now.device.identity] = standing
+    for one in new:
+        standings[one.device.kind, one.device.identity] = Standing.PRESENT
+    known += new
+    dropped = memory.dropped + max(0, len(known) - DEVICES_MAX)
+    known = known[:DEVICES_MAX]
+    size = memory.memory_bytes if look.memory_bytes is None else look.memory_bytes
+    size_max = max(memory.memory_bytes_max, size or 0)
+    return Memory(tuple(known), _once_a_card(known, standings), dropped, size_max, size)
+
+
+def _matches(memory: Memory, look: Look) -> dict[Known, Device | None]:
+    """Return the device that each known one is now; those that name themselves come first."""
+    matches: dict[Known, Device | None] = {}
+    taken: set[Device] = set()
+    for fits in (_is_same, _is_in_place_of):
+        for one in memory.known:
+            if matches.get(one) is not None:
+                continue
+            there = (
+                device for device in look.found.get(one.device.kind, ()) if device not in taken
+            )
+            match = matches[one] = next((new for new in there if fits(one.device, new)), None)
+            if match is not None:
+                taken.add(match)
+    return matches
+
+
+def _is_same(before: Device, now: Device) -> bool:
+    return before.identity == now.identity
+
+
+def _is_in_place_of(before: Device, now: Device) -> bool:
+    """Tell by the place whether two are one, where one of them could not be told by itself."""
+    is_unsure = not (before.is_permanent and now.is_permanent)
+    return is_unsure and bool(before.pci_bus_id) and before.pci_bus_id == now.pci_bus_id
+
+
+def _merged(before: Device, now: Device) -> Device:
+    """Return the device as seen now, by the better of the two identities."""
+    if before.is_permanent and not now.is_permanent:
+        return replace(now, identity=before.identity, is_permanent=True)
+    return now
+
+
+def _standing_of_absent(one: Known, look: Look) -> Standing:
+    device = one.device
+    is_hidden = device.kind is Kind.ETHERNET and device.pci_bus_id in look.driven
+    if is_hidden or _is_bonded(device, look):
+        return Standing.PRESENT
+    return Standing.VANISHED if one.boot_id == look.boot_id else Standing.NOT_BACK
+
+
+def forget(memory: Memory, names: Collection[str] | None) -> tuple[Memory, list[Device]]:
+    """Return the memory without the devices that are gone and so named (None: all), and these."""
+    gone = [
+        one.device
+        for one in memory.known
+        if memory.standing(one.device) not in (None, Standing.PRESENT)
+        and (names is None or not set(names).isdisjoint(_names(one.device)))
+    ]
+    known = tuple(one for one in memory.known if one.device not in gone)
+    keys = {(device.kind, device.identity) for device in gone}
+    standings = {key: state for key, state in memory.standings.items() if key not in keys}
+    return replace(memory, known=known, standings=standings), gone
+
+
+def forget_memory(memory: Memory) -> Memory:
+    """Return the memory that takes the size of now for what there ought to be."""
+    size = memory.memory_bytes
+    return memory if size is None else replace(memory, memory_bytes_max=size)
+
+
+def _names(device: Device) -> set[str]:
+    return {device.name, device.identity, device.pci_bus_id} - {""}
+
+
+def _is_rdma_now(one: Device, look: Look) -> bool:
+    """Tell whether a network card is an RDMA device by now, under which it is remembered."""
+    return one.kind is Kind.ETHERNET and any(
+        nic.pci_bus_id == one.pci_bus_id for nic in look.found.get(Kind.NIC, ()) if nic.pci_bus_id
+    )
+
+
+def _is_bonded(one: Device, look: Look) -> bool:
+    """Tell whether an RDMA device has become part of a bond of its card (mlx5_bond_0)."""
+    if one.kind is not Kind.NIC:
+        return False
+    slot = one.pci_bus_id.rpartition(".")[0]
+    return bool(slot) and any(
+        "bond" in device.name and device.pci_bus_id.rpartition(".")[0] == slot
+        for device in look.found[one.kind]
+    )
+
+
+def _once_a_card(
+    known: Iterable[Known], standings: Mapping[tuple[Kind, str], Standing]
+) -> dict[tuple[Kind, str], Standing]:
+    """Leave out the network device of a card whose RDMA device is gone as well: one card, once."""
+    gone = {
+        one.device.pci_bus_id
+        for one in known
+        if one.device.kind is Kind.NIC
+        and standings.get((Kind.NIC, one.device.identity)) not in (None, Standing.PRESENT)
+    } - {""}
+    covered = {
+        one.device.identity
+        for one in known
+        if one.device.kind is Kind.ETHERNET and one.device.pci_bus_id in gone
+    }
+    return {
+        (kind, identity): standing
+        for (kind, identity), standing in standings.items()
+        if not (kind is Kind.ETHERNET and identity in covered and standing is not Standing.PRESENT)
+    }
