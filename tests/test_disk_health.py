@@ -101,6 +101,49 @@ def test_disk_that_cannot_be_asked_is_shown_beside_those_that_can() -> None:
     ]
 
 
+@pytest.mark.parametrize("exit_code", [0, 4])
+def test_disk_that_refuses_its_health_log_is_no_success_and_never_absent(exit_code: int) -> None:
+    values = collect(
+        [
+            answered("sda", "smartctl-ata.json"),
+            answered("nvme1", "smartctl-nvme-refused.json", exit_code),
+        ]
+    )
+
+    assert values["disk_health_success{nvme1}"] == 0
+    assert values["disk_health_success{sda}"] == 1
+
+
+def test_refusal_is_logged_with_its_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+    refused = answered("nvme1", "smartctl-nvme-refused.json", 4)
+    collector = DiskHealthCollector(
+        lambda query: Answer(query, 0.0, (refused,) if query is Query.DISK_SMART else ())
+    )
+
+    list(collector.collect())
+    list(collector.collect())
+
+    (record,) = caplog.records
+    assert vars(record)["device"] == "nvme1"
+    assert "NVMe Status 0x2002" in vars(record)["error"]
+
+
+def test_health_that_one_program_can_not_read_is_taken_from_the_other() -> None:
+    refused = answered("nvme0", "smartctl-nvme-refused.json", 4)
+
+    values = collect([refused], [answered("nvme0", "nvme-1.json")])
+
+    assert values["disk_health_success{nvme0}"] == 1
+    assert values["disk_nvme_written_bytes_total{nvme0}"] == 1_280_000_000_000
+
+
+def test_disk_without_smart_is_absent() -> None:
+    page = json.dumps({"smartctl": {}, "smart_support": {"available": False}})
+
+    with pytest.raises(NoSourceError):
+        parse_smartctl(page, 0)
+
+
 def test_sleeping_disk_and_node_without_disks_are_absent() -> None:
     with pytest.raises(NoSourceError):
         parse_smartctl(read("smartctl-standby.json"), 0)

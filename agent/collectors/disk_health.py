@@ -6,7 +6,8 @@ Source: ``smartctl --json`` for every disk and ``nvme smart-log`` for NVMe disks
 Cost:   nothing here; the helper starts one program a disk.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from agent.metrics import Metric
@@ -36,6 +37,8 @@ _GAUGES: Final = (
     ("crc_errors_total", "crc_errors"),
 )
 
+log = logging.getLogger(__name__)
+
 
 class DiskHealthCollector:
     name = "disk_health"
@@ -43,29 +46,50 @@ class DiskHealthCollector:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self._refusals: dict[str, str] = {}  # by disk, why it does not tell; logged on change
 
     def collect(self) -> Iterator[Metric]:
-        found: dict[str, Result] = {}
-        for query in (Query.NVME_SMART, Query.DISK_SMART):  # the latter knows more
+        found: dict[str, list[Result]] = {}
+        for query in (Query.DISK_SMART, Query.NVME_SMART):  # the former knows more
             for result in self._results(query):
-                if result.outcome is Outcome.ANSWERED or result.name not in found:
-                    found[result.name] = result
+                found.setdefault(result.name, []).append(result)
         is_any = False
-        for device, result in sorted(found.items()):
+        for device, results in sorted(found.items()):
             labels = (("device", device),)
+            try:
+                health = self._first_health(device, results)
+            except NoSourceError:
+                continue
+            is_any = True
+            yield Metric("rankmend_disk_health_success", int(health is not None), labels)
+            if health is not None:
+                yield from _show(health, labels)
+        if not is_any:
+            raise NoSourceError("no disk whose health can be read")
+
+    def _first_health(self, device: str, results: Sequence[Result]) -> DiskHealth | None:
+        """Return what the first program learns; None where the disk has a health log and refuses it.
+
+        Raises NoSourceError for a disk that has none, or sleeps.
+        """
+        refusal = ""
+        for result in results:
             try:
                 health = _health(result)
             except NoSourceError:
                 continue
-            except SourceError:
-                is_any = True
-                yield Metric("rankmend_disk_health_success", 0, labels)
+            except SourceError as error:
+                refusal = refusal or str(error)
                 continue
-            is_any = True
-            yield Metric("rankmend_disk_health_success", 1, labels)
-            yield from _show(health, labels)
-        if not is_any:
-            raise NoSourceError("no disk whose health can be read")
+            if self._refusals.pop(device, None) is not None:
+                log.info("disk tells of its health again", extra={"device": device})
+            return health
+        if not refusal:
+            raise NoSourceError(f"{device} has no health log, or sleeps")
+        if self._refusals.get(device) != refusal:
+            self._refusals[device] = refusal
+            log.warning("disk health not read", extra={"device": device, "error": refusal})
+        return None
 
     def _results(self, query: Query) -> list[Result]:
         return [

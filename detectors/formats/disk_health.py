@@ -20,6 +20,7 @@ _DATA_UNIT_BYTES: Final = 512_000
 _KELVIN_AT_ZERO_CELSIUS: Final = 273  # nvme-cli and smartctl count whole degrees
 _TEXT_CHARS_MAX: Final = 64
 _CANNOT_OPEN: Final = 0b11  # exit bits 0 and 1 of smartctl(8): bad command line, no device
+_COMMAND_FAILED: Final = 0b100  # exit bit 2: the disk refused a command, or its data make no sense
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def parse_smartctl(text: str, exit_code: int) -> DiskHealth:
     passed = _section(page, "smart_status").get("passed")
     grown = _whole(page.get("scsi_grown_defect_list"))
     if not isinstance(passed, bool) and not nvme_log and not attributes and grown is None:
+        if _must_tell(page, exit_code):
+            raise SourceError(f"the disk refuses its health log: {_messages(page)}")
         raise NoSourceError("the disk has no SMART, or it sleeps")
     hours = _number(_section(page, "power_on_time").get("hours"))
     return DiskHealth(
@@ -82,6 +85,13 @@ def parse_smartctl(text: str, exit_code: int) -> DiskHealth:
         if nvme_log
         else None,
     )
+
+
+def _must_tell(page: Mapping[str, Any], exit_code: int) -> bool:
+    """Tell whether a disk that told nothing has a health log: an NVMe disk always does."""
+    has_smart = _section(page, "smart_support").get("available") is True
+    is_nvme = _section(page, "device").get("protocol") == "NVMe"
+    return bool(exit_code & _COMMAND_FAILED) or has_smart or is_nvme
 
 
 def parse_nvme_smart_log(text: str) -> DiskHealth:
