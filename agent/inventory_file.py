@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.inventory import DEVICES_MAX, Known, Memory
 from rankmend.errors import StorageError
+from rankmend.foreign_links import open_new
 
 BYTES_MAX: Final = 1_000_000  # 512 devices of 300 bytes
 VERSION: Final = 1
@@ -56,7 +57,7 @@ class InventoryFile:
         )
         beside = self._path.with_name(f".{self._path.name}.new")
         try:
-            with beside.open("wb") as file:
+            with os.fdopen(open_new(beside, 0o644), "wb") as file:
                 file.write(msgspec.json.encode(saved))
                 file.flush()
                 os.fsync(file.fileno())
