@@ -60,7 +60,7 @@ class LineFormatter(logging.Formatter):
         if self._shape is Shape.LAUNCHER:
             told = f"rankmend: {record.levelname}: {printable(record.getMessage())}"
             line = f"{told}: {_pairs(own)}" if own else told
-            return line if trace is None else f"{line}\n{trace}"
+            return printable_lines(line if trace is None else f"{line}\n{trace}")
         at = datetime.fromtimestamp(record.created, timezone.utc)
         fields: dict[str, object] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -29,6 +29,12 @@ def test_a_line_of_the_launcher_carries_the_values_of_its_fields() -> None:
     assert line == 'rankmend: ERROR: journal can\'t be written: error="disk full" tries=3'
 
 
+def test_what_a_rank_said_reaches_no_terminal_as_it_is() -> None:
+    record = make_record(logging.WARNING, "a standby has ended: \x1b[2Jcleared", said="\x1b]0;x")
+
+    assert "\x1b" not in LineFormatter(Shape.LAUNCHER).format(record)
+
+
 def test_a_line_of_a_daemon_carries_the_same_fields() -> None:
     record = make_record(logging.WARNING, "job warning", warning="no spare")
 
