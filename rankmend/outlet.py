@@ -92,6 +92,7 @@ class Outlet:
         self._bytes = 0
         self._lost: dict[Target, int] = {}  # lines that no note has told yet
         self._errors: dict[Target, OSError] = {}  # of targets whose last write failed
+        self._torn: set[Target] = set()  # and which failed in the middle of a line
         self._moved_at_s: float | None = None  # when the write under way began or last moved
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -165,6 +166,8 @@ class Outlet:
         lines = self._lost.pop(target, 0)
         if lines:
             note = target.describe_loss(lines, self._errors.get(target))
+            if target in self._torn:  # whose last line was written in part
+                note = b"\n" + note
             self._append(_Item(target, note, lines))
 
     def _is_stuck(self) -> bool:
@@ -174,7 +177,7 @@ class Outlet:
 
     def _run(self) -> None:
         while (item := self._take()) is not None:
-            error = self._write(item)
+            error, left = self._write(item)
             with self._changed:
                 self._bytes -= len(item.data)
                 self._moved_at_s = None
@@ -183,10 +186,15 @@ class Outlet:
                     self._errors.pop(item.target, None)
                 else:
                     self._errors[item.target] = error
-                    self._lost[item.target] = self._lost.get(item.target, 0) + item.lines
+                    self._lost[item.target] = self._lost.get(item.target, 0) + min(
+                        item.lines, max(1, left.count(b"\n"))
+                    )
+                    if 0 < len(left) < len(item.data):
+                        self._torn.add(item.target)
                 if not item.data:
                     self._lost.pop(item.target, None)
                     self._errors.pop(item.target, None)
+                    self._torn.discard(item.target)
             if is_news and self._on_loss is not None:
                 self._on_loss(item.target, error)
 
@@ -205,11 +213,12 @@ class Outlet:
             self._moved_at_s = self._now_s()
             return self._queue.popleft()
 
-    def _write(self, item: _Item) -> OSError | None:
+    def _write(self, item: _Item) -> tuple[OSError | None, bytes]:
+        """Write an item; return what went wrong, and what was not written because of it."""
         if not item.data:
             with contextlib.suppress(OSError):
                 item.target.close()
-            return None
+            return None, b""
         left = memoryview(item.data)
         try:
             while left:
@@ -218,5 +227,5 @@ class Outlet:
                     self._moved_at_s = self._now_s()
                     self._changed.notify_all()
         except OSError as error:
-            return error
-        return None
+            return error, bytes(left)
+        return None, b""

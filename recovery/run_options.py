@@ -1,8 +1,10 @@
 """What the command line of `rankmend run` asks for, turned into the values that the parts take."""
 
+import errno
 import logging
 import os
 import re
+import secrets
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 NODES_MAX: Final = 20_000  # as the service takes (recovery/service/wire.py)
 MEETING_PORT: Final = 29400  # torchrun's own default for c10d
+_DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 GRACE_S: Final = 60.0
 _SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _NEVER_S = 1e12
@@ -309,7 +312,13 @@ def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
             plan.log_folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=plan.log_folder))
     except OSError as error:
-        where = plan.log_folder or tempfile.gettempdir()
+        where = plan.log_folder or Path(tempfile.gettempdir())
+        if (
+            error.errno in _DISK_TROUBLE
+        ):  # no reason not to train; the files come once there is room
+            folder = where / f"{prefix}{secrets.token_hex(4)}"
+            log.warning("the ranks' output is not kept for now in %s: %s", folder, error.strerror)
+            return replace(plan, log_folder=folder)
         raise ConfigError(
             f"can't make a folder for the ranks' log files in {where}: {error.strerror}; name "
             f"another one with --log-dir"

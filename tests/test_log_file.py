@@ -38,7 +38,7 @@ def test_a_file_that_could_not_be_made_says_what_it_lacks_once_it_can(tmp_path: 
     outlet.put(file, b"three\n")
 
     assert outlet.close()
-    lacks = b"rankmend: 2 lines are missing here because of an error: Not a directory\n"
+    lacks = b"rankmend: 2 lines are missing here because of an error: File exists\n"
     assert file.path.read_bytes() == lacks + b"three\n"
     assert heard == [file]
 

@@ -27,6 +27,7 @@ class Reader:
         self.gate = threading.Event()
         self.gate.set()
         self.error: OSError | None = None
+        self.room_bytes: int | None = None  # then it is full
         self.is_closed = False
         self.is_waited_for = threading.Event()
 
@@ -35,6 +36,8 @@ class Reader:
         self.gate.wait(60)
         if self.error is not None:
             raise self.error
+        if self.room_bytes is not None and len(self.taken) >= self.room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.taken += data
         return len(data)
 
@@ -146,6 +149,22 @@ def test_a_target_that_fails_is_tried_again_and_told_what_it_missed(reader: Read
     assert outlet.flush()
     assert reader.taken == b"[3 lost: No space left on device]\nfour\n"
     assert [error.errno for error in heard if error is not None] == [errno.ENOSPC]
+
+
+def test_a_target_that_fails_within_a_line_has_its_count_on_a_line_of_its_own(
+    reader: Reader,
+) -> None:
+    outlet = Outlet("test")
+    reader.room_bytes = 4096
+    outlet.put(reader, LINE * 5)
+    outlet.put(reader, b"six\n")
+    assert outlet.flush()
+
+    reader.room_bytes = None
+    outlet.put(reader, b"seven\n")
+
+    assert outlet.flush()
+    assert reader.taken == LINE * 4 + b"\n[2 lost: No space left on device]\nseven\n"
 
 
 def test_flush_gives_up_on_a_reader_that_takes_nothing(reader: Reader) -> None:
