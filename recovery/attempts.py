@@ -96,6 +96,8 @@ class Attempts:
             cause = Cause.FIRST
         elif ledger.is_resumed:
             cause = Cause.RESUMED
+        if cause is Cause.TAKEOVER and ledger.unconfirmed is not None:
+            return self._tell_unconfirmed(ledger.unconfirmed)
         try:
             ready = self.prepare(self._policy, now_s)
             if isinstance(ready, Waiting) and ready.left_s > 0:
@@ -127,6 +129,20 @@ class Attempts:
             f"rankmend ended while ranks ran, and the budget is spent ({reason}): "
             f"start it with --reset-budgets once you know why"
         )
+
+    def _tell_unconfirmed(self, unconfirmed: str) -> bool:
+        """Say once that a person has to confirm the budgets; return whether that was now."""
+        ledger = self._ledger
+        assert ledger.adopted is not None, "what is not confirmed was adopted"
+        nodes = tuple(place.node for place in ledger.placement) or ledger.adopted.heard
+        if set(nodes) <= set(ledger.fence_waits):
+            return False
+        reason = (
+            f"attempt {ledger.attempt} is over, and no other is started: {unconfirmed}; "
+            f"`rankmend reset-budgets {self._settings.name}` confirms that it may go on"
+        )
+        self._situation.record(FenceWaits(ledger.attempt, nodes, reason))
+        return True
 
     @staticmethod
     def _unready(ready: Ready | FinderChosen | Waiting) -> Record:
@@ -173,7 +189,7 @@ class Attempts:
 
         It is above every number that anybody has heard of, so that no attempt ever repeats.
         """
-        known = [self._ledger.attempt, self._nodes.highest_attempt]
+        known = [self._ledger.attempt_max, self._nodes.highest_attempt]
         if self._fence is not None:
             try:
                 known.append(self._fence.read() or 0)

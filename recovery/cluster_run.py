@@ -54,7 +54,7 @@ from recovery.launcher.runtime import RuntimeFolder, default_root
 from recovery.launcher.state import JobFolder, default_state_folder, open_job
 from recovery.launcher.storage import Storage
 from recovery.ledger import EXIT_CODES
-from recovery.messages import Order
+from recovery.messages import EPOCH_MAX, Order
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
 from recovery.policy import Policy
@@ -77,11 +77,21 @@ from recovery.service.client import (
     is_loopback,
     pause_s,
 )
-from recovery.service.wire import NAME_PATTERN, POLICY_OVERRIDES, ClaimNews, Join, Joined
+from recovery.service.wire import (
+    NAME_PATTERN,
+    POLICY_OVERRIDES,
+    Accepted,
+    ClaimNews,
+    Join,
+    Joined,
+)
 
 log = logging.getLogger(__name__)
 
 WAITING_SAID_AFTER_S: Final = 10.0
+# Between two looks whether the job has begun at another controller of the list; one look costs
+# each of them a request.
+SEEK_EVERY_S: Final = 10.0
 WAITS: Final = (
     "joined, and there is nothing to run yet: other nodes have to come, or the job has all the nodes that "
     "--nnodes allows"
@@ -90,6 +100,9 @@ _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT
 
 
 class JoiningClient(Client, Protocol):
+    @property
+    def has_choice(self) -> bool: ...
+    def leave(self, request: Join) -> bool: ...
     @property
     def contact(self) -> Contact | None: ...
     def join(self, request: Join) -> Joined: ...
@@ -235,6 +248,7 @@ class _Link:
         self._has_told = False
         self.launcher: Launcher | None = None
         self.newest: Order | None = None
+        self.is_moving = False  # to another controller, before the job has begun
         self.outcome: JobOutcome | None = None
         self.replaced_by: str | None = None
 
@@ -252,8 +266,25 @@ class _Link:
         if self.newest is None and not self._quiet:
             say(WAITS)
 
-    def taken(self, asked_at_s: float) -> None:
+    def seek(self, ending: threading.Event) -> None:
+        """Leave, as long as the job has not begun, for a controller where all its launchers meet."""
+        while not ending.wait(SEEK_EVERY_S):
+            if self.newest is not None and self.newest.attempt > 0:
+                return
+            try:
+                self.is_moving = self.client.leave(self._request)
+            except ControllerError as error:
+                log.debug("no other controller was found: %s", error)
+            if self.is_moving:
+                say(f"{self.client.url} is left: the job meets at another controller of the list")
+                if self.launcher is not None:
+                    self.launcher.finish()
+                return
+
+    def taken(self, asked_at_s: float, accepted: Accepted) -> None:
         self._peers.note_controller(asked_at_s)
+        if self.launcher is not None:
+            self.launcher.note_answer(accepted.epoch, accepted.controller_id)
 
     def ended(self, outcome: JobOutcome) -> None:
         self.outcome = self.outcome or outcome
@@ -266,7 +297,10 @@ class _Link:
             self.launcher.finish()
 
     def unknown(self) -> None:
+        if self.launcher is not None:
+            self._request.epoch = min(self.launcher.epoch, EPOCH_MAX)
         joined = self.client.join(self._request)
+        self._peers.take_secret(joined.secret)
         if joined.job_id != self._request.job_id:
             raise ControllerError(f"the controller knows this job as {joined.job_id} now")
 
@@ -353,17 +387,23 @@ class Node:
 
     def run(self, client: JoiningClient) -> int:
         """Join, serve until the job has ended or this node leaves, and return the exit code."""
-        joined = join(client, self.request)
-        self.request.job_id = joined.job_id
-        self._ownership.name_job(joined.job_id)
-        folder = self._open_folder(joined.job_id)
-        try:
-            runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
-            clear_former(self._ownership.former_job_id, joined.job_id, self._clock)
-            clear_leftovers(joined.job_id, self._clock, runtime, self.name)
-            return self._serve(client, joined, folder, runtime)
-        finally:
-            os.close(folder.lock_descriptor)
+        # Launchers that join different controllers for a moment keep one identity of the job.
+        self.request.job_id = self.request.job_id or self._ownership.job_id
+        while True:
+            joined = join(client, self.request)
+            self.request.job_id = joined.job_id
+            self._ownership.name_job(joined.job_id)
+            folder = self._open_folder(joined.job_id)
+            try:
+                runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
+                clear_former(self._ownership.former_job_id, joined.job_id, self._clock)
+                clear_leftovers(joined.job_id, self._clock, runtime, self.name)
+                code = self._serve(client, joined, folder, runtime)
+            finally:
+                os.close(folder.lock_descriptor)
+            if self.link is None or not self.link.is_moving:
+                return code
+            self.launcher_id = self.request.launcher_id = str(uuid.uuid4())
 
     def _open_folder(self, job_id: str) -> JobFolder:
         """Open this node's own folder of the job: one launcher of a node and job at a time."""
@@ -448,12 +488,16 @@ class Node:
         waiting = threading.Timer(WAITING_SAID_AFTER_S, link.tell_waiting)
         waiting.daemon = True
         waiting.start()
+        ending = threading.Event()
+        if client.has_choice:
+            threading.Thread(target=link.seek, args=(ending,), name="seek", daemon=True).start()
         try:
             self._ownership.begin(launcher.finish)
             launcher.run(0)
             if link.outcome is None and link.replaced_by is None:
                 remote.flush()
         finally:
+            ending.set()
             waiting.cancel()
             remote.close()
             is_empty = launcher.close()
@@ -477,6 +521,9 @@ class Node:
         if link.outcome is not None:
             write_error_file(link.outcome, self._environment, self._clock.unix_s())
             return exit_code(link.outcome)
+        link.is_moving = link.is_moving and stop_requested is None
+        if link.is_moving:
+            return 0  # nothing ran here
         if link.replaced_by is not None:
             raise JobHeldError(f"this launcher was replaced: {link.replaced_by}")
         say(f"{stop_requested}: this node leaves the job")

@@ -12,7 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from rankmend.errors import MessageError
-from recovery.messages import VERSION, Order, RankReport, Report
+from recovery.messages import (
+    ATTEMPT_MAX,
+    VERSION,
+    WITNESSES_MAX,
+    Claim,
+    Order,
+    RankReport,
+    Report,
+)
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
@@ -57,6 +65,9 @@ def decode_report(body: bytes) -> Report:
     _refuse_number("report", "revision", report.revision, 0)
     if len(body) > CHECKED_BYTES_MIN:
         _refuse_long(report)
+    _refuse_number("report", "epoch", report.epoch, 0)
+    if report.claim is not None:
+        _refuse_impossible_claim(report.claim)
     numbers = [rank.rank for rank in report.ranks]
     if len(set(numbers)) != len(numbers):
         raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
@@ -98,6 +109,18 @@ def _of_now(rank: RankReport) -> RankReport:
     timings = tuple(replace(one, age_s=max(0.0, one.age_s)) for one in rank.timings)
     exit_ = rank.exit and replace(rank.exit, age_s=max(0.0, rank.exit.age_s))
     return replace(rank, **ages, timings=timings, exit=exit_)
+
+
+def _refuse_impossible_claim(claim: Claim) -> None:
+    _refuse_number("report", "claim.attempt", claim.attempt, 0, ATTEMPT_MAX)
+    _refuse_number("report", "claim.world_size", claim.world_size, 1, RANKS_MAX)
+    _refuse_number("report", "claim.group_count", claim.group_count, 1, RANKS_MAX)
+    _refuse_number("report", "claim.group_rank", claim.group_rank, 0, claim.group_count - 1)
+    _refuse_number("report", "claim.restarts", claim.restarts, 0, ATTEMPT_MAX)
+    if len(claim.peers) > WITNESSES_MAX:
+        raise MessageError(f"report: claim.peers has {len(claim.peers)}, at most {WITNESSES_MAX}")
+    if not 0 <= claim.contact_age_s < float("inf"):
+        raise MessageError(f"report: claim.contact_age_s is {claim.contact_age_s!r}")
 
 
 def decode_order(body: bytes) -> Order:

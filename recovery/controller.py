@@ -21,6 +21,7 @@ from typing import Final
 from detectors.finding import Blame, Finding
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
+from recovery.adoption import Waits
 from recovery.attempts import Attempts, Checkpoints, Fence, ended_unstarted
 from recovery.book import BudgetStore, Journal
 from recovery.diagnosis import first_failure
@@ -37,8 +38,8 @@ from recovery.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.people import reply_to
 from recovery.planning import Planning, event_of
 from recovery.records import (
+    Adopted,
     AttemptAbandoned,
-    AttemptHeard,
     BudgetsReset,
     Entry,
     EvidenceCollected,
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 JOURNAL_PATIENCE_KNOWN_S: Final = 5.0
 JOURNAL_PATIENCE_S: Final = 300.0
 STOPPED_S: Final = 10.0  # a pause between two ticks that says that this process stood still
+_NAMED_MAX: Final = 8  # nodes in a line of the log
 _ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at the next tick
 
 
@@ -99,6 +101,8 @@ class Controller:
         self._last_finding: Finding | None = None  # of the newest incident
         self._intake = Intake()
         self._stop_wanted: tuple[str, float] | None = None
+        self._strangers: frozenset[str] = frozenset()  # of whom the log was told
+        self._waits: str | None = None  # for launchers that follow another controller, and why
         self._ticked_at_s: float | None = None
         self.outcome: JobOutcome | None = None
 
@@ -111,6 +115,11 @@ class Controller:
     def journal_error(self) -> str | None:
         """Why the journal can't be written now, or None."""
         return self._book.error
+
+    @property
+    def waits(self) -> str | None:
+        """Why nothing is decided: launchers know what the journal does not. None: it is looked after."""
+        return self._waits
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -196,6 +205,8 @@ class Controller:
                 self._nodes.is_heard(node) and now_s - self._nodes.heard_at_s(node) < silent_s
             ),
             failure=self._watch.name_failure,
+            waits=self._waits,
+            claimed=self._nodes.claimed,
         )
         reply = reply_to(command, self.ledger, floor)
         records = list(reply.records)
@@ -271,12 +282,23 @@ class Controller:
         if ledger.ended is not None:
             self.outcome = ledger.ended
             return False
+        if self._take_ends():
+            return True
+        if (has_adopted := self._take_claims(ledger, now_s)) is not None:
+            return has_adopted
         if self._take_news(ledger, now_s):
             return True
         if self._stop_wanted is not None and ledger.closing is None:
             self._situation.record(*self._stop_records())
             return True
         return self._duty(ledger)(now_s)
+
+    def _take_ends(self) -> bool:
+        """Journal which launchers have ended; return whether any had."""
+        if ended := self._nodes.ending():
+            self._situation.record(ended)
+            self._nodes.take_ended(ended)
+        return bool(ended)
 
     def _take_news(self, ledger: Ledger, now_s: float) -> bool:
         """Journal what was heard and can't be heard again; return whether there was any."""
@@ -289,10 +311,6 @@ class Controller:
             self._situation.record(taken)
             self._intake.forget(taken)
             return True
-        if ended := self._nodes.ending():
-            self._situation.record(ended)
-            self._nodes.take_ended(ended)
-            return True
         if joined := self._nodes.joining(ledger, now_s):
             self._situation.record(NodesJoined(joined))
             for report in self._nodes.take_joined(joined):
@@ -300,13 +318,48 @@ class Controller:
             if self._situation.is_taken_up:
                 self._nodes.send_to(self.ledger, {one.node for one in joined})
             return True
-        unknown = self._nodes.unknown_attempt(ledger) if self._settings.is_joined else None
-        if unknown is not None and ledger.closing is None:
-            log.error("an attempt runs that the journal does not know", extra={"attempt": unknown})
-            self._situation.record(AttemptHeard(unknown, tuple(sorted(ledger.members))))
-            self._situation.observe_anew()
-            return True
         return False
+
+    def _take_claims(self, ledger: Ledger, now_s: float) -> bool | None:
+        """Adopt what launchers claim and the journal does not know, or wait; None: it knows all."""
+        judged = self._nodes.adoption(ledger, now_s)
+        if judged is None:
+            self._warn_of_strangers()
+            if self._waits is not None:
+                log.warning("the job is looked after again", extra={"waited_for": self._waits})
+                self._waits = None
+            return None
+        if isinstance(judged, Waits):
+            if judged.reason != self._waits:
+                log.warning("job not taken over", extra={"reason": judged.reason})
+            # Training goes on by the orders of the controller that the launchers follow.
+            self._waits, self._situation.is_taken_up = judged.reason, False
+            return False
+        self._adopt(judged)
+        return True
+
+    def _warn_of_strangers(self) -> None:
+        """Say of a few nodes that they follow another controller, while most follow this one."""
+        strange, known = self._nodes.strange, self._strangers
+        if strange - known:
+            fields = {"nodes": sorted(strange - known)[:_NAMED_MAX]}
+            log.warning("nodes claim an attempt or a controller that is not known", extra=fields)
+        self._strangers = strange
+
+    def _adopt(self, adopted: Adopted) -> None:
+        records: list[Record] = []
+        reason = f"attempt {adopted.attempt}, which this journal did not know, is adopted"
+        is_same = adopted.attempt == self.ledger.attempt
+        if self.ledger.incident is not None and not is_same:
+            records.append(event_of(self.ledger.incident, Outcome.CANCEL, reason))
+        self._situation.record(*records, adopted)
+        log.warning("attempt adopted", extra={"attempt": adopted.attempt, "epoch": adopted.epoch})
+        self._waits = None
+        self._nodes.take_adopted(adopted)
+        self._situation.observe_anew()
+        self._situation.forget_times()
+        self._situation.is_taken_up = True
+        self._nodes.send(self.ledger, self._situation.now_s())
 
     def _judged_evidence(self, ledger: Ledger, now_s: float) -> EvidenceCollected | None:
         """Return the record of an incident's evidence, once the launchers have told of it."""
@@ -357,7 +410,8 @@ class Controller:
         if self._settings.is_joined:
             # Launchers outlive their controller: what runs goes on, and who stays silent is
             # judged later, by what its peers say.
-            missing = self._nodes.missing(ledger) if ledger.is_attempt_open else []
+            # A journal that was restored can know less than they: they are heard first.
+            missing = [] if ledger.is_resumed else self._nodes.missing(ledger)
             wait_s = self._policy.lease_s + self._policy.node_silent_s
             self._situation.is_taken_up = (
                 not missing or self._situation.since(now_s, "take up") >= wait_s

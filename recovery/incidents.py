@@ -76,7 +76,7 @@ class Incidents:
     def opened(self, failure: Failure, ledger: Ledger) -> IncidentOpened:
         """Return the record that opens an incident; ``ledger`` is what it follows on."""
         return IncidentOpened(
-            self._settings.incident_id(ledger.incidents + 1),
+            self._settings.incident_id(ledger.incident_base + ledger.incidents + 1),
             failure,
             failure.finding.since_age_s,
             ledger.highest_step,

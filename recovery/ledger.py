@@ -157,6 +157,7 @@ class Ledger:
     wish: Wish = Wish.NOTHING_YET
     revision: int = 0  # number of the record that last changed the wish
     attempt: int = 0  # the newest; 0 before the first
+    attempt_max: int = 0  # an older one can have been adopted: the next is above this
     started: AttemptStarted | None = None  # the newest attempt's record
     is_attempt_open: bool = False  # started, and not proved gone
     is_verified: bool = False  # the newest attempt
@@ -209,6 +210,8 @@ class Ledger:
     run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
     failed_attempt: int = 0  # this attempt's
     slow: Mapping[int, SlowNow] = field(default_factory=dict)  # ranks of the newest attempt
+    adopted: records.Adopted | None = None  # and no person has confirmed the budgets since
+    incident_base: int = 0  # numbers of incidents begin above: those of a lost journal are taken
     fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
 
@@ -218,6 +221,17 @@ class Ledger:
         members = [self.members.get(place.node) for place in self.placement]
         is_known = all(one is not None and one.peer_endpoint is not None for one in members)
         return self.has_lost_lease or (bool(members) and is_known)
+
+    @property
+    def unconfirmed(self) -> str | None:
+        """Return why budgets count as spent until a person confirms, or None."""
+        adopted = self.adopted
+        if adopted is None or not adopted.is_history_lost:
+            return None
+        return (
+            f"the journal was lost, and attempt {adopted.attempt} was adopted: how often the job was "
+            f"restarted and which nodes were held back is not known"
+        )
 
     @property
     def spent(self) -> Spent:
@@ -260,6 +274,8 @@ def fold(ledger: Ledger, entry: Entry) -> Ledger:
     if entry.number != ledger.number + 1:
         raise JournalError(f"record {entry.number} follows record {ledger.number}")
     after = _fold(entry.record, replace(ledger, number=entry.number))
+    if after.attempt > after.attempt_max:
+        after = replace(after, attempt_max=after.attempt)
     return _with_time(entry, ledger, after)
 
 
@@ -339,6 +355,7 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         revision=ledger.number,
         paused_by=None,
         set_aside=0,
+        adopted=None,
         finder=None,
         finders=(),
         # Who starts the job again has chosen its nodes; what holds a node back for all jobs is
@@ -794,6 +811,63 @@ def _(record: records.AttemptHeard, ledger: Ledger) -> Ledger:
 
 
 @_fold.register
+def _(record: records.Adopted, ledger: Ledger) -> Ledger:
+    """Go on as if this journal had ordered the attempt itself."""
+    # Its launchers were there before it was ordered; whoever joins later is no launcher of it.
+    members = dict(ledger.members)
+    for joined in record.nodes:
+        member = _member(members.get(joined.node), joined, ledger.number - 1)
+        members[joined.node] = replace(member, launcher_since=ledger.number - 1, boot_since=0)
+    choice = records.Choice(True, record.restore, "adopted: it runs")
+    met = set()
+    if record.rendezvous is not None:
+        met = {(record.rendezvous.address, record.rendezvous.port)}
+    is_same = record.attempt == ledger.attempt and ledger.adopted is not None
+    after = replace(
+        ledger,
+        epoch=record.epoch,
+        attempt=record.attempt,
+        restarts=max(ledger.restarts, record.restarts),
+        is_resumed=False,
+        closing=None,
+        adopted=record,
+        incident_base=max(ledger.incident_base, record.epoch),
+    )
+    if not record.placement:  # nothing runs
+        return replace(
+            after, is_attempt_open=False, wish=Wish.NOTHING, revision=ledger.number, placement=()
+        )
+    return replace(
+        after,
+        started=AttemptStarted(
+            record.attempt,
+            Cause.TAKEOVER,
+            choice,
+            placement=record.placement,
+            rendezvous=record.rendezvous,
+        ),
+        is_attempt_open=True,
+        is_verified=ledger.is_verified and is_same,
+        has_lost_lease=False,
+        wish=Wish.RANKS,
+        revision=ledger.number,
+        placement=record.placement,
+        world_size=sum(len(place.ranks) for place in record.placement),
+        nodes=tuple(place.node for place in record.placement),
+        started_number=ledger.number,
+        members=members,
+        rendezvous_used=ledger.rendezvous_used | met,
+        last_restore_path=ledger.last_restore_path
+        if record.restore is None
+        else record.restore.path,
+        finder=None,
+        finders=(),
+        fence_waits=(),
+        slow={},
+    )
+
+
+@_fold.register
 def _(record: records.NodeLeft, ledger: Ledger) -> Ledger:
     member = ledger.members.get(record.node)
     if member is None:
@@ -930,6 +1004,7 @@ def _(_record: records.BudgetsReset, ledger: Ledger) -> Ledger:
         last_restore_path=None,
         node_run=("", 0),
         run_before=("", 0),
+        adopted=None,
     )
 
 

@@ -235,6 +235,13 @@ class MeetingClient:
         client = self._client
         return None if client is None else client.contact
 
+    @property
+    def has_choice(self) -> bool:
+        return False
+
+    def leave(self, _request: Join) -> bool:
+        return False
+
     def join(self, request: Join) -> Joined:
         return self._now().join(request)
 

@@ -19,6 +19,10 @@ VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
 # grow with the square: 480 MB for 2,000 nodes. Of 31, spread evenly, no rack holds a majority.
 WITNESSES_MAX: Final = 31
+# What is believed of another controller. A start each second for 31 years counts to 1e9: numbers
+# above that are forged, and would leave no room above themselves.
+EPOCH_MAX: Final = 1_000_000_000
+ATTEMPT_MAX: Final = 1_000_000_000
 
 
 class Stop(Enum):
@@ -187,6 +191,34 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """The checkpoint that the ranks are to continue from."""
+
+    path: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a launcher was ordered by the controller that it follows, told to another one.
+
+    A controller whose journal lacks the attempt adopts it when enough launchers claim the same
+    (docs/fencing.md).
+    """
+
+    contact_age_s: float  # since the controller that it follows last answered it
+    attempt: int = 0  # the newest that it was ordered; 0: none
+    ranks: tuple[int, ...] = ()  # ordered from this node; none: it was a spare
+    world_size: int = 1
+    group_rank: int = 0
+    group_count: int = 1
+    restarts: int = 0
+    restore: Restore | None = None  # from where the attempt began
+    rendezvous: Endpoint | None = None  # where its ranks met
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one node is running for one job."""
 
@@ -215,14 +247,10 @@ class Report:
     hardware: Hardware | None = None  # only when an order asks, in the first reports
     # This launcher carries out no further order, and all that it had started is gone from the node.
     leaving: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """The checkpoint that the ranks are to continue from."""
-
-    path: str
-    step: int | None
+    # The controller whose orders it follows, the newest that was heard of. 0 and empty: none yet.
+    epoch: int = 0
+    controller_id: str = ""
+    claim: Claim | None = None  # only while another controller than that one takes its reports
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,23 @@ def _(record: records.AttemptHeard) -> str:
 
 
 @narrate.register
+def _(record: records.Adopted) -> str:
+    unheard = [place.node for place in record.placement if place.node not in record.heard]
+    line = (
+        f"adopted: attempt {record.attempt} is over, and this journal did not know it"
+        if not record.placement
+        else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, and this journal "
+        f"did not know it"
+    )
+    line += f"; epoch {record.epoch}"
+    if unheard:
+        line += f"; not heard: {', '.join(unheard[:_NODES_SHOWN])}"
+    if record.is_history_lost:
+        line += "; budgets count as spent until `rankmend reset-budgets`"
+    return line
+
+
+@narrate.register
 def _(record: records.NodeLeft) -> str:
     return f"{record.node} gets no ranks: {record.reason}"
 

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from recovery.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.cause_desk import asked_number, nodes_to_read, told_findings
 from recovery.evidence_desk import collection_for
 from recovery.ledger import Ledger, Member, Wish, is_other_boot
@@ -20,7 +21,7 @@ from recovery.membership import (
 )
 from recovery.messages import VERSION, Endpoint, Order, Report, Stop
 from recovery.policy import Policy
-from recovery.records import EndedLauncher, Joined, LaunchersEnded
+from recovery.records import Adopted, EndedLauncher, Joined, LaunchersEnded
 from recovery.settings import JobSettings
 
 log = logging.getLogger(__name__)
@@ -45,12 +46,19 @@ class Heard:
     empty_through: int
     empty_at_s: float
     launcher_at_s: float
+    epoch: int = 0  # of the controller whose order it acknowledges; 0: it does not tell
+
+    def acknowledges(self, ledger: Ledger) -> bool:
+        """Return whether it has carried out the newest order of this journal."""
+        return self.epoch in (0, ledger.epoch) and self.revision >= ledger.revision
 
     def take(self, report: Report, now_s: float) -> None:
         if report.launcher_id != self.report.launcher_id:
             # Another launcher has heard of no order, and what the old one emptied stays empty.
             self.revision, self.launcher_at_s = 0, now_s
         self.report, self.at_s = report, now_s
+        if report.epoch != self.epoch:
+            self.epoch, self.revision = report.epoch, 0  # of another journal, perhaps
         self.revision = max(report.revision, self.revision)
         if report.empty_through > self.empty_through:
             self.empty_through, self.empty_at_s = report.empty_through, now_s
@@ -68,7 +76,7 @@ class Nodes:
         self._ended_at_s: dict[str, float] = {}
         self._confirmed_at_s: dict[str, float] = {}
         self._started_at_s = 0.0
-        self._running = 0  # the highest attempt that a report has named as there
+        self._strange: set[str] = set()  # nodes that know what the journal does not
         self._sent_revision = 0
         self._sent_at_s = 0.0
 
@@ -86,6 +94,8 @@ class Nodes:
                 return False
             self._note(report, now_s)
             return True
+        if is_strange(ledger, report) and not report.leaving:
+            self._strange.add(report.node)
         return self._take_of_several(report, ledger, now_s)
 
     def _take_of_several(self, report: Report, ledger: Ledger, now_s: float) -> bool:
@@ -113,21 +123,64 @@ class Nodes:
         if heard is None:
             self._heard[report.node] = heard = Heard(report, now_s, 0, 0, now_s, now_s)
         heard.take(report, now_s)
-        if report.attempt > report.empty_through:
-            self._running = max(self._running, report.attempt)
 
-    def unknown_attempt(self, ledger: Ledger) -> int | None:
-        """Return an attempt above the journal's that some node runs, or None."""
-        if self._running > ledger.attempt:
-            self._running = max(
-                (
-                    heard.report.attempt
-                    for heard in self._heard.values()
-                    if heard.report.attempt > heard.empty_through
-                ),
-                default=0,
-            )
-        return self._running if self._running > ledger.attempt else None
+    # What nodes claim of other controllers.
+
+    def adoption(self, ledger: Ledger, now_s: float) -> Adopted | Waits | None:
+        """Return what to do about launchers that know what the journal does not."""
+        if not self._settings.is_joined:
+            return None
+        self._strange = {node for node in self._strange if self._is_strange(node, ledger)}
+        if not self._strange:
+            return None
+        voices = {
+            node: Voice(heard.report, heard.at_s)
+            for node, heard in self._heard.items()
+            if (member := ledger.members.get(node)) is None or member.ended_through is None
+        }
+        voices |= {node: Voice(report, at_s) for node, (report, at_s) in self._joining.items()}
+        gone = [
+            node
+            for node, at_s in self._confirmed_at_s.items()
+            if node not in voices or voices[node].heard_at_s <= at_s
+        ]
+        return judge(ledger, self._settings, voices, now_s, self._started_at_s, gone)
+
+    def _is_strange(self, node: str, ledger: Ledger) -> bool:
+        if (joining := self._joining.get(node)) is not None:
+            return is_strange(ledger, joining[0])
+        heard = self._heard.get(node)
+        member = ledger.members.get(node)
+        has_ended = member is not None and member.ended_through is not None
+        return heard is not None and not has_ended and is_strange(ledger, heard.report)
+
+    @property
+    def strange(self) -> frozenset[str]:
+        """Return the nodes that know of another controller or attempt than the journal does."""
+        return frozenset(self._strange)
+
+    def take_adopted(self, adopted: Adopted) -> list[Report]:
+        """Hear those that an adoption has put on record, and return what they have said."""
+        launchers = {one.node: one.launcher_id for one in adopted.nodes}
+        reports = []
+        for node, (report, at_s) in list(self._joining.items()):
+            if launchers.get(node) == report.launcher_id:
+                del self._joining[node]
+                self._note(report, at_s)
+                reports.append(report)
+        return reports
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """Return the nodes that launchers have claimed as theirs in an attempt not adopted yet."""
+        reports = [heard.report for heard in self._heard.values()]
+        reports += [report for report, _at_s in self._joining.values()]
+        return frozenset(
+            peer.node
+            for report in reports
+            if report.node in self._strange and report.claim is not None
+            for peer in report.claim.peers
+        ) | frozenset(self._strange)
 
     def _take_leaving(self, report: Report, member: Member | None, now_s: float) -> None:
         """Hear that a launcher has ended; of one that is not on record, only that it does not join."""
@@ -193,16 +246,7 @@ class Nodes:
                     self._refuse(node)
                     continue
                 present.add(node)
-            joined.append(
-                Joined(
-                    node,
-                    report.launcher_id,
-                    report.boot_id,
-                    report.slots,
-                    report.peer_endpoint,
-                    report.launcher_started_s,
-                )
-            )
+            joined.append(joined_of(report))
         return tuple(joined)
 
     def _refuse(self, node: str) -> None:
@@ -249,10 +293,14 @@ class Nodes:
         return node in self._heard
 
     def missing(self, ledger: Ledger) -> list[str]:
-        """Return the nodes of the newest attempt that have said nothing yet, and still may."""
-        places = placement_of(ledger, self._settings)
+        """Return the nodes of the newest attempt that have said nothing yet, and still may.
+
+        Before the first attempt: all that have joined.
+        """
+        nodes = [place.node for place in placement_of(ledger, self._settings)]
         ended = {node for node, one in ledger.members.items() if one.ended_through is not None}
-        return [p.node for p in places if p.node not in self._heard and p.node not in ended]
+        heard = self._heard.keys() | self._joining.keys() | ended
+        return [node for node in nodes or ledger.members if node not in heard]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
         """Return the nodes of the newest attempt that have said nothing for so long."""
@@ -281,6 +329,7 @@ class Nodes:
             node: member
             for node, member in ledger.members.items()
             if member.left is None
+            and node not in self._strange  # it follows another controller
             and member.slots >= self._settings.slots
             and node in self._heard
             and now_s - self._heard[node].at_s < policy.node_silent_s
@@ -363,7 +412,7 @@ class Nodes:
         if self._sent_revision != ledger.revision:
             self.send(ledger, now_s)
         elif now_s - self._sent_at_s >= RESEND_S:
-            behind = {n for n, heard in self._heard.items() if heard.revision < ledger.revision}
+            behind = {n for n, one in self._heard.items() if not one.acknowledges(ledger)}
             if behind:
                 self._sent_at_s = now_s
                 self._send(ledger, behind)
@@ -430,7 +479,8 @@ def orders_for(
     ranks = {place.node: place.ranks for place in placement}
     groups = {place.node: group for group, place in enumerate(placement)}
     members = ledger.members if settings.is_joined else {}
-    names = list(ranks) + [node for node in members if node not in ranks]
+    names = [node for node in ranks if is_named(node)]
+    names += [node for node in members if node not in ranks]
     peers = peers_of(ledger) if is_running and settings.is_joined else ()
     world_size = sum(len(place.ranks) for place in placement)
     asked = asked_number(ledger) if is_running else 0

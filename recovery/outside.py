@@ -70,6 +70,7 @@ class Refusal(Enum):
     LEFT_ALREADY = "left_already"  # the job has left the node
     NO_RANKS = "no_ranks"  # on the node, that could be left behind
     NODE_SPEAKS = "node_speaks"  # its own word counts
+    NOT_TAKEN_OVER = "not_taken_over"  # the job's launchers follow another controller still
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from recovery.planner import Scene
 from recovery.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
 from recovery.situation import Situation
 
+CONFIRM_BY: Final = (
+    "`rankmend approve` lets this plan be carried out, `rankmend reset-budgets` all further ones"
+)
 _ASK_S: Final = 1.0  # between two questions to the gate about a plan that waits
 
 
@@ -85,6 +88,10 @@ class Planning:
         is_standing = not (trains(finding) and self._ledger.wish is Wish.RANKS)
         # A person's word wins, about the plan that was shown and about no other.
         approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
+        unconfirmed = self._ledger.unconfirmed
+        is_persons = finding.signature.startswith(PERSON)
+        if unconfirmed is not None and approved_by is None and not is_persons:
+            return self._wait(incident, made, f"{unconfirmed}; {CONFIRM_BY}")
         request = PlanRequest(
             self._settings.job_id,
             state.incident_id,
@@ -105,10 +112,8 @@ class Planning:
             outcome = Outcome.ESCALATE if is_standing else Outcome.CANCEL
             event = event_of(incident, outcome, f"not allowed: {said.reason}")
             self._situation.record(decided(incident, made), event)
-        elif incident.waits != (made, said.reason):
-            self._situation.record(
-                PlanWaits(state.incident_id, state.try_number, made, said.reason)
-            )
+        else:
+            self._wait(incident, made, said.reason)
         return said.judgement
 
     def pause(self) -> str | None:
@@ -132,6 +137,13 @@ class Planning:
         if size_for(self._settings, len(usable)) is not None:
             return None
         return preparation.say_shortage(len(usable), self._settings.sizes[-1], accused, without)
+
+    def _wait(self, incident: OpenIncident, made: Plan, reason: str) -> Judgement:
+        """Journal once why the plan waits."""
+        state = incident.state
+        if incident.waits != (made, reason):
+            self._situation.record(PlanWaits(state.incident_id, state.try_number, made, reason))
+        return Judgement.WAIT
 
     def left(self, incident: OpenIncident, made: Plan, scene: Scene) -> list[Record]:
         """Return the records of the nodes that the plan leaves."""

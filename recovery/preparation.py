@@ -57,7 +57,20 @@ class Preparation:
     def usable(self) -> dict[str, Member]:
         """Return the nodes that may get ranks now."""
         members = self.nodes.usable(self.ledger, self.now_s)
-        return {n: member for n, member in members.items() if self.pool.unusable(n) is None}
+        return {
+            node: member
+            for node, member in members.items()
+            if self.pool.unusable(node) is None and self._unconfirmed(node) is None
+        }
+
+    def _unconfirmed(self, node: str) -> str | None:
+        """Return why a node gets no ranks until a person confirms: it may have been held back."""
+        adopted = self.ledger.adopted
+        if adopted is None or self.ledger.unconfirmed is None:
+            return None
+        if node in adopted.heard or any(place.node == node for place in adopted.placement):
+            return None
+        return f"not heard when attempt {adopted.attempt} was adopted: `rankmend reset-budgets`"
 
     def place(self) -> tuple[Placement, ...] | Waiting:
         """Return which node would have which ranks."""
@@ -106,6 +119,8 @@ class Preparation:
             return member.left
         if (held := self.pool.unusable(node)) is not None:
             return held
+        if (unconfirmed := self._unconfirmed(node)) is not None:
+            return unconfirmed
         if member.slots < self.settings.slots:
             return f"it has room for {member.slots} ranks, {self.settings.slots} are needed"
         if node not in self.nodes.usable(self.ledger, self.now_s):

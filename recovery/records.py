@@ -273,6 +273,22 @@ class AttemptHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """A running attempt that this journal did not know goes on under this controller."""
+
+    attempt: int
+    epoch: int  # of this controller from now on, above all that its launchers have heard of
+    followed_epoch: int  # the highest that they had heard of
+    placement: tuple[Placement, ...]  # a node that is not known by name is "?" and its group rank
+    nodes: tuple[Joined, ...]  # the launchers of the placement
+    heard: tuple[str, ...]  # nodes that were there; others get no ranks until a person confirms
+    restarts: int
+    is_history_lost: bool  # this journal knew no attempt: budgets count as spent until confirmed
+    restore: Restore | None = None
+    rendezvous: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLeft:
     """The job gives the node no ranks any more."""
 
@@ -538,6 +554,7 @@ KnownRecord: TypeAlias = (
     | NodesJoined
     | LaunchersEnded
     | AttemptHeard
+    | Adopted
     | NodeLeft
     | FinderChosen
     | PlanWaits
@@ -576,6 +593,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "nodes_joined": NodesJoined,
     "launchers_ended": LaunchersEnded,
     "attempt_heard": AttemptHeard,
+    "adopted": Adopted,
     "node_left": NodeLeft,
     "finder_chosen": FinderChosen,
     "plan_waits": PlanWaits,

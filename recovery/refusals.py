@@ -4,7 +4,7 @@ Nothing is answered with "done" that has no effect: what can't be done now is re
 as a `Refusal` for programs and as a sentence for people.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -26,6 +26,14 @@ class Floor:
     is_accused: Callable[[str], bool]  # by an alert that ends the use of what ranks stand on
     is_heard: Callable[[str], bool]  # the node's launcher speaks
     failure: Callable[[Finding], Failure]
+    waits: str | None = None  # why the job is not taken over yet
+    claimed: Collection[str] = ()  # nodes of an attempt that is not adopted yet
+
+
+_BEFORE_ADOPTION: Final = frozenset(
+    {PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME, PersonAct.RESET_BUDGETS}
+)
+"""What a person can ask of a job whose launchers follow another controller still."""
 
 
 def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | None:
@@ -34,6 +42,11 @@ def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | No
         return Refusal.ENDED, f"the job has ended: {ledger.ended.reason}"
     if ledger.closing is not None:
         return Refusal.ENDED, f"the job is ending: {ledger.closing.outcome.reason}"
+    if floor.waits is not None and command.act not in _BEFORE_ADOPTION:
+        return Refusal.NOT_TAKEN_OVER, (
+            f"the job is not taken over yet ({floor.waits}): its launchers obey no order of this "
+            f"controller; SIGTERM to a launcher that has ranks stops the job"
+        )
     refuse = _REFUSALS.get(command.act)
     return None if refuse is None else refuse(command, ledger, floor)
 
@@ -108,9 +121,10 @@ def _refuse_leaving(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No
 
 def _refuse_confirming(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | None:
     node = command.node
-    if node is not None and node not in ledger.members:
+    is_claimed = node in floor.claimed
+    if node is not None and node not in ledger.members and not is_claimed:
         return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
-    if node is None or not is_placed(node, ledger):
+    if node is None or not (is_claimed or is_placed(node, ledger)):
         return Refusal.NO_RANKS, f"node {node} has no ranks that could be left"
     if floor.is_heard(node):
         return Refusal.NODE_SPEAKS, f"the launcher of {node} speaks: its own word counts"

@@ -6,6 +6,7 @@ Everything random comes from one seed. The checkers state the rules where they c
 
 - ranks of an attempt start only when no rank of another one is alive on any host;
 - no attempt is started twice on a host, and none that its launcher has said to be gone;
+- no rank is stopped because its attempt is unknown to a controller;
 - an order says only what the journal says; budgets are kept, attempts never fall;
 - ranks meet where no attempt has met before, and all of an attempt at the same place;
 - ranks begin only from checkpoints that are whole;
@@ -35,6 +36,7 @@ from recovery.hearing import Hearing
 from recovery.journal import Row
 from recovery.ledger import Ledger, fold, fold_all
 from recovery.messages import (
+    Claim,
     Endpoint,
     Found,
     FoundCheckpoint,
@@ -48,7 +50,7 @@ from recovery.messages import (
 )
 from recovery.nodes import orders_for
 from recovery.policy import Policy
-from recovery.records import Entry, FenceWaits, JobOutcome, LaunchersEnded
+from recovery.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
 from recovery.settings import JobSettings
 from tests.sim import CrashError, SimClock, SimJournal
 
@@ -64,6 +66,7 @@ POLICY = Policy(
 )
 HORIZON_S = 6 * 3600.0
 FULL_S = 20.0
+OLD_COMES_BACK_S = 3.0  # a loss of the state of this length ends with two controllers
 ROUNDS_MAX = 4  # of a starved controller's event loop until a report is read
 CONTROLLER = "controller"
 SIGKILL = 9
@@ -130,6 +133,8 @@ def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
     )
     if ends_launchers:
         troubles += _draw_ends(Random(-1 - seed), hosts)
+    if ends_launchers:
+        troubles += _draw_losses(Random(-5 - seed))
     own = Random(-2 - seed)  # so that what was drawn before there was this trouble stays as it was
     if own.random() < 0.2:
         lasts_s = own.choice([20.0, 60.0, 200.0])
@@ -151,6 +156,16 @@ def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
         has_two_controllers=random.random() < 0.08,
         torn_ratio=random.choice([0.0, 0.3, 1.0]),
         tears_tail=random.random() < 0.5,
+    )
+
+
+def _draw_losses(random: Random) -> tuple[Trouble, ...]:
+    if random.random() >= 0.25:
+        return ()
+    lasts_s = random.choice([OLD_COMES_BACK_S, 20.0, 20.0, 20.0])
+    return tuple(
+        Trouble("lose_state", random.uniform(0.5, 200.0), 0, lasts_s)
+        for _ in range(random.choice([1, 1, 2]))
     )
 
 
@@ -237,9 +252,14 @@ class Control:
         if self.name == "a" and self.crossings in self.world.setting.crashes:
             raise CrashError
 
+    @property
+    def decided_by(self) -> tuple[int, str]:
+        return self.journaled.epoch, self.journaled.controller_id
+
     def remember(self, entry: Entry) -> None:
         before, after = self.journaled, fold(self.journaled, entry)
-        assert after.attempt >= before.attempt, "an attempt number fell"
+        is_adopted = isinstance(entry.record, Adopted)
+        assert is_adopted or after.attempt >= before.attempt, "an attempt number fell"
         assert after.restarts <= POLICY.restarts_max, "more restarts than allowed"
         assert after.epoch >= before.epoch, "an epoch fell"
         if isinstance(entry.record, LaunchersEnded):
@@ -329,6 +349,12 @@ class Control:
             self.outcome, self.control = control.outcome, None
             self.world.note_end(self)
 
+    def lose(self, kept: int) -> None:
+        """Die, and find only the first records of the journal afterwards."""
+        del self.disk.rows[kept:]
+        if self.control is not None:
+            self.crash()
+
     def crash(self) -> None:
         self.control = None
         self.world.crashed += 1
@@ -373,8 +399,12 @@ class Cluster:
         self.clock = SimClock()
         self.random = Random(setting.seed)
         self.words = Random(-1 - setting.seed)  # of last words alone
+        self.losses = Random(-4 - setting.seed)  # of the controller's state
+        self.lost: list[Row] = []  # the journal that was lost last
         self.began_s = self.clock.now_s()
         self.crashed = 0
+        self.adopted = 0
+        self.waited: str | None = None
         self.said = 0  # last words
         self.is_disk_full = False
         self.gate_waits_until_s = 0.0
@@ -397,6 +427,9 @@ class Cluster:
 
     @property
     def outcome(self) -> JobOutcome | None:
+        other, control = self.other, self.control.control
+        if other is not None and control is not None and control.waits is not None:
+            return other.outcome  # the job's launchers have followed that one to the end
         return self.control.outcome
 
     # The cluster's gate and pool.
@@ -450,6 +483,7 @@ class Cluster:
         self.control.boot()
         for trouble in self.setting.troubles:
             self.clock.call_after(trouble.at_s, lambda it=trouble: self._cause(it))
+        self.clock.call_after(600.0, self._read_status)
         if self.setting.has_two_controllers:
             self.clock.call_after(self.random.uniform(5.0, 90.0), self._start_other)
         self.clock.run(lambda: self.outcome is not None, self.began_s + HORIZON_S)
@@ -458,12 +492,17 @@ class Cluster:
         )
         folded = fold_all(SimJournal(self.control).opened)
         assert folded == self.control.journaled
-        if not self.is_disk_full and self.setting.journal_fails is None:
+        has_ended = self.control.outcome is not None  # and not under another controller
+        if has_ended and not self.is_disk_full and self.setting.journal_fails is None:
             assert folded.incident is None, "an incident never ended"
         return self
 
     def read(self, entry: Entry) -> None:
         """Somebody reads what rankmend tells, and looks at the nodes that it asks about."""
+        if isinstance(entry.record, Adopted) and entry.record.is_history_lost:
+            self.adopted += 1
+            after_s = self.losses.uniform(60, 300)
+            self.clock.call_after(after_s, lambda: self._order(PersonAct.RESET_BUDGETS))
         if isinstance(entry.record, FenceWaits):
             nodes = entry.record.nodes
             self.clock.call_after(self.random.uniform(60, 300), lambda: self._look_at(nodes))
@@ -590,7 +629,9 @@ class Cluster:
             except JournalError:
                 return
 
-        self.control.guarded(command_twice)
+        is_for_all = act in (PersonAct.RESET_BUDGETS, PersonAct.RESUME)
+        for control in self.controls if is_for_all else [self.control]:
+            control.guarded(command_twice)
 
     def _pause(self, _host: "Host", trouble: Trouble) -> None:
         self._order(PersonAct.PAUSE)
@@ -623,6 +664,37 @@ class Cluster:
     def _crash(self, _host: "Host", _trouble: Trouble) -> None:
         if self.control.control is not None:
             self.control.crash()
+
+    def _lose_state(self, _host: "Host", trouble: Trouble) -> None:
+        """The controller dies, and its folder with it, or all but its first records."""
+        control = self.control
+        if control.outcome is None:
+            self.lost = list(control.disk.rows)
+            kept = self.losses.choice([0, 0, 0, self.losses.randrange(len(self.lost) + 1)])
+            control.lose(kept)
+            if trouble.lasts_s == OLD_COMES_BACK_S:
+                self.clock.call_after(self.losses.uniform(5.0, 90.0), self._bring_old_back)
+
+    def _read_status(self) -> None:
+        """Somebody looks now and then, and starts the launchers again where nobody takes over."""
+        control = self.control.control
+        waits = None if control is None else control.waits
+        if waits is not None and "start them again" in waits and waits == self.waited:
+            for host in self.hosts.values():
+                host.restart_launcher()
+            waits = None
+        self.waited = waits
+        if any(one.journaled.unconfirmed is not None for one in self.controls):
+            self._order(PersonAct.RESET_BUDGETS)
+        if self.other is not None and self.other.journaled.paused_by is not None:
+            self._order(PersonAct.RESUME)
+        self.clock.call_after(600.0, self._read_status)
+
+    def _bring_old_back(self) -> None:
+        """Somebody finds the old folder, and starts a second controller on it."""
+        if self.outcome is None and self.other is None:
+            self.other = Control(self, Disk(self.lost), "b")
+            self.other.boot()
 
     def _disk_full(self, _host: "Host", trouble: Trouble) -> None:
         self.fill_disk(trouble.lasts_s)
@@ -771,7 +843,10 @@ class Host:
         self._carried = 0
         self._empty_through = 0
         self._killing = 0
-        self._epoch: tuple[int, str] = (0, "")
+        self._epoch: tuple[int, str] = (0, "")  # of the controller that it follows
+        self._followed_at_s = self._clock.now_s()
+        self._answered_by: tuple[int, str] = (0, "")
+        self._standing: Order | None = None
         self._contact_s = self._clock.now_s()
         self._found: Found | None = None
         self.run: Run | None = None
@@ -930,9 +1005,17 @@ class Host:
             return
         if seen != self._epoch:
             self._epoch, self._wanted = seen, None
+            self._followed_at_s = self._clock.now_s()
         elif self._wanted is not None and order.revision <= self._wanted.revision:
             return
+        run = self._run_here()
+        is_unknown = run is not None and order.attempt < run.number and self.name in run.alive
+        if self._world.setting.has_two_controllers:  # of a copy's an order may be under way
+            is_unknown = False
+        assert not is_unknown, f"attempt {run.number} is stopped for being unknown"
         self._wanted, self._carried = order, 0
+        if order.ranks or self._standing is None or self._standing.attempt != order.attempt:
+            self._standing = order
         self._reconcile()
 
     def _reconcile(self) -> None:
@@ -1064,21 +1147,40 @@ class Host:
             fence_attempt=world.fence or None,
             found=self._found,
             launcher_started_s=self._started_s,
+            epoch=self._epoch[0],
+            controller_id=self._epoch[1],
+            claim=self._claim(),
         )
         body, launcher_id = encode_message(report), self.launcher_id
 
-        def answered() -> None:
+        def answered(by: tuple[int, str]) -> None:
             if self.launcher_id == launcher_id:
                 self._contact_s = max(self._contact_s, now_s)
+                self._answered_by = by
+                if by == self._epoch:
+                    self._followed_at_s = self._clock.now_s()
 
         for control in world.controls:
             world.deliver(
                 self.name,
                 CONTROLLER,
                 lambda to=control: to.hear(
-                    body, lambda: world.deliver(CONTROLLER, self.name, answered)
+                    body,
+                    lambda: world.deliver(CONTROLLER, self.name, lambda: answered(to.decided_by)),
                 ),
             )
+
+    def _claim(self) -> Claim | None:
+        """What a launcher tells a controller that it does not follow; with two, perhaps both."""
+        order = self._standing
+        is_settled = self._answered_by == self._epoch and self._world.other is None
+        if order is None or is_settled or self._answered_by[0] == 0:
+            return None
+        return Claim(
+            self._clock.now_s() - self._followed_at_s,
+            order.attempt, order.ranks, order.world_size, order.group_rank, order.group_count,
+            order.restarts, order.restore, order.rendezvous, order.peers,
+        )  # fmt: skip
 
     def _tell_rank(self, run: Run, rank: Rank) -> RankReport:
         now_s, world = self._clock.now_s(), self._world

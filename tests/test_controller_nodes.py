@@ -37,7 +37,6 @@ from recovery.observation import Observation
 from recovery.policy import Policy
 from recovery.records import (
     AttemptEnded,
-    AttemptHeard,
     AttemptStarted,
     Decided,
     Entry,
@@ -96,8 +95,8 @@ class FakeNode:
                 for rank in order.ranks
             }
         elif not order.ranks:
+            self.empty_through = max(self.empty_through, order.attempt, self.attempt)
             self.attempt, self.ranks = 0, {}
-            self.empty_through = max(self.empty_through, order.attempt)
         if order.finds_checkpoints:
             told = FoundCheckpoint("/c/7", 7, "npz", 1, 1.0, True, "whole")
             self.found = Found(self.empty_through, (told,), None, order.revision)
@@ -722,18 +721,20 @@ def test_a_node_that_the_cluster_holds_back_is_not_used_again(training: Bench) -
     assert training.placed == ["c", "b"]
 
 
-def test_an_attempt_that_the_journal_does_not_know_is_fenced_before_the_next(
+def test_an_attempt_that_one_node_alone_tells_of_stops_no_other_and_is_counted_above(
     training: Bench,
 ) -> None:
     spare = training.nodes["c"]
     spare.attempt, spare.ranks = 9, {0: RankReport(0, 0, 5, "S")}
+    training.beat(3.0, 7)
+    assert training.records(AttemptEnded) == []
+    assert {training.nodes[name].attempt for name in "ab"} == {1}
+
+    training.kill("b")
     training.beat(3.0)
 
-    (heard,) = training.records(AttemptHeard)
-    assert heard.attempt == 9
     assert training.records(AttemptStarted)[-1].attempt == 10
-    ended = [one.attempt for one in training.records(AttemptEnded)]
-    assert ended == [9]
+    assert training.placed == ["a", "b"]
 
 
 # Gate and people.

@@ -125,7 +125,7 @@ class Heard:
     def order(self, order: Order) -> None:
         self.orders.append(order.revision)
 
-    def taken(self, asked_at_s: float) -> None:
+    def taken(self, asked_at_s: float, _accepted: Accepted) -> None:
         self.taken_at_s.append(asked_at_s)
 
     def ended(self, outcome: JobOutcome) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from recovery.journal import verify_rows
 from recovery.records import (
+    Adopted,
     AttemptEnded,
     AttemptStarted,
     Decided,
@@ -19,7 +20,7 @@ from recovery.records import (
     Proof,
     TailCut,
 )
-from tests.sim_nodes import Cluster, Setting, Trouble, draw_setting
+from tests.sim_nodes import OLD_COMES_BACK_S, Cluster, Setting, Trouble, draw_setting
 
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "12"))
 FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
@@ -252,6 +253,35 @@ def test_a_tail_torn_at_any_boundary_is_cut_and_nothing_is_done_twice() -> None:
         cut += len(records_of(world, TailCut))
 
     assert cut > 5
+
+
+def test_a_controller_that_loses_its_state_stops_nothing_and_recovers_later() -> None:
+    for seed in range(6):
+        troubles = (Trouble("lose_state", 30.0, 0, 20.0), Trouble("kill_rank", 200.0, 1))
+        setting = replace(KILL, seed=seed, steps=240, troubles=troubles, nodes_min=4)
+
+        world = Cluster(setting).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE
+        *_others, adopted = records_of(world, Adopted)
+        (restarted,) = records_of(world, AttemptStarted)
+        assert {attempt for attempt, _node in world.launched} == {1, restarted.attempt}
+        assert adopted.epoch > adopted.followed_epoch
+
+
+def test_the_old_controller_that_comes_back_never_fights_the_new_one() -> None:
+    others = 0
+    for seed in range(8):
+        troubles = (
+            Trouble("lose_state", 30.0, 0, OLD_COMES_BACK_S),
+            Trouble("kill_rank", 200.0, 1),
+        )
+
+        world = Cluster(replace(KILL, seed=seed, steps=240, troubles=troubles)).run()
+
+        others += world.other is not None  # the checkers look at every launch and every order
+
+    assert others > 4
 
 
 def test_torn_checkpoints_are_passed_over_for_the_newest_whole_one() -> None:

@@ -42,6 +42,11 @@ _COMMANDS = {
     ),
     "stop": ("rankmend.cli.pause_stop", "stop", "Stop a job, with a save."),
     "restart": ("rankmend.cli.pause_stop", "restart", "Restart the ranks of a job."),
+    "reset-budgets": (
+        "rankmend.cli.pause_stop",
+        "reset_budgets",
+        "Give a job its restarts back.",
+    ),
     "bundle": ("rankmend.cli.bundle", "bundle", "Pack an incident's evidence, without secrets."),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
     "diagnose": ("rankmend.cli.diagnose", "diagnose", "Name who a recorded job waits for."),

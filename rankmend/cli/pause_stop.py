@@ -1,4 +1,4 @@
-"""`rankmend stop` and `restart`: a person's word to one job of a controller."""
+"""`rankmend stop`, `restart` and `reset-budgets`: a person's word to one job of a controller."""
 
 import click
 
@@ -59,4 +59,27 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
             yes=yes,
         )
         done = client.command(found.job_id, PersonAct.RESTART, reason=reason, key=new_key())
+    tell(f"job {found.name}: {done.text}", as_json=as_json, job_id=found.job_id)
+
+
+@click.command(
+    "reset-budgets", epilog="Example: rankmend reset-budgets llama --reason 'gpu-17 is out'"
+)
+@click.argument("job", shell_complete=complete_job)
+@reason_option(required=False)
+@yes_option
+@controller_options
+@json_option
+def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
+    """Give JOB its restarts back, and forget the failures counted so far.
+
+    For a job that was adopted after its journal was lost, this confirms that it may be recovered,
+    on every node that is not drained.
+    """
+    from recovery.gate import PersonAct
+
+    with asking(access) as client:
+        found = find_job(client, job)
+        confirm(f"Forget the {found.restarts} restarts of job {found.name}?", yes=yes)
+        done = client.command(found.job_id, PersonAct.RESET_BUDGETS, reason=reason, key=new_key())
     tell(f"job {found.name}: {done.text}", as_json=as_json, job_id=found.job_id)

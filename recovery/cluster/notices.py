@@ -132,12 +132,21 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             node,
         )
     spent = exhausted(ledger.spent, job.policy)
-    if spent is not None:
+    if (unconfirmed := ledger.unconfirmed) is not None:
+        yield Notice(
+            NoticeKind.BUDGET_SPENT,
+            Severity.WARNING,
+            f"job {job.name}: {unconfirmed}; its budgets count as spent, and the next failure waits",
+            f"drain the nodes that must get no ranks, then: `rankmend reset-budgets {job.name}`",
+            job.job_id,
+            job.name,
+        )
+    elif spent is not None:
         yield Notice(
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
             f"job {job.name}: {spent}; the next such failure is escalated",
-            "look why it fails so often; then start it with --reset-budgets, or have its budgets reset",
+            f"look why it fails so often; then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,
         )

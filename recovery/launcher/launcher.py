@@ -49,6 +49,7 @@ from recovery.launcher.standby import StandbyPool
 from recovery.launcher.store import RendezvousStore
 from recovery.messages import (
     VERSION,
+    Claim,
     Endpoint,
     Order,
     RankExit,
@@ -139,11 +140,14 @@ class Launcher:
         self._report_number = 0
         self._epoch = 0  # highest that was heard of
         self._controller_id = ""  # the first of that epoch
+        self._answered_by = (0, "")  # epoch and UUID of the controller that takes our reports
+        self._followed_at_s = clock.now_s()  # when the controller that we follow last answered
+        self._standing: Order | None = None  # newest that says who has which ranks
         self._launched_at_s = boot_time_s()
         self._leased_until_s: float | None = None
         self._word_left: LastWord | None = None  # with the guardian
         self._fence_asked: tuple[int, float] | None = None  # attempt, since when
-        self._found_for = 0  # revision for which the checkpoints were asked for
+        self._found_for = (0, 0)  # epoch and revision for which the checkpoints were asked for
         self._stop_at_s: float | None = None
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
@@ -173,6 +177,19 @@ class Launcher:
         with self._inbox_lock:
             self._inbox.append(order)
         self._wake()
+
+    def note_answer(self, epoch: int, controller_id: str) -> None:
+        """Hear which controller has taken a report."""
+        if not controller_id:
+            return  # it is older than this question
+        self._answered_by = (epoch, controller_id)
+        if self._answered_by == (self._epoch, self._controller_id):
+            self._followed_at_s = self._clock.now_s()
+
+    @property
+    def epoch(self) -> int:
+        """Return the highest epoch of a controller that was heard of; 0 for none."""
+        return self._epoch
 
     def finish(self) -> None:
         """End `run`: the job has its outcome."""
@@ -519,6 +536,10 @@ class Launcher:
             if refusal is None:
                 self._epoch, self._controller_id = order.epoch, order.controller_id
                 self._wanted = order
+                self._followed_at_s = self._clock.now_s()
+                standing = self._standing
+                if order.ranks or standing is None or standing.attempt != order.attempt:
+                    self._standing = order
                 self._grace_until_s = None
                 self._tell_findings(order)
                 if self._hardware is not None:
@@ -614,8 +635,8 @@ class Launcher:
             return
         if order.ranks:
             self._membership.storage.watch()
-        elif self._found_for != order.revision:
-            self._found_for = order.revision
+        elif self._found_for != (order.epoch, order.revision):
+            self._found_for = (order.epoch, order.revision)
             self._membership.storage.ask_found(self._empty_through, order.revision)
 
     def _stop_alone(self) -> None:
@@ -838,6 +859,9 @@ class Launcher:
         self._report_number += 1
         storage, peers = membership.storage, membership.peers
         is_finder = self._wanted is not None and self._wanted.finds_checkpoints
+        found = storage.found
+        if found is not None and found.revision != self._found_for[1]:
+            found = None  # of a look that another order had asked for
         return replace(
             report,
             launcher_id=membership.launcher_id,
@@ -847,8 +871,31 @@ class Launcher:
             peer_endpoint=peers.endpoint,
             unreachable=peers.unreachable,
             fence_attempt=storage.fence_attempt,
-            found=storage.found if is_finder else None,
+            found=found if is_finder else None,
             launcher_started_s=self._launched_at_s,
+            epoch=self._epoch,
+            controller_id=self._controller_id,
+            claim=self._claim(),
+        )
+
+    def _claim(self) -> Claim | None:
+        """Return what to tell a controller that is not the one whose orders we follow."""
+        followed, answered_by = (self._epoch, self._controller_id), self._answered_by
+        if answered_by in ((0, ""), followed) or not self._controller_id:
+            return None
+        order = self._standing
+        assert order is not None, "a controller that is followed has sent an order"
+        return Claim(
+            contact_age_s=self._clock.now_s() - self._followed_at_s,
+            attempt=order.attempt,
+            ranks=order.ranks,
+            world_size=order.world_size,
+            group_rank=order.group_rank,
+            group_count=order.group_count,
+            restarts=order.restarts,
+            restore=order.restore,
+            rendezvous=order.rendezvous,
+            peers=order.peers,
         )
 
     def _propose(self) -> Endpoint | None:

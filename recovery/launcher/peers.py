@@ -40,6 +40,7 @@ from recovery.messages import Endpoint, Peer
 log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX: Final = 1024
+SECRETS_MAX: Final = 4  # of one job, each made by a controller that had lost the one before
 NONCE_BYTES: Final = 32
 EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
 SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
@@ -83,6 +84,7 @@ class Word:
 class _Question(msgspec.Struct):
     nonce: str
     mac: str
+    others: list[str] = []  # proofs by older secrets of the job, which a peer may have alone
 
 
 class _Answer(msgspec.Struct):
@@ -127,7 +129,8 @@ class Peers:
         now_s: Callable[[], float] = boot_time_s,
     ) -> None:
         """Listen on a port of the range. ``address``: where the others reach this node."""
-        self._key = PeerKey(secret, word.job_id)
+        self._keys: tuple[PeerKey, ...] = (PeerKey(secret, word.job_id),)  # the newest first
+        self._secrets = [secret]
         self._word = word
         self._now_s = now_s
         reserved = reserve(ports, bind_address)
@@ -157,6 +160,13 @@ class Peers:
         elif not self._loop.is_closed():  # never started
             self._loop.close()
         self._listener.close()
+
+    def take_secret(self, secret: str) -> None:
+        """Believe those who know this secret, too: a controller that lost its state has made it."""
+        if secret in self._secrets:
+            return
+        self._secrets = [secret, *self._secrets][:SECRETS_MAX]
+        self._keys = tuple(PeerKey(one, self._word.job_id) for one in self._secrets)
 
     def tell(self, attempt: int, empty_through: int) -> None:
         """Answer so from now on. Must come before the controller is told the same."""
@@ -232,11 +242,14 @@ class Peers:
         await writer.drain()
         line = await reader.readuntil()
         question = msgspec.json.decode(line, type=_Question)
-        if not self._key.holds(question.mac, "ask", self._word.node, ours, question.nonce):
+        asked = ("ask", self._word.node, ours, question.nonce)
+        macs = (question.mac, *question.others[:SECRETS_MAX])
+        key = next((one for one in self._keys if any(one.holds(mac, *asked) for mac in macs)), None)
+        if key is None:
             log.warning("a peer's question carries no proof of this job")
             return
         word = self._word
-        mac = self._key.prove("answer", ours, question.nonce, *_parts(word))
+        mac = key.prove("answer", ours, question.nonce, *_parts(word))
         writer.write(msgspec.json.encode(_Answer(word, mac)) + b"\n")
         await writer.drain()
 
@@ -312,13 +325,15 @@ class Peers:
         try:
             theirs = (await reader.readuntil()).decode("ascii").strip()
             ours = secrets.token_hex(NONCE_BYTES)
-            mac = self._key.prove("ask", peer.node, theirs, ours)
-            writer.write(msgspec.json.encode(_Question(ours, mac)) + b"\n")
+            keys = self._keys
+            mac, *others = [key.prove("ask", peer.node, theirs, ours) for key in keys]
+            writer.write(msgspec.json.encode(_Question(ours, mac, others)) + b"\n")
             await writer.drain()
             answer = msgspec.json.decode(await reader.readuntil(), type=_Answer)
         finally:
             await _close(writer)
-        if not self._key.holds(answer.mac, "answer", theirs, ours, *_parts(answer.word)):
+        said = ("answer", theirs, ours, *_parts(answer.word))
+        if not any(key.holds(answer.mac, *said) for key in keys):
             raise ValueError(f"the answer of {peer.node} carries no proof of this job")
         if (answer.word.job_id, answer.word.node) != (self._word.job_id, peer.node):
             raise ValueError(f"{answer.word.node} answers in the place of {peer.node}")

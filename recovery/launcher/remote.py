@@ -35,6 +35,8 @@ TIMINGS_MAX: Final = 128
 # costs the controller about 1 ms of its core; so spread, they take half of it.
 RETURNS_PER_S: Final = 500.0
 FLUSH_S_MAX: Final = 5.0
+# People look at a log of hours and must find it there; two lines in an hour drown nothing.
+DOWN_SAID_EVERY_S: Final = 1800.0
 
 
 class Client(Protocol):
@@ -52,8 +54,8 @@ class Heard(Protocol):
     """Who hears what the controller says. Called from the threads of `Remote`; must not block."""
 
     def order(self, order: Order) -> None: ...
-    def taken(self, asked_at_s: float) -> None:
-        """Hear that a report which was sent at that time (CLOCK_BOOTTIME) was taken."""
+    def taken(self, asked_at_s: float, accepted: Accepted) -> None:
+        """Hear that a report which was sent at that time (CLOCK_BOOTTIME) was taken, and by whom."""
         ...
 
     def ended(self, outcome: JobOutcome) -> None: ...
@@ -86,7 +88,8 @@ class Remote:
         self._newest = (0, 0)  # epoch and revision of the newest order heard
         self._late_reports = 0  # in a row that were told of an order which the poll has not brought
         self._group_count = 1
-        self._is_down = False
+        self._down_since_s: float | None = None
+        self._down_said_s = 0.0
         self._hurries = 0
         self._threads = [
             threading.Thread(target=self._post, name="reports", daemon=True),
@@ -156,8 +159,8 @@ class Remote:
             else:
                 failures, error_pause_s = 0, None
                 self._note_up()
-                self._heard.taken(asked_at_s)
-                self._fetch_late_order(accepted.revision)
+                self._heard.taken(asked_at_s, accepted)
+                self._fetch_late_order(accepted)
             finally:
                 with self._changed:
                     self._is_sending = False
@@ -174,9 +177,11 @@ class Remote:
                 newer = with_timings(newer, report, made_at_s, newer_made_at_s)
                 self._waiting = (newer, newer_made_at_s)
 
-    def _fetch_late_order(self, revision: int) -> None:
+    def _fetch_late_order(self, accepted: Accepted) -> None:
         """Ask beside the poll, which a connection that died unheard holds up for 40 s."""
-        is_late = revision > self._newest[1]
+        epoch, revision = self._newest
+        is_late = (accepted.epoch or epoch, accepted.revision) > (epoch, revision)
+        is_late &= accepted.revision > 0
         self._late_reports = self._late_reports + 1 if is_late else 0
         if self._late_reports < 2:
             return
@@ -245,14 +250,28 @@ class Remote:
             self._changed.wait_for(lambda: self._is_over or self._hurries != before, wait_s)
 
     def _note_down(self, error: ControllerError) -> None:
+        """Say that the controller does not answer: at once, and again while that lasts."""
+        now_s = self._clock.now_s()
         with self._changed:
-            was_down, self._is_down = self._is_down, True
-        if not was_down:
+            is_new = self._down_since_s is None
+            since_s = self._down_since_s = (
+                now_s if self._down_since_s is None else self._down_since_s
+            )
+            if not is_new and now_s - self._down_said_s < DOWN_SAID_EVERY_S:
+                return
+            self._down_said_s = now_s
+        if is_new:
             log.warning("the controller does not answer, the ranks run on: %s", error)
+        else:
+            log.warning(
+                "the controller has not answered for %.0f min, the ranks run on: %s",
+                (now_s - since_s) / 60.0,
+                error,
+            )
 
     def _note_up(self) -> None:
         with self._changed:
-            was_down, self._is_down = self._is_down, False
+            was_down, self._down_since_s = self._down_since_s is not None, None
         if was_down:
             log.warning("the controller answers again: %s", self._client.url)
 

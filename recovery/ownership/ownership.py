@@ -50,6 +50,13 @@ class Ownership:
         return self._taken is not None and self._taken.is_copy
 
     @property
+    def job_id(self) -> str | None:
+        """Return as which job the first launcher of this owner has joined, or None."""
+        if self._taken is None or self._taken.is_maker:
+            return None
+        return self._taken.claim.job_id or None
+
+    @property
     def former_job_id(self) -> str:
         """Return the mark of the ranks that a former owner may have left, or ""."""
         former = self._taken.taken_from if self._taken is not None else None

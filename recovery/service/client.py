@@ -1,7 +1,8 @@
 """Speaks to a controller: for launchers, for the command line and for tests.
 
 Knows a list of controllers and asks the one that answered last; where that does not answer it
-tries each of the others once. Follows a redirect to another controller, whose certificate is
+tries each of the others once. A launcher that has joined a job stays with the controller that it
+joined, and leaves it only for one that knows the job and can take it over. Follows a redirect to another controller, whose certificate is
 checked as strictly, and never sends a token without TLS beyond this machine.
 
 Safe to use from several threads. Nothing here waits beyond its time-outs, and nothing repeats by itself:
@@ -75,10 +76,11 @@ class BusyError(UnreachableError):
 class RefusedError(ControllerError):
     """The controller answered no: the same request will fail again."""
 
-    def __init__(self, message: str, status: int, problem: wire.Problem) -> None:
+    def __init__(self, message: str, status: int, problem: wire.Problem, base: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.problem = problem
+        self.base = base  # URL of the controller
 
 
 class UnknownJobError(RefusedError):
@@ -93,9 +95,14 @@ class JobEndedError(RefusedError):
     """The job has ended."""
 
     def __init__(
-        self, message: str, status: int, problem: wire.Problem, outcome: JobOutcome
+        self,
+        message: str,
+        status: int,
+        problem: wire.Problem,
+        outcome: JobOutcome,
+        base: str = "",
     ) -> None:
-        super().__init__(message, status, problem)
+        super().__init__(message, status, problem, base)
         self.outcome = outcome
 
 
@@ -187,6 +194,8 @@ class ControllerClient:
         self._token = read_token(token_file) if token_file is not None else token
         self._urls = [check_url(url, has_token=self._token is not None) for url in urls]
         self._current = self._urls[0]
+        self._home: str | None = None  # the controller that was joined: it knows the job
+        self._newest = (0, 0)  # the highest epoch of an order, and the highest attempt
         self._ca_file, self._fingerprint = ca_file, fingerprint
         for path in (ca_file, *(certificate or ())):
             if path is not None and not path.is_file():
@@ -223,7 +232,7 @@ class ControllerClient:
         """What another process, wherever it runs, needs to speak to the same controllers as we do."""
         token_file, ca_file = self._token_file, self._ca_file
         return Contact(
-            urls=tuple(self._urls),
+            urls=tuple(self._urls) if self._home is None else (self._home,),
             token_file=None if token_file is None else str(token_file.absolute()),
             token=self._token if token_file is None else None,
             ca_file=None if ca_file is None else str(ca_file.absolute()),
@@ -238,11 +247,94 @@ class ControllerClient:
     # Launchers.
 
     def join(self, request: wire.Join) -> wire.Joined:
-        return self._ask("POST", "/v1/jobs", wire.Joined, request)
+        """Join a job where it runs, else at the first controller of the list that answers.
+
+        That one is the only one that is asked from now on.
+        """
+        if self._home is None:
+            self._current = self._where_it_runs(request) or self._urls[0]
+        joined = self._ask("POST", "/v1/jobs", wire.Joined, request)
+        self._home = self._current
+        return joined
+
+    def _where_it_runs(self, request: wire.Join) -> str | None:
+        """Return the controller of the list at which the job has begun, or at least is known."""
+        found: dict[bool, str] = {}
+        for base in self._urls if len(self._urls) > 1 else ():
+            try:
+                where, joined = self._seek(base, request)
+            except ControllerError:
+                continue
+            found.setdefault(joined.attempt > 0, where)
+        return found.get(True) or found.get(False)
+
+    def _seek(self, base: str, request: wire.Join) -> tuple[str, wire.Joined]:
+        asked = msgspec.structs.replace(request, begins=False, job_id=None)
+        body = msgspec.json.encode(asked)
+        where, answer = self._follow("POST", base, "/v1/jobs", body, ANSWER_S_MAX)
+        return where, self._decode(answer, wire.Joined)
+
+    def leave(self, request: wire.Join) -> bool:
+        """Return whether another controller is to be joined, for a job that has not begun.
+
+        The launchers of a job may have joined different ones, where one was away for a moment. They
+        meet at the one where the job has begun, else at the first of the list that answers.
+        """
+        home, target, is_before = self._home, None, True
+        for base in self._urls:
+            try:
+                where, joined = self._seek(base, request)
+                has_begun = joined.attempt > 0
+            except UnknownJobError as error:
+                where, has_begun = error.base, False
+            except ControllerError:
+                is_before = is_before and base != home
+                continue
+            is_before = is_before and where != home
+            if where != home and (has_begun or (is_before and target is None)):
+                target = where
+                if has_begun:
+                    break
+        if target is not None:
+            self._home = None
+        return target is not None
+
+    @property
+    def has_choice(self) -> bool:
+        """Return whether there is more than one controller to join."""
+        return len(self._urls) > 1
 
     def report(self, report: Report) -> wire.Accepted:
         path = f"/v1/jobs/{_part(report.job_id)}/reports"
-        return self._decode(self._request("POST", path, encode_message(report)), wire.Accepted)
+        body = encode_message(report)
+        try:
+            return self._decode(self._request("POST", path, body), wire.Accepted)
+        except UnreachableError as error:
+            if self._home is None or len(self._urls) == 1:
+                raise
+            return self._report_elsewhere(path, body, error)
+
+    def _report_elsewhere(
+        self, path: str, body: bytes, unreachable: UnreachableError
+    ) -> wire.Accepted:
+        """Report to another controller if it can take the job over, else raise ``unreachable``.
+
+        It can if it knows the job and its newest attempt, with a higher epoch: it runs on the journal
+        of the one that was joined. One that does not know the job would begin it anew, beside the ranks that train.
+        """
+        for base in self._urls:
+            if base in (self._home, self._current):
+                continue
+            try:
+                found, answer = self._follow("POST", base, path, body, ANSWER_S_MAX)
+                accepted = self._decode(answer, wire.Accepted)
+            except ControllerError:
+                continue
+            epoch, attempt = self._newest
+            if accepted.epoch > epoch and accepted.attempt >= attempt:
+                self._home = self._current = found
+                return accepted
+        raise unreachable
 
     def order(
         self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
@@ -254,9 +346,12 @@ class ControllerClient:
         if not body:
             return None
         try:
-            return decode_order(body)
+            order = decode_order(body)
         except MessageError as error:
             raise ControllerError(f"{self._current}: {error}") from error
+        epoch, attempt = self._newest
+        self._newest = (max(epoch, order.epoch), max(attempt, order.attempt))
+        return order
 
     # People and scripts.
 
@@ -360,38 +455,41 @@ class ControllerClient:
         self, method: str, path: str, body: bytes | None = None, answer_s: float = ANSWER_S_MAX
     ) -> bytes:
         """Return the body of the first answer that a controller gives."""
-        first = self._current
-        others = [url for url in self._urls if url != first]
+        first, home = self._current, self._home
+        known = self._urls if home is None else [home]
         problems: list[str] = []
         retry_s: float | None = None
         busy: BusyError | None = None
-        for base in (first, *others):
+        for base in (first, *(url for url in known if url != first)):
             try:
-                return self._follow(method, base, path, body, answer_s)
+                self._current, answer = self._follow(method, base, path, body, answer_s)
             except UnreachableError as error:
                 problems.append(str(error))
                 retry_s = error.retry_after_s if error.retry_after_s is not None else retry_s
                 busy = error if isinstance(error, BusyError) else busy
-        self._current = (
-            self._urls[(self._urls.index(first) + 1) % len(self._urls)]
-            if (first in self._urls)
-            else self._urls[0]
-        )
+            except RefusedError as error:
+                self._current = error.base
+                raise
+            else:
+                return answer
+        self._current = known[(known.index(first) + 1) % len(known)] if first in known else known[0]
         text = "; ".join(problems)
         if busy is not None:
             raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
+        if home is not None and len(self._urls) > 1:
+            text += f"; waiting for {home}, the only one that knows this job"
         raise UnreachableError(text, retry_s, problems)
 
     def _follow(
         self, method: str, base: str, path: str, body: bytes | None, answer_s: float
-    ) -> bytes:
+    ) -> tuple[str, bytes]:
+        """Return which controller has answered in the end, and what."""
         for _hop in range(HOPS_MAX):
             status, headers, answer = self._once(method, base + path, body, answer_s)
             if status != 307:
-                self._current = base
                 if status == 401 and self._reread_token():
                     status, headers, answer = self._once(method, base + path, body, answer_s)
-                return self._judge(base, path, status, headers, answer)
+                return base, self._judge(base, path, status, headers, answer)
             target = urljoin(base + path, headers.get("Location", ""))
             if not target.endswith(path):
                 raise UnreachableError(f"{base} points to {target!r:.200}, not to {path}")
@@ -457,14 +555,14 @@ class ControllerClient:
             retry_s = _seconds(headers.get("Retry-After"))
             raise BusyError(text, retry_s, status=status, reason=problem.refusal)
         if status == 410 and problem.outcome is not None:
-            raise JobEndedError(text, status, problem, problem.outcome)
+            raise JobEndedError(text, status, problem, problem.outcome, base)
         if status == 409:
-            raise ConflictError(text, status, problem)
+            raise ConflictError(text, status, problem, base)
         if status == 404:
-            raise UnknownJobError(text, status, problem)
+            raise UnknownJobError(text, status, problem, base)
         if status == 401 and self._token_file is not None:
             text += f" (token from {self._token_file})"
-        raise RefusedError(text, status, problem)
+        raise RefusedError(text, status, problem, base)
 
 
 def _part(text: str) -> str:

@@ -3,9 +3,10 @@
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.cluster.desk import Desk
 from recovery.cluster.judge import judge
-from recovery.gate import PlanRequest
+from recovery.gate import Answer, Judgement, PlanRequest
 from recovery.ledger import Ledger
 from recovery.planner import Scene, plan
+from recovery.planning import CONFIRM_BY
 from recovery.service import views, wire
 from recovery.service.access import UnknownNodeError
 from recovery.service.job import Job, NotTakenUpError
@@ -37,13 +38,15 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
         signature=f"dry run: {what}",
     )
     made = plan(finding, ledger, job.settings.policy, None, _scene(job, ledger, desk, node))
-    incident_id = job.settings.incident_id(ledger.incidents + 1)
+    incident_id = job.settings.incident_id(ledger.incident_base + ledger.incidents + 1)
     nodes = len(ledger.placement)
     request = PlanRequest(
         job.job_id, incident_id, 1, made.step, finding, made.without, nodes, is_standing=True
     )
     name = job.stored.join.name
     answer = judge(request, name, desk.ledger, desk.policy, desk.now_unix_s())
+    if ledger.unconfirmed is not None and answer.judgement is Judgement.ALLOWED:
+        answer = Answer(Judgement.WAIT, f"{ledger.unconfirmed}; {CONFIRM_BY}")
     return wire.PlanView(
         job_id=job.job_id,
         job=name,

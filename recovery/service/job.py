@@ -67,6 +67,8 @@ class Core(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def journal_error(self) -> str | None: ...
+    @property
+    def waits(self) -> str | None: ...
     def start(self) -> None: ...
     def handle_report(self, report: Report, /) -> None: ...
     def take_evidence(self, evidence: NodeEvidence, /) -> None: ...
@@ -266,6 +268,15 @@ class Job:
         controller = self.controller
         return None if controller is None else controller.refuses(node, launcher_id)
 
+    @property
+    def decided_by(self) -> tuple[int, str, int]:
+        """Return epoch and UUID of the job's controller, and its newest attempt; or 0 and none."""
+        controller = self.controller
+        if controller is None:
+            return 0, "", 0
+        ledger = controller.ledger
+        return ledger.epoch, ledger.controller_id, ledger.attempt
+
     def is_abandoned(self) -> bool:
         """Return whether no attempt was ever started and nobody is there who waits for one."""
         if self.controller is None or self.controller.ledger.attempt > 0:
@@ -306,7 +317,7 @@ class Job:
     def _tick(self) -> None:
         controller = self._live()
         controller.tick()
-        self.problem = controller.journal_error
+        self.problem = controller.journal_error or controller.waits
         if self.failures and self.clock.now_s() - self.retry_at_s > PAUSE_MAX_S:
             self.failures = 0
 
@@ -336,7 +347,7 @@ class Job:
             self._fail(error)
         else:
             if self.controller is not None and self.problem is not None:
-                self.problem = self.controller.journal_error
+                self.problem = self.controller.journal_error or self.controller.waits
 
     def _fail(self, error: Exception) -> None:
         """Put the controller away, and make it anew from what is durable after a pause."""

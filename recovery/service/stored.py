@@ -30,7 +30,10 @@ from recovery.service.wire import Join
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 _KEPT: Final = frozenset(
-    {"node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by", "claim_taken"}
+    {
+        *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
+        *("claim_taken", "epoch", "begins"),
+    }
 )
 FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _KEPT | {"version"})
 """What every launcher of a running job must say alike."""

@@ -47,11 +47,13 @@ def view_job(job: Job) -> wire.JobView:
             f"does not train: {ledger.paused_by} has it left as it is "
             f"(rankmend resume --job {job.stored.join.name})"
         )
+    elif (unconfirmed := ledger.unconfirmed) is not None:
+        reason = f"{unconfirmed}; budgets count as spent until `rankmend reset-budgets`"
     return wire.JobView(
         job_id=job.job_id,
         name=job.stored.join.name,
         owner=job.stored.owner,
-        state=_state(ledger) if job.controller is not None else "not looked after",
+        state=_state_of(job, ledger),
         attempt=ledger.attempt,
         world_size=ledger.world_size,
         nodes=len(ledger.placement),
@@ -64,9 +66,13 @@ def view_job(job: Job) -> wire.JobView:
         is_paused=ledger.paused_by is not None,
         problem=job.problem,
         attributes=job.stored.join.attributes,
-        restarts_left=restarts_left(ledger.spent, policy),
-        no_progress_left=patience_left(ledger.spent, policy),
+        restarts_left=_left(restarts_left(ledger.spent, policy), ledger),
+        no_progress_left=_left(patience_left(ledger.spent, policy), ledger),
     )
+
+
+def _left(left: int, ledger: Ledger) -> int:
+    return 0 if ledger.unconfirmed is not None else left
 
 
 def view_ended(found: Found) -> wire.JobView:
@@ -99,6 +105,12 @@ def view_ended(found: Found) -> wire.JobView:
 
 def _fold(folder: Path) -> Ledger:
     return fold_all(open_readonly(folder / "journal.db").entries)
+
+
+def _state_of(job: Job, ledger: Ledger) -> str:
+    if job.controller is None:
+        return "not looked after"
+    return "not taken over" if job.controller.waits is not None else _state(ledger)
 
 
 def _state(ledger: Ledger) -> str:

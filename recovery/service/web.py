@@ -482,6 +482,7 @@ class Api:
                 self.config.jobs.report_s,
                 wire.WAIT_S_MAX,
                 job.stored.secret,
+                0 if job.controller is None else job.controller.ledger.attempt,
             )
 
         return await self._ask(act)
@@ -495,7 +496,10 @@ class Api:
         self._put(known.owner, report, len(call.body))
         self.measures.reports.labels("queued").inc()
         order = self.board.newest(job_id, report.node)
-        return wire.Accepted(0 if order is None else order.revision)
+        job = self.worker.jobs.get(job_id)
+        epoch, controller_id, attempt = (0, "", 0) if job is None else job.decided_by
+        revision = 0 if order is None else order.revision
+        return wire.Accepted(revision, epoch, controller_id, attempt)
 
     def _check_report(self, job_id: str, report: Report) -> None:
         if report.job_id != job_id:

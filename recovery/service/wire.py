@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from recovery.gate import PersonAct
+from recovery.messages import EPOCH_MAX
 from recovery.records import ClaimProof, JobOutcome
 
 VERSION: Final = 1
@@ -98,6 +99,10 @@ class Join(Struct, kw_only=True):
     has_checkpoints: bool = False
     budgets_reset_by: Text | None = None
     claim_taken: ClaimNews | None = None
+    # Of the controller that it follows, where it has lost that one: a job that is not known here
+    # begins above it.
+    epoch: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] = 0
+    begins: bool = True  # False: only a job that runs here; 404 for one that is not known
 
 
 class JoinRequest(Join, kw_only=True):
@@ -116,12 +121,18 @@ class Joined(Struct):
     report_s: float
     wait_s: float
     secret: str  # of the job: launchers prove themselves to each other with it
+    attempt: int = 0  # the job's newest; 0 before the first
 
 
 class Accepted(Struct):
     """A report is queued."""
 
     revision: int  # of the newest order for its node
+    # Of the controller that decides for the job; a launcher that follows another one says so in its
+    # reports. 0 and empty: not known.
+    epoch: int = 0
+    controller_id: str = ""
+    attempt: int = 0  # the job's newest there; 0 before the first
 
 
 class RankCount(Struct):

@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
+from recovery.adoption import EPOCH_JUMP_MAX
 from recovery.cluster.alert_book import JobNode
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.desk import Desk
@@ -293,6 +294,9 @@ class Worker:
     def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
         """Open a job's folder and have its controller begin; ``before``: what is known of it already."""
         parts = replace(self._parts(join), hearing=self.hearing)
+        if resumes and join.epoch:  # bounded: a forged one leaves room above itself
+            epoch_min = min(join.epoch, EPOCH_JUMP_MAX) + 1
+            parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
         folder = self._folder.open(owner, join, self._clock.unix_s())
         job_id = str(folder.job_id)
         secret = before.secret if before is not None else stored.new_secret()
@@ -360,6 +364,8 @@ class Worker:
         return job
 
     def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
+        if not join.begins:
+            raise UnknownError(f"job {join.name} does not run here")
         before = self._ended.get(job_id) if job_id is not None else None
         if before is not None and before.ended is not None:
             ended = before.ended

@@ -37,3 +37,19 @@ def _write_until_full(file: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def lose(folder: Path) -> Fault:
+    """Take a folder away with all that is in it; the end of the fault brings it back.
+
+    What has come in its place by then is put beside it, with ``.later`` behind its name.
+    """
+    away = folder.with_name(f"{folder.name}.lost")
+    folder.rename(away)
+
+    def bring_back() -> None:
+        if folder.exists():
+            folder.rename(folder.with_name(f"{folder.name}.later"))
+        away.rename(folder)
+
+    return Fault(f"{folder} lost", bring_back)
