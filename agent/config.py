@@ -14,6 +14,7 @@ from agent.host_parts import Host
 from agent.network_cards import NetworkCards
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
+from rankmend.links import RUNBOOKS, check_runbooks
 
 GPUS_MAX: Final = 64
 GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
@@ -59,6 +60,7 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -128,6 +130,7 @@ def override(config: Config, **flags: object) -> Config:
 
 def check(config: Config) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
+    check_runbooks(config.alerts.runbooks)
     _check_collectors(config)
     intervals_s = dict(config.intervals_s)
     if config.interval_s is not None:

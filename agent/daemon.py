@@ -231,7 +231,7 @@ def run(config: Config, read_config: Callable[[], Config], inbox: SignalInbox) -
     clock = SystemClock()
     agent = Agent(config, clock)
     targets = _alert_targets(config, clock)
-    agent.findings.tell(targets)
+    agent.findings.tell(targets, config.alerts.runbooks)
     store = FindingStore(Path(config.state_dir) / "findings") if config.state_dir else None
     if store is not None:
         agent.findings.keep_in(store)

@@ -56,6 +56,7 @@ from detectors.xid import judge as judge_log
 from rankmend.alerting import Alert, Target
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError
+from rankmend.links import RUNBOOKS, check_runbooks
 
 SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become a finding yet
 DAY_S: Final = 86_400.0
@@ -202,6 +203,7 @@ class FindingsCollector:
         self._views: Callable[[], Sequence[CollectorView]] = list
         self._store: FindingStore | None = None
         self._targets: tuple[Target, ...] = ()
+        self._runbooks = RUNBOOKS
         self._state = NodeState()
         self._still: StillByCheck = {}
         self._grouped: dict[str, _Grouped] = {}
@@ -216,9 +218,10 @@ class FindingsCollector:
         """Take the collectors' answers from ``views``."""
         self._views = views
 
-    def tell(self, targets: Sequence[Target]) -> None:
-        """Send what is found to these."""
+    def tell(self, targets: Sequence[Target], runbooks: str = RUNBOOKS) -> None:
+        """Send what is found to these, with a link to the runbooks at that URL."""
         self._targets = tuple(targets)
+        self._runbooks = check_runbooks(runbooks)
 
     def keep_in(self, store: FindingStore) -> None:
         """Go on from what ``store`` remembers, and write all changes to it."""
@@ -383,7 +386,8 @@ class FindingsCollector:
         alerts = [
             Alert(
                 alert_labels(finding, self._node),
-                alert_annotations(finding),
+                alert_annotations(finding)
+                | {"runbook_url": f"{self._runbooks}/findings.md#{finding.check}"},
                 finding.started_unix_s,
             )
             for finding in view.findings

@@ -51,6 +51,10 @@ def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | No
     return None if refuse is None else refuse(command, ledger, floor)
 
 
+def _unknown(node: str | None, ledger: Ledger) -> _No:
+    return Refusal.UNKNOWN_NODE, f"the job has {say_unknown('node', node or '', ledger.members)}"
+
+
 def _refuse_judging(command: PersonCommand, ledger: Ledger, _floor: Floor) -> _No | None:
     incident = ledger.incident
     if incident is None or command.incident_id not in (None, incident.state.incident_id):
@@ -86,7 +90,7 @@ def _refuse_resuming(command: PersonCommand, ledger: Ledger, floor: Floor) -> _N
         return None
     member = ledger.members.get(node)
     if member is None:
-        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
+        return _unknown(node, ledger)
     if member.ended_through is not None:
         return Refusal.LAUNCHER_ENDED, f"the launcher of {node} has ended: start it again"
     is_suspect = node in (ledger.node_run[0], ledger.run_before[0]) or _is_slow(node, ledger)
@@ -105,7 +109,7 @@ def _refuse_leaving(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No
     node = command.node
     member = ledger.members.get(node or "")
     if member is None:
-        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
+        return _unknown(node, ledger)
     if member.left is not None:
         return Refusal.LEFT_ALREADY, f"node {node} is left already: {member.left}"
     if not is_placed(member.node, ledger):
@@ -123,7 +127,7 @@ def _refuse_confirming(command: PersonCommand, ledger: Ledger, floor: Floor) -> 
     node = command.node
     is_claimed = node in floor.claimed
     if node is not None and node not in ledger.members and not is_claimed:
-        return Refusal.UNKNOWN_NODE, say_unknown("node of the job", node or "", ledger.members)
+        return _unknown(node, ledger)
     if node is None or not (is_claimed or is_placed(node, ledger)):
         return Refusal.NO_RANKS, f"node {node} has no ranks that could be left"
     if floor.is_heard(node):

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from rankmend.links import RUNBOOKS
 from tests.agent_support import ROOT
 
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
@@ -86,11 +87,12 @@ def test_every_rule_has_a_summary_and_a_runbook_that_exists() -> None:
     text = RULES.read_text()
 
     alerts = re.findall(r"- alert: (\w+)", text)
-    links = re.findall(r"runbook_url: '(docs/runbooks/[a-z]+\.md)#([a-z0-9_]+)'", text)
+    links = re.findall(rf"runbook_url: '{re.escape(RUNBOOKS)}/([a-z]+\.md)#([a-z0-9_]+)'", text)
 
     assert len(alerts) == len(set(alerts)) == len(links) == text.count("summary: ")
     for path, anchor in links:
-        sections = re.findall(r"^## (\S+)", (ROOT / path).read_text(), re.MULTILINE)
+        page = ROOT / "docs" / "runbooks" / path
+        sections = re.findall(r"^## (\S+)", page.read_text(), re.MULTILINE)
         assert anchor in [section.lower() for section in sections], (path, anchor)
 
 

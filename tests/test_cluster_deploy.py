@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.links import RUNBOOKS
 from recovery.cluster.notices import NoticeKind
 from recovery.service.measures import Measures
 
@@ -86,7 +87,7 @@ def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
     runbook = (ROOT / "docs" / "runbooks" / "controller.md").read_text()
     sections = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
 
-    links = re.findall(r"runbook_url: 'docs/runbooks/controller\.md#(\w+)'", text)
+    links = re.findall(rf"runbook_url: '{re.escape(RUNBOOKS)}/controller\.md#(\w+)'", text)
 
     assert links == [name.lower() for name in alerts_of_rules()]
     assert text.count("to: people}") == len(links)

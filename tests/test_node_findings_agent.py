@@ -22,6 +22,7 @@ from agent.runner import CollectorView, Outcome
 from detectors.policy_table import Check
 from rankmend.alerting import Alert, Counts
 from rankmend.errors import ConfigError, StorageError
+from rankmend.links import RUNBOOKS
 from tests.agent_support import FIXTURE, ROOT, FakeClock, running_agent, values_of, wait_for
 from tests.test_agent import run_agent
 
@@ -129,6 +130,7 @@ def test_finding_is_a_metric_a_page_a_journal_line_and_an_alert(tmp_path: Path) 
     )
     (sent,) = world.target.alerts[-1]
     assert sent.labels["alertname"] == "RankmendSensorCritical"
+    assert sent.annotations["runbook_url"] == f"{RUNBOOKS}/findings.md#sensor_critical"
     world.look(hot(50), times=3)
     assert world.journal()[1:] == [("ended", "sensor_critical/nct-1/temp1")]
     assert world.target.alerts[-1] == []

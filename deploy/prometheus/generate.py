@@ -23,8 +23,9 @@ from agent.findings import load_checks  # noqa: E402
 from detectors.finding import Severity  # noqa: E402
 from detectors.kernel_policy import ANY, Action, Table, parse_policy  # noqa: E402
 from detectors.node import alert_name  # noqa: E402
+from rankmend.links import RUNBOOKS, check_runbooks  # noqa: E402
 
-RUNBOOKS = "docs/runbooks"  # a link where the site serves them: --runbooks https://...
+CONTROLLER_RULES: Final = "deploy/prometheus/rankmend-controller-rules.yml"
 NODE = {"node": "gpu-001", "instance": "gpu-001:9476", "job": "rankmend-agent"}
 
 STEPS = {
@@ -323,8 +324,15 @@ def runbook_text() -> str:
     return "\n".join(lines)
 
 
+def controller_rules_text(runbooks: str) -> str:
+    """Return the controller's rules, which are written by hand, with links to other runbooks."""
+    text = (ROOT / CONTROLLER_RULES).read_text(encoding="utf-8")
+    return re.sub(r"(runbook_url: ')[^'#]*/(controller\.md#)", rf"\g<1>{runbooks}/\g<2>", text)
+
+
 OUTPUTS: Final[dict[str, Callable[[str], str]]] = {
     "deploy/prometheus/rankmend-rules.yml": rules_text,
+    CONTROLLER_RULES: controller_rules_text,
     "docs/runbooks/findings.md": lambda _runbooks: runbook_text(),
 }
 
@@ -333,6 +341,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runbooks", default=RUNBOOKS, help="where the runbooks are served")
     options = parser.parse_args()
+    options.runbooks = check_runbooks(options.runbooks)
     for path, text_of in OUTPUTS.items():
         target = ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -226,10 +226,10 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
 
 def _say_plan(plan: "wire.PlanView") -> str:
     left = f" leaving {', '.join(plan.without)}" if plan.without else ""
-    return (
-        f"{plan.step}{left} waits: {plan.judgement_reason} "
-        f"(rankmend approve {plan.incident_id}, or reject)"
-    )
+    todo = f"rankmend approve {plan.incident_id}, or reject"
+    if plan.waits_for == "nodes":
+        todo = "rankmend resume --node NODE takes one back"
+    return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"
 
 
 def _say_pause(pause: "wire.Pause") -> str:

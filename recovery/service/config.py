@@ -8,6 +8,7 @@ import msgspec
 
 from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
+from rankmend.links import RUNBOOKS, check_runbooks
 from recovery.cluster.policy_file import PolicyFile, read_policy_file
 from recovery.service.client import check_url, is_loopback
 from recovery.service.entrance import read_networks
@@ -71,7 +72,7 @@ class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     cert_file: str | None = None
     key_file: str | None = None
     receiver: str = ""  # of this controller in their configuration: only its alerts are read
-    runbooks: str = "docs/runbooks"  # folder or URL that alerts link to
+    runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -135,6 +136,7 @@ def check(config: Config) -> None:
         check_url(config.redirect_to, has_token=True)
     for url in config.alertmanagers.urls:
         target_url(url)
+    check_runbooks(config.alertmanagers.runbooks)
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

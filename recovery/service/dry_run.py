@@ -19,7 +19,7 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
         raise NotTakenUpError(f"job {job.job_id} is not looked after now: {job.problem}")
     ledger = job.controller.ledger
     if node is not None and node not in ledger.members:
-        raise UnknownNodeError(say_unknown("node of the job", node, ledger.members), node)
+        raise UnknownNodeError("the job has " + say_unknown("node", node, ledger.members), node)
     waiting = views.view_plans(job)
     if waiting:
         return waiting[0]

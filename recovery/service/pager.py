@@ -15,6 +15,7 @@ from typing import Final
 from rankmend.alerting import Alert, Target, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
+from rankmend.links import check_runbooks
 from recovery.cluster.notices import EndedJob, Notice, NoticeKind, RunningJob, find_notices
 from recovery.records import OutcomeKind
 from recovery.service.client import read_token
@@ -35,7 +36,7 @@ class Pager:
         """Certificates and a token that can't be used are refused here."""
         self._worker = worker
         self._clock = clock
-        self._runbooks = config.runbooks.rstrip("/")
+        self._runbooks = check_runbooks(config.runbooks)
         self._targets: list[Target] = []
         if config.urls:
             token = read_token(Path(config.token_file)) if config.token_file else None

@@ -89,8 +89,9 @@ state_dir = @state_dir@
 # Name of this controller's receiver in their configuration: only what is routed there is read.
 # Default: all that fires.
 #receiver = "rankmend-controller"
-# Where the alerts' links to the runbooks lead: a folder, or a URL where the site serves it.
-#runbooks = "docs/runbooks"
+# Absolute URL of the folder with the runbooks that alerts link to: your own where nobody who is woken
+# reaches the default.
+#runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/runbooks"
 """
 
 _TOKENS_OFF: Final = '#tokens_file = "/etc/rankmend/controller/tokens.toml"'

@@ -785,7 +785,9 @@ class Api:
                 raise UnknownError(f"no job {name}")
             _refuse_ended(name, known)
         await self._ask(lambda: self.worker.desk.pause(scope, call.subject.name, reason))
-        return wire.Done(f"{scope} is paused: ranks run on, nothing is decided")
+        return wire.Done(
+            f"{scope} is paused: ranks run on, failures are told, and their plans wait"
+        )
 
     async def _resume(self, call: Call, scope: str) -> wire.Done:
         reason, desk = self._reason(call), self.worker.desk
