@@ -22,7 +22,8 @@ from tests.hosts import (
     why_not,
 )
 from tests.hosts.network import Address
-from tests.support.faults.clock import FakeClock, faketime_library
+from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
+from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import kill, stop
 from tests.support.faults.storage import fill
 
@@ -476,7 +477,7 @@ def test_disk_of_this_machine_is_never_filled() -> None:
         fill(Path("/"))
 
 
-@pytest.mark.skipif(faketime_library() is None, reason="libfaketime is not installed")
+@pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
 def test_wall_clock_jumps_in_a_running_process_and_the_monotonic_does_not(fleet: Fleet) -> None:
     host = fleet["h2"]
     clock = FakeClock(host.state / "clock")

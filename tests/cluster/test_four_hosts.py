@@ -19,7 +19,8 @@ from tests.cluster.bed import DDP, LOCKSTEP, Cluster, Entry, Training, Watch, ru
 from tests.faults.conftest import run_undisturbed
 from tests.faults.harness import wait_for
 from tests.hosts import Host, why_not
-from tests.support.faults.clock import FakeClock, faketime_library
+from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
+from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import stop
 
 pytestmark = [
@@ -293,7 +294,7 @@ def test_records_that_a_crash_tore_off_do_no_harm(calm: Training) -> None:
     assert set(heard).isdisjoint(started)  # what was ordered before the crash is not ordered again
 
 
-@pytest.mark.skipif(faketime_library() is None, reason="libfaketime is not installed")
+@pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
 def test_a_wall_clock_that_jumps_by_a_day_in_mid_incident_changes_nothing(calm: Training) -> None:
     cluster, job_id = calm.cluster, calm.job_id
     clock = FakeClock(cluster.home.state / "clock")

@@ -21,10 +21,13 @@ from recovery.overview import list_folders, read_entries
 from recovery.records import AttemptEnded, AttemptStarted, JobEnded, LaunchersEnded, Proof
 from tests.faults.harness import EXAMPLES, JOBS, wait_for
 from tests.hosts import Fleet, Host, Process, why_not
+from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
+from tests.support.faults.clock import FakeClock
 
 pytestmark = pytest.mark.real
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 DEADLINE_S = 120.0
+DAY_S = 86_400.0
 # Short, so that the tests are; in the proportions of the defaults.
 POLICY = """
 [policy]
@@ -46,6 +49,7 @@ class Nodes:
     flags: list[str] = field(default_factory=list)
     script: Path = JOBS / "lockstep.py"
     hosts: dict[str, Host] = field(default_factory=dict)  # where a node is one; else this machine
+    clocks: dict[str, FakeClock] = field(default_factory=dict)  # of nodes on this machine
     running: dict[str, subprocess.Popen[bytes] | Process] = field(default_factory=dict)
     name: str = field(default_factory=lambda: f"nodes-{uuid.uuid4().hex[:8]}")
 
@@ -70,6 +74,10 @@ class Nodes:
                     self.running[name] = subprocess.Popen(
                         argv,
                         cwd=self.folder,
+                        env={
+                            **os.environ,
+                            **(self.clocks[name].environment if name in self.clocks else {}),
+                        },
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,
@@ -225,6 +233,67 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
     assert nodes.result() == undisturbed_long
     hosted = [name for name in ("b", "c") if "this node hosts the controller" in nodes.said(name)]
     assert len(hosted) == 1, nodes.output
+
+
+@pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
+def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
+    make_meeting: Callable[..., Nodes], tmp_path: Path, undisturbed_long: dict[str, object]
+) -> None:
+    nodes = make_meeting("2:3")
+    nodes.clocks = {name: FakeClock(tmp_path / f"clock-{name}") for name in "abc"}
+    nodes.start("a")
+    nodes.wait_said("a", "hosts the controller")
+    nodes.start("b", "c")
+    nodes.wait_step(20)
+
+    with nodes.clocks["b"].jump(DAY_S), nodes.clocks["c"].jump(-DAY_S):
+        nodes.wait_step(60)
+        os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
+        nodes.wait_said("a", "attempt 2 makes steps on 4 ranks")
+        assert not [name for name in "bc" if "this node hosts the controller" in nodes.said(name)]
+        nodes.kill("a")  # the others take over, with clocks two days apart
+
+        assert nodes.wait_ends("b", "c") == [0, 0], nodes.output
+    assert nodes.result() == undisturbed_long
+    hosted = [name for name in "bc" if "this node hosts the controller" in nodes.said(name)]
+    assert len(hosted) == 1, nodes.output
+
+
+def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
+    make: Callable[..., Nodes], controller: str
+) -> None:
+    nodes = make("2:4", f"--controller={controller}", steps=100_000)
+    nodes.start(*"abcd")
+    nodes.wait_step(20)
+    spares = [name for name in "abcd" if "attempt 1: ranks" not in nodes.said(name)]
+    first, second = (name for name in "abcd" if name not in spares)
+
+    nodes.kill(first)
+    taken = wait_for(
+        lambda: [name for name in spares if "attempt 2: ranks" in nodes.said(name)],
+        "a spare takes the place",
+        DEADLINE_S,
+    )
+    nodes.wait_said(second, "attempt 2: ranks")
+    assert len(taken) == 1, nodes.output
+    (left,) = (name for name in spares if name not in taken)
+    assert not nodes.rank_pids(left)
+    nodes.kill(second)
+    nodes.kill(taken[0])  # two places at once, and one spare: the job waits for a node
+    nodes.start(first)
+
+    nodes.wait_said(left, "attempt 3: ranks")
+    nodes.wait_said(first, "attempt 3: ranks")
+    last = max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
+    nodes.wait_step(last + 20)
+    placed = [
+        sorted(place.node for place in one.placement) for one in journaled(nodes, AttemptStarted)
+    ]
+    assert placed == [
+        sorted([first, second]),
+        sorted([second, taken[0]]),
+        sorted([first, left]),
+    ]
 
 
 def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
