@@ -59,9 +59,9 @@ class Fence(Protocol):
         ...
 
 
-def ended_unstarted(reason: str) -> JobEnded:
+def ended_unstarted(reason: str, *, is_empty: bool = False) -> JobEnded:
     """Return the record of a job that ends since no attempt can be started."""
-    return JobEnded(JobOutcome(OutcomeKind.ESCALATED, EXIT_UNKNOWN, reason), is_empty=False)
+    return JobEnded(JobOutcome(OutcomeKind.ESCALATED, EXIT_UNKNOWN, reason), is_empty)
 
 
 class Attempts:
@@ -104,7 +104,7 @@ class Attempts:
                 return False
             spent = self._spent(ready) if cause is Cause.TAKEOVER else None
             if spent is not None:
-                self._situation.record(ended_unstarted(spent))
+                self._situation.record(ended_unstarted(spent, is_empty=True))
             elif isinstance(ready, Ready) and ready.choice.is_possible:
                 self.order(self.advance_fence(), cause, ready, None)
             else:
@@ -112,7 +112,8 @@ class Attempts:
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
-            self._situation.record(ended_unstarted(f"no attempt can be started: {error}"))
+            reason = f"no attempt can be started: {error}"
+            self._situation.record(ended_unstarted(reason, is_empty=True))
         return True
 
     def _spent(self, ready: Ready | FinderChosen | Waiting) -> str | None:
@@ -150,8 +151,8 @@ class Attempts:
         if isinstance(ready, FinderChosen):
             return ready
         if isinstance(ready, Waiting):
-            return ended_unstarted(f"no attempt can be started: {ready.reason}")
-        return ended_unstarted(ready.choice.reason)
+            return ended_unstarted(f"no attempt can be started: {ready.reason}", is_empty=True)
+        return ended_unstarted(ready.choice.reason, is_empty=True)
 
     def prepare(self, policy: Policy, now_s: float) -> Ready | FinderChosen | Waiting:
         """Return all that the next attempt needs, or what is missing."""

@@ -431,7 +431,9 @@ class Node:
         output = Output(log_plan, console.take_over())
         word = Word(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, ports, bind_address)
-        storage = Storage(FenceFile(fence_path, self.name), make_watch(options, clock))
+        fence = FenceFile(fence_path, self.name)
+        self._ownership.keep_fence(fence.restore)
+        storage = Storage(fence, make_watch(options, clock))
         link = self.link = _Link(client, self.request, peers, quiet=options.quiet)
         remote = self.remote = Remote(
             client, joined.job_id, self.name, self.launcher_id, link, clock

@@ -279,11 +279,13 @@ class _Session:
             evidence=EvidenceCollector(self._folder.incidents, self._clock, output.last_lines),
             hardware=make_hardware(self._options, self._job_id, self._clock),
         )
+        fence = FenceFile(fence_path)
+        self._ownership.keep_fence(fence.restore)
         controller = Controller(
             journal,
             launcher,
             _Checkpoints(watch) if watch else None,
-            FenceFile(fence_path),
+            fence,
             copy,
             self._clock,
             self._settings(),

@@ -2,6 +2,7 @@
 
 import errno
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,29 @@ def test_only_the_attempt_at_the_fence_may_publish(
 
     assert not rankmend.may_publish("step-1.npz")
     assert "attempt 5 is current" in capfd.readouterr().err
+
+
+def test_a_fence_that_was_removed_is_made_again_for_the_newest_attempt(fence: FenceFile) -> None:
+    assert not fence.restore(), "nothing was let publish yet"
+    fence.advance(3)
+    assert not fence.restore()
+    shutil.rmtree(fence.path.parent)
+
+    assert fence.restore()
+
+    assert fence.read() == 3
+    assert [entry.name for entry in fence.path.parent.iterdir()] == [fence.path.name]
+
+
+def test_a_fence_that_is_there_is_never_made_again(fence: FenceFile) -> None:
+    fence.advance(3)
+    FenceFile(fence.path).advance(4)
+
+    assert not fence.restore()
+    fence.path.write_bytes(b"seven")
+    assert not fence.restore()
+
+    assert fence.path.read_bytes() == b"seven"
 
 
 @pytest.mark.parametrize("content", [b"", b"seven", b"-1", b"\xff\xfe", b"1 2"])

@@ -46,6 +46,7 @@ from recovery.records import (
     StopRequested,
     TryFailed,
     UnknownRecord,
+    decode_record,
 )
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
@@ -488,3 +489,21 @@ def test_folding_any_records_either_refuses_or_never_lowers_attempt_step_and_rev
         assert (ledger.highest_step or 0) >= (before.highest_step or 0)
         assert ledger.revision >= before.revision
         assert ledger.number == before.number + 1
+
+
+def test_journal_of_an_older_version_folds_and_its_restarts_count() -> None:
+    """Bodies as version 1.1 wrote them: no floor, no new run, no fault but what the failure says."""
+    chosen = b'{"is_possible":true,"restore":{"path":"/c/40","step":40},"reason":"whole"}'
+    first = b'{"attempt":1,"cause":"first","choice":' + chosen + b"}"
+    takeover = b'{"attempt":2,"cause":"takeover","choice":' + chosen + b',"is_progress":false}'
+    bodies = (
+        ("attempt_started", first),
+        ("milestone", b'{"attempt":1,"step":50}'),
+        ("attempt_started", takeover),
+        ("attempt_verified", b'{"attempt":2,"is_comparable":true,"telling_ranks":[0,1]}'),
+    )
+
+    ledger = ledger_of(*(decode_record(kind, 1, 1, body) for kind, body in bodies))
+
+    assert (ledger.highest_step, ledger.floor_step, ledger.base_step) == (50, None, 40)
+    assert (ledger.restarts, ledger.restarts_without_progress) == (1, 1)

@@ -24,6 +24,7 @@ class FenceFile:
         """``writer``: name of the node, where several advance one fence."""
         self.path = path
         self._writer = writer
+        self._attempt: int | None = None  # the newest that was let publish from here
 
     def advance(self, attempt: int) -> None:
         """Let this attempt publish and no older one; return when that is on stable storage.
@@ -40,6 +41,33 @@ class FenceFile:
             )
         if current != attempt:
             _replace(self.path, b"%d\n" % attempt, self._writer)
+        self._attempt = attempt
+
+    def restore(self) -> bool:
+        """Make the fence again where somebody has removed it; return whether it was gone.
+
+        Without it no rank may publish, and after `rm -rf` of the folder a job would train on without
+        a checkpoint. One that is there is never written: it may be another launcher's.
+        """
+        if self._attempt is None or _read(self.path, _FENCE_BYTES_MAX) is not None:
+            return False
+        name = ".".join(filter(None, (self.path.name, self._writer, "again")))
+        temporary = self.path.with_name(name)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_foreign_link(self.path.parent, StorageError)
+            _write(temporary, b"%d\n" % self._attempt)
+            try:
+                os.link(temporary, self.path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} can't be written: {error.strerror or error}"
+            ) from error
+        return True
 
     def read(self) -> int | None:
         """Return the attempt that may publish, or None before the first."""

@@ -47,7 +47,12 @@ class Keeper:
         self._ending = threading.Event()
         self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
+        self._restore_fence: Callable[[], bool] = lambda: False
         self.lost_to: str | None = None
+
+    def keep_fence(self, restore: Callable[[], bool]) -> None:
+        """Have the fence made again, too, where somebody removes it."""
+        self._restore_fence = restore
 
     @property
     def claim(self) -> Claim:
@@ -99,6 +104,8 @@ class Keeper:
         while not self._ending.is_set():
             try:
                 self._look()
+                if self.lost_to is None and self._restore_fence():
+                    log.warning("the fence beside the checkpoints was removed, and is made again")
             except (OSError, RankmendError) as error:
                 self._fail(error)
             if self.lost_to is not None:

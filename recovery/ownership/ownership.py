@@ -76,6 +76,11 @@ class Ownership:
         if not self._keeper.is_running:
             self._keeper.start()
 
+    def keep_fence(self, restore: Callable[[], bool]) -> None:
+        """Have the fence made again where somebody removes it while ranks run."""
+        if self._keeper is not None:
+            self._keeper.keep_fence(restore)
+
     def begin(self, lost: Callable[[], None]) -> None:
         """Note that ranks may run from now on.
 
