@@ -66,6 +66,7 @@ class EventKind(Enum):
     NVME_DOWN = "nvme_down"
     IO_ERROR = "io_error"
     MEDIUM_ERROR = "medium_error"
+    RAID_DEGRADED = "raid_degraded"
     STORAGE_FAULT = "storage_fault"
     DESCRIPTORS_LOW = "descriptors_low"
     LIMIT_REACHED = "limit_reached"

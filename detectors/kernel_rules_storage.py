@@ -239,8 +239,8 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Disk failure on",
-        r"md/\w{1,16}:\w{1,32}: Disk failure on (?P<disk>[\w.-]{1,64})",
-        _K.IO_ERROR,
+        r"md/\w{1,16}:[\w-]{1,32}: Disk failure on (?P<disk>[\w.-]{1,64})",
+        _K.RAID_DEGRADED,
         "drivers/md/raid1.c, raid5.c, raid10.c",
         sub_code="raid member failed",
     ),

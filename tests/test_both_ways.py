@@ -63,7 +63,6 @@ BY_LOG_ONLY = {
     EventKind.HARD_LOCKUP: "the taint is that of a soft lockup",
     EventKind.RCU_STALL: "nobody counts it",
     EventKind.FS_ERROR: "nobody counts it; what follows is fs_read_only",
-    EventKind.FS_REMOTE: "mount_hung measures how long a mount has not answered, which is more",
     EventKind.PATH_LOST: "nobody counts it",
     EventKind.NO_PATH: "nobody counts it",
     EventKind.NVME_TIMEOUT: "nobody counts it",

@@ -876,6 +876,10 @@ FORMS = [
         (EventKind.NO_PATH, None, "", "253:3", None, ""),
     ),
     (
+        "md/raid1:md0: Disk failure on nvme1n1p2, disabling device.",
+        (EventKind.RAID_DEGRADED, None, "raid member failed", "nvme1n1p2", None, ""),
+    ),
+    (
         "md/raid:md0: Cannot continue operation (2/4 failed).",
         (EventKind.STORAGE_FAULT, None, "Cannot continue operation", "md0", None, ""),
     ),
