@@ -162,6 +162,12 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "arch/x86/kernel/cpu/mce/core.c, kill_me_maybe, queue_task_work",
     ),
     rule(
+        "NMI: ",
+        r"NMI: (?P<sub_code>PCI system error \(SERR\)|IOCK error)",
+        _K.MACHINE_CHECK,
+        "arch/x86/kernel/nmi.c: the chipset's own word",
+    ),
+    rule(
         "BUG: Bad page",
         r"BUG: (?P<sub_code>Bad page (?:state|map)) in process (?P<process>.{1,32}?) {1,2}(?:pfn|pte):",
         _K.BAD_PAGE,

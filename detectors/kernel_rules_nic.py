@@ -17,7 +17,8 @@ _NETDEV: Final = (
 _PCI_NETDEV: Final = r"(?P<pci>" + PCI + r")(?: (?P<netdev>" + _NAME + r"))?: "
 _LINK: Final = (  # driver and PCI address, the device's name, or both; igb writes the name twice
     r"(?:[\w-]{2,32} (?P<pci>" + PCI + r")(?:: | )|[\w-]{2,32}: (?!NIC\b|Link\b))?"
-    r"(?:(?P<netdev>(?!NIC\b)" + _NAME + r"):? )?(?:igb: " + _NAME + r" )?(?:NIC )?Link (?:is )?"
+    r"(?:(?<!\w)(?P<netdev>(?!(?:NIC|PCIe?|Adapter)\b)" + _NAME + r"):? )?"
+    r"(?:igb: " + _NAME + r" )?(?:NIC )?Link (?:is )?"
 )
 _DRIVERS: Final = (  # of cards that jobs use; others fail to probe on healthy machines
     r"(?:mlx[45]_core|bnxt_en|ice|i40e|ixgbe|irdma|ena|efa|gve|idpf|hns3|hfi1|cxgb4|qede|sfc|ionic)"
@@ -154,6 +155,23 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         + r"): Entering (?P<sub_code>recovery mode) due to repeated FW resets",
         _K.NIC_FAULT,
         "drivers/net/ethernet/intel/i40e/i40e_main.c",
+    ),
+    rule(
+        "irmware recovery mode detected",
+        r"(?:ice|i40e|ixgbe) (?P<pci>" + PCI + r")(?: (?P<netdev>" + _NAME + r"))?: "
+        r"(?P<sub_code>Firmware recovery mode) detected",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ice/ice_main.c, i40e/i40e_main.c, ixgbe/ixgbe_main.c",
+    ),
+    rule(
+        "Fan has stopped, replace the adapter",
+        r"ixgbe (?P<pci>"
+        + PCI
+        + r")(?: (?P<netdev>"
+        + _NAME
+        + r"))?: (?P<sub_code>Fan has stopped)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c",
     ),
     rule(
         "RAS error",

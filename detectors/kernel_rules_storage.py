@@ -239,6 +239,19 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Disk failure on",
+        r"md/(?:raid0|linear):?(?P<disk>[\w-]{1,32}): (?P<sub_code>Disk failure) on [\w.-]{1,64} "
+        r"detected, failing array",
+        _K.STORAGE_FAULT,
+        "drivers/md/raid0.c, md-linear.c since 6.1: no array without each of its members",
+    ),
+    rule(
+        "unrecoverable I/O read error",
+        r"md/raid\d{0,2}:(?P<disk>[\w-]{1,32}): [\w.-]{1,64}: (?P<sub_code>unrecoverable I/O read error)",
+        _K.IO_ERROR,
+        "drivers/md/raid1.c, raid10.c: no member could read it",
+    ),
+    rule(
+        "Disk failure on",
         r"md/\w{1,16}:[\w-]{1,32}: Disk failure on (?P<disk>[\w.-]{1,64})",
         _K.RAID_DEGRADED,
         "drivers/md/raid1.c, raid5.c, raid10.c",

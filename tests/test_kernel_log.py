@@ -876,6 +876,30 @@ FORMS = [
         (EventKind.NO_PATH, None, "", "253:3", None, ""),
     ),
     (
+        "md/raid0md0: Disk failure on nvme1n1 detected, failing array.",
+        (EventKind.STORAGE_FAULT, None, "Disk failure", "md0", None, ""),
+    ),
+    (
+        "md/raid0:md127: Disk failure on nvme1n1 detected, failing array.",
+        (EventKind.STORAGE_FAULT, None, "Disk failure", "md127", None, ""),
+    ),
+    (
+        "md/raid1:md0: nvme1n1p2: unrecoverable I/O read error for block 3",
+        (EventKind.IO_ERROR, None, "unrecoverable I/O read error", "md0", None, ""),
+    ),
+    (
+        "ixgbe 0000:18:00.0 eno1: Fan has stopped, replace the adapter",
+        (EventKind.NIC_FAULT, None, "Fan has stopped", "eno1", None, ""),
+    ),
+    (
+        "ice 0000:18:00.0: Firmware recovery mode detected. Limiting functionality.",
+        (EventKind.NIC_FAULT, None, "Firmware recovery mode", "0000:18:00.0", None, ""),
+    ),
+    (
+        "NMI: PCI system error (SERR) for reason a1 on CPU 0.",
+        (EventKind.MACHINE_CHECK, None, "PCI system error (SERR)", "", None, ""),
+    ),
+    (
         "md/raid1:md0: Disk failure on nvme1n1p2, disabling device.",
         (EventKind.RAID_DEGRADED, None, "raid member failed", "nvme1n1p2", None, ""),
     ),
@@ -1031,6 +1055,8 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "LNet: Added LNI 10.0.0.2@o2ib [8/256/0/180]",
         "mlx5_core 0000:ab:00.0: firmware version: 28.39.1002",
         "tsc: Marking TSC unstable due to TSCs unsynchronized",
+        "PCIe Link is DOWN",
+        "Adapter Link down, cannot blink LED",
         "{1}[Hardware Error]: event severity: corrected",
         "nvme nvme0: 64/0/0 default/read/poll queues",
         "",
