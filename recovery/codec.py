@@ -24,6 +24,7 @@ from recovery.messages import (
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
+PORT_MAX: Final = 65535
 NAME_CHARACTERS_MAX: Final = (
     4096  # of what names a node, a launcher, a section; a control group is a path
 )
@@ -62,6 +63,10 @@ def decode_report(body: bytes) -> Report:
     report = _decode(body, _REPORT_DECODER, "report")
     _refuse_number("report", "attempt", report.attempt, 0)
     _refuse_number("report", "empty_through", report.empty_through, 0)
+    if report.rendezvous is not None:
+        _refuse_number("report", "rendezvous.port", report.rendezvous.port, 0, PORT_MAX)
+    if report.peer_endpoint is not None:
+        _refuse_number("report", "peer_endpoint.port", report.peer_endpoint.port, 0, PORT_MAX)
     _refuse_number("report", "revision", report.revision, 0)
     if len(body) > CHECKED_BYTES_MIN:
         _refuse_long(report)
@@ -127,12 +132,16 @@ def decode_order(body: bytes) -> Order:
     """Return the order that ``body`` holds, or raise MessageError with what is wrong."""
     order = _decode(body, _ORDER_DECODER, "order")
     _refuse_number("order", "attempt", order.attempt, 0)
+    _refuse_number("order", "epoch", order.epoch, 0)
+    _refuse_number("order", "restarts", order.restarts, 0)
     _refuse_number("order", "revision", order.revision, 0)
     _refuse_number("order", "world_size", order.world_size, 1, RANKS_MAX)
     _refuse_number("order", "group_count", order.group_count, 1, RANKS_MAX)
     _refuse_number("order", "group_rank", order.group_rank, 0, order.group_count - 1)
     if not 0 <= order.grace_s < float("inf"):
         raise MessageError(f"order: grace_s is {order.grace_s!r}")
+    if order.rendezvous is not None:
+        _refuse_number("order", "rendezvous.port", order.rendezvous.port, 1, PORT_MAX)
     for rank in order.ranks:
         _refuse_number("order", "ranks", rank, 0, order.world_size - 1)
     if len(set(order.ranks)) != len(order.ranks):

@@ -278,7 +278,9 @@ def test_launch_token_of_another_subject_reaches_no_foreign_job(scene: Scene) ->
     assert theirs.report is not None
     forged: list[Report] = [
         replace(theirs.report, number=10**6),
-        replace(theirs.report, number=10**6, attempt=2**62, empty_through=2**62, revision=2**62),
+        replace(
+            theirs.report, number=10**6, attempt=2**31 - 1, empty_through=2**31 - 1, revision=2**62
+        ),
         replace(theirs.report, number=10**6, leaving=True, ranks=()),
         replace(theirs.report, number=10**6, launcher_id="another", launcher_started_s=1e300),
     ]

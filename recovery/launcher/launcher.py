@@ -74,6 +74,7 @@ LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
 _SUSPEND_FLUSH_S: Final = 1.0  # for the console to show why nothing is heard of the launcher
+ATTEMPT_MAX: Final = 2**31 - 1  # a progress file has 32 bits for it; at one a second, 68 years
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,7 +567,7 @@ class Launcher:
             ]
         )
 
-    def _refuse(self, order: Order) -> str | None:
+    def _refuse(self, order: Order) -> str | None:  # noqa: PLR0911 - a reason each
         """Return why an order is not for us, None where it is; empty: it is only an old one."""
         plan, wanted = self._plan, self._wanted
         if order.job_id != plan.job_id or order.node not in ("", plan.node):
@@ -578,6 +579,10 @@ class Launcher:
             return f"it is of controller epoch {order.epoch}, epoch {self._epoch} was heard of"
         if order.epoch == self._epoch and self._controller_id not in ("", order.controller_id):
             return f"it is of another controller of epoch {order.epoch}: {order.controller_id}"
+        if order.attempt > ATTEMPT_MAX:
+            return f"its attempt is {order.attempt}, {ATTEMPT_MAX} at most"
+        if len(order.ranks) > self._output.slots:
+            return f"it has {len(order.ranks)} ranks, this node runs {self._output.slots} at most"
         if wanted is None or order.epoch > wanted.epoch or order.revision > wanted.revision:
             return None
         return ""

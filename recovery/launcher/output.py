@@ -110,6 +110,11 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
 
+    @property
+    def slots(self) -> int:
+        """Return how many ranks there is a place for."""
+        return len(self._plan.redirects)
+
     def open_rank(self, attempt: int, rank: int, local_rank: int) -> tuple[int, int]:
         """Return the write ends for a rank's stdout and stderr; the caller closes them."""
         ends = []
