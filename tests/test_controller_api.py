@@ -337,6 +337,51 @@ def test_next_controller_of_the_list_is_asked_when_one_is_away(up: Running) -> N
     assert client.url == up.url
 
 
+def test_a_launcher_stays_with_the_controller_that_it_joined(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a")
+    make_folder(tmp_path / "b")
+    both = tmp_path / "both.crt"
+    with running(tmp_path / "b") as other:
+        with running(tmp_path / "a") as home:
+            both.write_text(home.ca.read_text() + other.ca.read_text())
+            (tmp_path / "b" / "launch.token").write_text(
+                (tmp_path / "a" / "launch.token").read_text()
+            )
+            client = ControllerClient(
+                [home.url, other.url], token_file=tmp_path / "a" / "launch.token", ca_file=both
+            )
+            speaker = Speaker(client, "n1", client.join(join_of("n1")).job_id)
+            speaker.say()
+
+        with pytest.raises(UnreachableError, match=f"waiting for {home.url}, the only one"):
+            speaker.say()
+        client.close()
+
+    assert other.service.worker.known == {}
+
+
+def test_a_job_is_not_begun_by_a_launcher_that_only_looks_for_it(up: Running) -> None:
+    client, known = up.client(), up.service.worker.known.keys()
+
+    with pytest.raises(UnknownJobError, match="does not run here"):
+        client.join(join_of("n1", key="looked-for", begins=False))
+    assert up.service.worker.known.keys() == known
+    begun = client.join(join_of("n1", key="looked-for"))
+    again = client.join(join_of("n1", key="looked-for", begins=False))
+    assert again.job_id == begun.job_id
+
+
+def test_a_forged_epoch_leaves_room_above_itself(up: Running) -> None:
+    client = up.client()
+
+    with pytest.raises(RefusedError, match="epoch"):
+        client.join(join_of("n1", key="forged", epoch=2**63))
+    joined = client.join(join_of("n1", key="forged", epoch=10**9))
+
+    job = up.service.worker.jobs[joined.job_id]
+    assert job.decided_by[0] == 1_000_001
+
+
 def test_nobody_at_home_is_said_with_every_controller() -> None:
     client = ControllerClient(["http://127.0.0.1:1", "http://127.0.0.1:2"])
 

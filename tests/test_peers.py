@@ -66,6 +66,18 @@ def test_a_majority_that_runs_the_attempt_is_as_good_as_the_controller() -> None
     c.close()
 
 
+def test_launchers_that_have_one_secret_in_common_believe_each_other() -> None:
+    """A controller that has lost its state makes another secret, and launchers hear of it one by one."""
+    old, both, new = make("a"), make("b"), make("c", secret="of another controller")
+    both.take_secret("of another controller")
+    with running(old, both, new):
+        for asking, asked in ((old, both), (both, old), (both, new), (new, both)):
+            one, other = ("abc"[(old, both, new).index(it)] for it in (asking, asked))
+            lease = Lease(3, (peer(asking, one), peer(asked, other)), LEASE_S)
+
+            until(rounds(asking, lease), f"{one} reaches {other}")
+
+
 def test_peers_that_have_emptied_the_attempt_are_no_majority() -> None:
     a, b, c = make("a"), make("b"), make("c")
     b.tell(3, empty_through=3)

@@ -57,20 +57,23 @@ def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: 
     JOB is the beginning of a job's name or UUID. Asks the controller where one is named, else reads
     this machine's state folder.
     """
+    notes: list[str] = []
     try:
         if is_local(access):
             rows = [row for row, _account in _rows(find_state(state_dir), job)]
         else:
-            from rankmend.cli.incidents_controller import read_rows
+            from rankmend.cli.incidents_controller import read_notes, read_rows
 
             with asking(access) as client:
-                rows = read_rows(client, job)
+                rows, notes = read_rows(client, job), read_notes(client, job)
     except RankmendError as error:
         fail(str(error))
     if as_json:
         print_json({"incidents": rows})
         return
     shown = console()
+    for note in notes:
+        shown.print(note)
     if not rows:
         shown.print("no incidents")
         return

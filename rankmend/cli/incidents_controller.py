@@ -54,6 +54,17 @@ def read_rows(client: "ControllerClient", job: str | None) -> list[dict[str, Any
     return rows
 
 
+def read_notes(client: "ControllerClient", job: str | None) -> list[str]:
+    """Return of which running jobs older incidents are not known."""
+    job_id = None if job is None else find_job(client, job, with_ended=True).job_id
+    return [
+        f"{view.name}: adopted at attempt {view.adopted_attempt} after its journal was lost; "
+        f"incidents before that are not known"
+        for view in client.jobs()
+        if view.adopted_attempt is not None and job_id in (None, view.job_id)
+    ]
+
+
 def read_story(client: "ControllerClient", wanted: str) -> Story:
     """Return the story of an incident, or of the job whose name or UUID is or begins like ``wanted``."""
     from recovery.service.client import RefusedError

@@ -68,7 +68,13 @@ def view_job(job: Job) -> wire.JobView:
         attributes=job.stored.join.attributes,
         restarts_left=_left(restarts_left(ledger.spent, policy), ledger),
         no_progress_left=_left(patience_left(ledger.spent, policy), ledger),
+        adopted_attempt=_adopted_attempt(ledger),
     )
+
+
+def _adopted_attempt(ledger: Ledger) -> int | None:
+    is_known = ledger.adopted is None or ledger.unconfirmed is None
+    return None if is_known or ledger.adopted is None else ledger.adopted.attempt
 
 
 def _left(left: int, ledger: Ledger) -> int:

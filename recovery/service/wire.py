@@ -173,6 +173,8 @@ class JobView(Struct):
     # Of the job's own budgets; None where the job has ended.
     restarts_left: int | None = None
     no_progress_left: int | None = None  # restarts without progress, should the cause stay the same
+    # The attempt that was adopted after the job's history was lost, until a person confirms.
+    adopted_attempt: int | None = None
 
 
 class Jobs(Struct):

@@ -108,6 +108,7 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     assert {name: nodes.rank_pids(name) for name in placed} == ranks
     status = service.ask("status").stdout
     assert "the journal was lost" in status
+    assert "adopted at attempt 1" in service.ask("incidents").stdout
     assert "adopted: attempt 1 runs" in service.ask("why", nodes.name).stdout
 
     process.kill(ranks[placed[0]][0])
