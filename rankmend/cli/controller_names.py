@@ -51,11 +51,13 @@ def _ask(
     ctx: click.Context, begun: str, names: "Callable[[ControllerClient], list[str]]"
 ) -> list[str]:
     """Return the names that begin so, or nothing where the controller does not tell them in time."""
-    from rankmend.errors import RankmendError
-
     access = access_of(ctx.params)
     if not access.is_named:
         return []
+    # Before the wait is counted: on a busy machine importing takes longer than the answer.
+    from rankmend.errors import RankmendError
+    from recovery.service import client  # noqa: F401
+
     found: list[str] = []
 
     def ask() -> None:
