@@ -75,7 +75,7 @@ class KernelLogCollector:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise SourceError("reading the kernel log failed") from failure
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._start()
         with self._lock:
             groups = self._state.groups()
@@ -91,8 +91,8 @@ class KernelLogCollector:
     def stop(self) -> None:
         """Stop following the log and save how far it was read. It can be started again."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(2 * IDLE_S_MAX + 1)
+        if (thread := self._thread) is not None:  # it may end by itself meanwhile
+            thread.join(2 * IDLE_S_MAX + 1)
             self._thread = None
         self._save()
 
@@ -104,8 +104,11 @@ class KernelLogCollector:
         reader = KmsgReader(self._open_device(self._path), saved.newest, saved.lost, saved.broken)
         self._reader = reader
         self._read(reader, FIRST_RECORDS_MAX)
-        self._thread = Thread(target=self._follow, args=(reader,), name="kernel-log", daemon=True)
-        self._thread.start()
+        thread = Thread(target=self._follow, args=(reader,), name="kernel-log", daemon=True)
+        thread.start()
+        self._thread = (
+            thread  # only now: `stop` may come at any moment, and joins what it finds here
+        )
 
     def _follow(self, reader: KmsgReader) -> None:
         try:
