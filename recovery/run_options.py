@@ -243,7 +243,8 @@ def count_ranks(
         raise ConfigError(f"--nproc-per-node {text}: {error}") from error
     if not devices and text != "auto":
         raise ConfigError(
-            f"--nproc-per-node {text}: PyTorch sees no such device here; name a number, cpu or auto"
+            f"--nproc-per-node {text!r}: PyTorch sees no such device here; give a number above 0, gpu, xpu, "
+            f"cpu or auto"
         )
     return devices or processors
 

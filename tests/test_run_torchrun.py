@@ -137,6 +137,7 @@ def test_devices_are_counted_by_the_ranks_own_pytorch(tmp_path: Path) -> None:
         "    is_available = staticmethod(lambda: True)\n"
         "    device_count = staticmethod(lambda: 6)\n"
         "xpu = Devices\n"
+        "nn = object()\n"
     )
     environment = {"PYTHONPATH": str(tmp_path)}
 
@@ -144,8 +145,9 @@ def test_devices_are_counted_by_the_ranks_own_pytorch(tmp_path: Path) -> None:
         return count_devices(sys.executable, environment, kind)
 
     assert count_ranks("xpu", environment, count) == 6
-    with pytest.raises(ConfigError, match="--nproc-per-node npu: PyTorch sees no such device"):
+    with pytest.raises(ConfigError, match="--nproc-per-node 'npu': PyTorch sees no such device"):
         count_ranks("npu", environment, count)
+    assert count("nn") == 0
 
 
 def test_auto_without_pytorch_is_a_rank_for_each_processor() -> None:

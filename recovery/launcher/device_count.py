@@ -17,7 +17,8 @@ if kind == "auto":
     module = getattr(torch, "accelerator", torch.cuda)
 else:
     module = getattr(torch, {"gpu": "cuda"}.get(kind, kind), None)
-print("devices", module.device_count() if module is not None and module.is_available() else 0)
+is_device = hasattr(module, "is_available") and hasattr(module, "device_count")
+print("devices", module.device_count() if is_device and module.is_available() else 0)
 """
 
 
