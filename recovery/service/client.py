@@ -474,10 +474,10 @@ class ControllerClient:
                 return answer
         self._current = known[(known.index(first) + 1) % len(known)] if first in known else known[0]
         text = "; ".join(problems)
-        if busy is not None:
-            raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
         if home is not None and len(self._urls) > 1:
             text += f"; waiting for {home}, the only one that knows this job"
+        if busy is not None:
+            raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
         raise UnreachableError(text, retry_s, problems)
 
     def _follow(
