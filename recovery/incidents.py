@@ -401,6 +401,14 @@ class Incidents:
     def _ranks_on(self, node: str) -> tuple[int, ...]:
         return next((place.ranks for place in self._ledger.placement if place.node == node), ())
 
+    def _tries_max(self, incident: OpenIncident) -> int:
+        """Return how many tries the incident has: few where no rank of the job has ever trained."""
+        ledger, policy = self._ledger, incident.policy
+        has_trained = bool(ledger.telling_ranks) or ledger.last_restore_path is not None
+        if self._seen.launch_error is None or has_trained:
+            return incident.state.tries_max
+        return min(incident.state.tries_max, policy.first_start_tries_max)
+
     def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> bool:
         """Journal that the try failed and what comes of it, as one; return whether it was news.
 
@@ -416,8 +424,8 @@ class Incidents:
         ledger = self._situation.book.foresee(records)
         finding = incident.last_failure.finding if failure is None else failure.finding
         made = plan(finding, ledger, incident.policy, None)
-        if made.step is not PlanStep.ESCALATE and state.try_number >= state.tries_max:
-            text = f"{state.try_number} tries came to nothing, the last: {reason}"
+        if made.step is not PlanStep.ESCALATE and state.try_number >= self._tries_max(incident):
+            text = f"all {state.try_number} tries failed; the last: {reason}"
             made = replace(made, step=PlanStep.ESCALATE, reason=text)
         is_last = made.step is PlanStep.ESCALATE
         event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)

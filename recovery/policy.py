@@ -44,6 +44,9 @@ class Policy:
     # Within one incident. Tries that start ranks count as restarts, too, so the limits above end
     # those first; with the pauses below the others (no storage, no port) take 14 min.
     tries_max: int = 20
+    # The same while no rank of the job has trained yet: what keeps ranks from starting (no space in
+    # /dev/shm, no such program) was so before, and the person who started the job is still there.
+    first_start_tries_max: int = 3
     # Two: the first step can pass on warm buffers alone; the second needs every rank's gradients.
     verify_steps: int = 2
     # Before the second try, doubled for each further one: what failed for a moment (a port, a
@@ -111,7 +114,13 @@ class Policy:
             value = getattr(self, limit.name)
             if isinstance(value, int | float) and value < 0:
                 raise ConfigError(f"{limit.name} is {value}: a limit can't be negative")
-        for name in ("same_error_max", "restore_failures_max", "tries_max", "verify_steps"):
+        for name in (
+            "same_error_max",
+            "restore_failures_max",
+            "tries_max",
+            "first_start_tries_max",
+            "verify_steps",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be 1 at least")
 

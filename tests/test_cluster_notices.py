@@ -139,7 +139,7 @@ def test_a_job_with_no_restart_left_is_said_before_it_is_given_up() -> None:
 
 
 def ended(kind: OutcomeKind = OutcomeKind.ESCALATED, age_s: float = 60.0) -> list[EndedJob]:
-    outcome = JobOutcome(kind, 1, "3 tries came to nothing", "6f1c1b52-1")
+    outcome = JobOutcome(kind, 1, "all 3 tries failed", "6f1c1b52-1")
     return [EndedJob(JOB, "train", outcome, NOW - age_s)]
 
 
@@ -147,7 +147,7 @@ def test_an_escalation_is_told_until_it_is_acknowledged_or_a_week_old() -> None:
     (notice,) = told(ended=ended())
 
     assert notice.kind is NoticeKind.INCIDENT_ESCALATED
-    assert "3 tries came to nothing" in notice.summary
+    assert "all 3 tries failed" in notice.summary
     seen = ClusterLedger(acknowledged={"6f1c1b52-1": Acknowledged("6f1c1b52-1", "ann", "")})
     assert told(ended=ended(), cluster=seen) == ()
     assert told(ended=ended(age_s=TOLD_S_MAX + 1)) == ()

@@ -478,7 +478,7 @@ def test_tries_are_bounded_and_kills_from_outside_are_not_one_failure_repeated(
 
     outcome = training.control.outcome
     assert outcome.kind is OutcomeKind.ESCALATED
-    told = {11: "3 restarts after the same failure", 9: "20 tries came to nothing"}
+    told = {11: "3 restarts after the same failure", 9: "all 20 tries failed"}
     assert told[signal] in outcome.reason
     assert training.control.ledger.restarts == restarts
 

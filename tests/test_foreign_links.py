@@ -112,6 +112,7 @@ def test_runtime_folder_in_shared_memory_is_not_behind_a_link(
         ("budgets.json.tmp", lambda root: BudgetCopy(root / "budgets.json").save(b"{}")),
         (f".run.json.{os.getpid()}", lambda root: write_atomically(root / "run.json", b"{}")),
     ],
+    ids=["fence", "budgets", "run"],  # the same in every process that collects
 )
 def test_what_lies_in_place_of_a_temporary_file_is_replaced_and_not_written_to(
     tmp_path: Path, foreign: Path, kind: str, name: str, write: Callable[[Path], object]

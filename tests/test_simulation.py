@@ -26,7 +26,7 @@ BOUNDARIES = 59  # crossings of an undisturbed run of ONE_KILL: appends, fences,
 WAYS_TO_GIVE_UP = (
     "budget is spent",
     "attempts in a row",
-    "tries came to nothing",
+    "tries failed; the last",
     "without progress before",
     "nothing is started, since it would train from the beginning",
     "are still there",

@@ -30,7 +30,7 @@ WAYS_TO_GIVE_UP = (
     "nodes are there and may be used",
     "are still there",
     "budget is spent",
-    "tries came to nothing",
+    "tries failed; the last",
     "looks for checkpoints",
     "look for checkpoints",
     "attempts in a row",
