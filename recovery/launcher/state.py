@@ -153,12 +153,10 @@ def write_atomically(path: Path, body: bytes) -> None:
     """Replace a file by write, fsync and rename, so that a crash leaves the old or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = open_new(temporary)
-        try:
-            os.write(descriptor, body)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(open_new(temporary), "wb") as file:
+            file.write(body)  # all of it, where os.write may take a part on a nearly full disk
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

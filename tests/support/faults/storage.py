@@ -1,7 +1,9 @@
-"""Faults of a file system: no byte free."""
+"""Faults of a file system: no byte free, or too few for what is written."""
 
 import contextlib
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.faults.fault import Fault
@@ -23,6 +25,30 @@ def fill(folder: Path) -> Fault:
     except BaseException:
         fault.end()
         raise
+    return fault
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a disk of this size on a new folder. Needs root.
+
+    With `leave_one_page`, a write of more than 4 KiB is a *short* write: it returns how much it took,
+    and no error.
+    """
+    folder.mkdir()
+    size = f"size={size_bytes}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def leave_one_page(folder: Path) -> Fault:
+    """Fill a small file system up to its last page of 4 KiB."""
+    fault = fill(folder)
+    file = folder / FILL_NAME
+    os.truncate(file, file.stat().st_size - 4096)
     return fault
 
 
