@@ -224,7 +224,7 @@ def hint_for(text: str) -> str | None:
         return "name the controller by a name that is in its certificate"
     if "certificate has expired" in text or "not yet valid" in text:
         return (
-            "its certificate does not hold at this machine's time: is the clock right? "
+            "its certificate is not valid by this machine's clock: is the clock right? "
             "A new one is made by rankmend controller server-cert"
         )
     if "CERTIFICATE_VERIFY_FAILED" in text:

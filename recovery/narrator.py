@@ -135,7 +135,7 @@ def _(record: records.Decided) -> str:
 
 @narrate.register
 def _(record: records.TryFailed) -> str:
-    return f"try {record.try_number} came to nothing: {record.reason}"
+    return f"try {record.try_number} failed: {record.reason}"
 
 
 @narrate.register
@@ -176,7 +176,7 @@ def _(record: records.SlowExplained) -> str:
 
 @narrate.register
 def _(record: records.SlowEnded) -> str:
-    return f"rank {record.rank} is called slow no more: {record.reason}"
+    return f"rank {record.rank} is no longer slow: {record.reason}"
 
 
 @narrate.register

@@ -379,7 +379,7 @@ class IncidentOpened:
 
 @dataclass(frozen=True, slots=True)
 class TryFailed:
-    """An incident's try came to nothing. Durable before the event that says so."""
+    """An incident's try failed. Durable before the event that says so."""
 
     incident_id: str
     try_number: int

@@ -18,7 +18,7 @@ _COMMANDS = {
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
-    "approve": ("rankmend.cli.approve", "approve", "Have a plan carried out that waits."),
+    "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),
     "reject": ("rankmend.cli.approve", "reject", "Refuse a plan that waits."),
     "cancel": ("rankmend.cli.approve", "cancel", "Stand back from an incident."),
     "acknowledge": ("rankmend.cli.approve", "acknowledge", "Take note of an escalated incident."),
@@ -26,10 +26,10 @@ _COMMANDS = {
     "pause": (
         "rankmend.cli.pause",
         "pause",
-        "Decide nothing: in the cluster, a job, or of a node.",
+        "Pause automation for the cluster, a job or a node.",
     ),
     "resume": ("rankmend.cli.pause", "resume", "Decide again; take a node back."),
-    "drain": ("rankmend.cli.drain", "drain", "Give a node no ranks any more."),
+    "drain": ("rankmend.cli.drain", "drain", "Stop placing ranks on a node."),
     "confirm-gone": (
         "rankmend.cli.drain",
         "confirm_gone",

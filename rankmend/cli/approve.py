@@ -136,7 +136,7 @@ Examples:
     "--node",
     metavar="NAME",
     shell_complete=complete_node,
-    help="Of the loss of this node. [default: of a rank]",
+    help="Simulate losing this node. [default: a rank]",
 )
 @controller_options
 @json_option

@@ -114,7 +114,7 @@ def access_of(options: Mapping[str, Any]) -> Access:
 def is_local(access: Access) -> bool:
     """Return whether a command that can read this machine's state folder is to do so.
 
-    What stands on the command line counts more than the environment; both together are a slip.
+    The command line overrides the environment; naming both on the command line is an error.
     """
     if not access.is_named:
         return True
@@ -239,7 +239,7 @@ _BUSY: Final = {
 
 _WRONG_NAME: Final = "name the controller by a name that is in its certificate"
 _WRONG_TIME: Final = (
-    "its certificate does not hold at this machine's time: is the clock right? "
+    "its certificate is not valid by this machine's clock: is the clock right? "
     "A new one is made by rankmend controller server-cert"
 )
 # What OpenSSL says, the first that is there counts, and what a person can do.

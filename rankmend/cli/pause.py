@@ -63,7 +63,7 @@ def pause(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Decide nothing in the cluster, in a job, or about a node, until it is resumed.
+    """Pause automation for the cluster, a job or a node, until it is resumed.
 
     Ranks run on, and failures are seen and journaled; their plans wait.
     """

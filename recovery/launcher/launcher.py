@@ -576,7 +576,7 @@ class Launcher:
         if order.launcher_id not in ("", own_id):
             return f"it is for launcher {order.launcher_id}, this is {own_id}"
         if order.epoch < self._epoch:
-            return f"it is of controller epoch {order.epoch}, epoch {self._epoch} was heard of"
+            return f"it is of controller epoch {order.epoch}, epoch {self._epoch} was already seen"
         if order.epoch == self._epoch and self._controller_id not in ("", order.controller_id):
             return f"it is of another controller of epoch {order.epoch}: {order.controller_id}"
         if order.attempt > ATTEMPT_MAX:

@@ -86,7 +86,7 @@ class Doorman:
     def identify(
         self, authorization: str | None, certificate: Mapping[str, Any] | None, now: datetime
     ) -> Subject:
-        """Return the subject; a token counts more than a certificate."""
+        """Return the subject; a token overrides a certificate."""
         if authorization is not None:
             scheme, _blank, text = authorization.partition(" ")
             if scheme.lower() != "bearer":

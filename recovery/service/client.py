@@ -409,7 +409,7 @@ class ControllerClient:
         return self._ask("GET", f"/v1/policy{query}", wire.PolicyView)
 
     def pause(self, reason: str, scope: str = "cluster", *, is_expected: bool = False) -> wire.Done:
-        """Decide nothing in ``cluster``, ``job:UUID`` or ``node:NAME`` until resumed."""
+        """Pause automation for ``cluster``, ``job:UUID`` or ``node:NAME`` until it is resumed."""
         path = "/v1/cluster/pause" if scope == "cluster" else f"/v1/pauses/{_part(scope)}/pause"
         return self._ask("POST", path, wire.Done, wire.Because(reason, is_expected))
 
