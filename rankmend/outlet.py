@@ -70,6 +70,7 @@ class _Item(NamedTuple):
     target: Target
     data: bytes  # empty: close the target
     lines: int  # that are lost if it can't be written
+    is_note: bool = False  # one line that stands for `lines` others
 
 
 class Outlet:
@@ -168,7 +169,7 @@ class Outlet:
             note = target.describe_loss(lines, self._errors.get(target))
             if target in self._torn:  # whose last line was written in part
                 note = b"\n" + note
-            self._append(_Item(target, note, lines))
+            self._append(_Item(target, note, lines, is_note=True))
 
     def _is_stuck(self) -> bool:
         return self._moved_at_s is not None and self._now_s() - self._moved_at_s >= STUCK_S
@@ -186,9 +187,10 @@ class Outlet:
                     self._errors.pop(item.target, None)
                 else:
                     self._errors[item.target] = error
-                    self._lost[item.target] = self._lost.get(item.target, 0) + min(
-                        item.lines, max(1, left.count(b"\n"))
+                    lines = (
+                        item.lines if item.is_note else min(item.lines, max(1, left.count(b"\n")))
                     )
+                    self._lost[item.target] = self._lost.get(item.target, 0) + lines
                     if 0 < len(left) < len(item.data):
                         self._torn.add(item.target)
                 if not item.data:

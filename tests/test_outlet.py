@@ -151,6 +151,20 @@ def test_a_target_that_fails_is_tried_again_and_told_what_it_missed(reader: Read
     assert [error.errno for error in heard if error is not None] == [errno.ENOSPC]
 
 
+def test_a_count_that_can_not_be_written_either_is_added_to_the_next(reader: Reader) -> None:
+    outlet = Outlet("test")
+    reader.error = OSError(errno.ENOSPC, "No space left on device")
+    for data in (b"one\ntwo\n", b"three\n", b"four\n"):
+        outlet.put(reader, data)
+        assert outlet.flush()
+
+    reader.error = None
+    outlet.put(reader, b"five\n")
+
+    assert outlet.flush()
+    assert reader.taken == b"[4 lost: No space left on device]\nfive\n"
+
+
 def test_a_target_that_fails_within_a_line_has_its_count_on_a_line_of_its_own(
     reader: Reader,
 ) -> None:
