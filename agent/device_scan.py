@@ -5,17 +5,25 @@ Source: <root>/class/infiniband/<device>/node_guid (Linux Documentation/ABI/stab
         (ABI/testing/sysfs-class-net), <root>/class/nvme/<device>/{serial,model,transport},
         <root>/block/<device>/{removable,device/wwid,device/model}.
 
-Left out is what comes and goes in normal life: virtual functions, devices made of software (bonds,
-veth, bridges, software RDMA), what hangs on USB, network disks (iSCSI, Fibre Channel, NVMe over
+Left out is what comes and goes in normal life: virtual and scalable functions and their
+representors, devices made of software (bonds, veth, bridges, software RDMA), what hangs on USB, network disks (iSCSI, Fibre Channel, NVMe over
 fabrics, volumes of a cloud), removable ones.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.topology import Topology, list_names, read_pci, read_text, read_topology
+from agent.topology import (
+    Topology,
+    list_known,
+    list_names,
+    read_driver,
+    read_pci,
+    read_text,
+    read_topology,
+)
 from detectors.inventory import Device, Kind
 
 NO_GUIDS: Final = frozenset({"", "0000:0000:0000:0000", "ffff:ffff:ffff:ffff"})
@@ -26,8 +34,14 @@ _SCSI_DISK: Final = re.compile(r"sd[a-z]+")
 _REMOTE_MODELS: Final = re.compile(
     r"Amazon Elastic Block Store|nvme_card-pd|PersistentDisk|Virtual Disk|MSFT NVMe Accelerator.*"
 )
+_PASSING_PATHS: Final = re.compile(r"/virtual/|/usb|/\w+\.sf\.\d+(/|$)")  # sf: scalable function
+# the switch's end of a function: net/core/devlink.c, __devlink_port_phys_port_name_get (6.12)
+_REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 _REMOTE_PATHS: Final = re.compile(r"/(usb\d|session\d|rport-)")
 _IDENTITY_CHARS_MAX: Final = 96
+# drivers/net/ethernet/{mellanox/mlx5/core/dev.c,broadcom/bnxt/bnxt_ulp.c,intel/ice/ice_idc.c} (6.12)
+_AUXILIARY_DRIVERS: Final = frozenset({"mlx5_core", "bnxt_en", "ice"})
+_RDMA_PART: Final = re.compile(r"\w+\.(rdma|roce|iwarp)\.\d+")
 
 
 def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list[Device]]:
@@ -40,7 +54,9 @@ def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list
     for nic in topology.nics:
         folder = sysfs_root / "class" / ("infiniband" if nic.is_rdma else "net") / nic.name
         place = _resolved(folder)
-        if (folder / "device" / "physfn").exists() or "/virtual/" in place or "/usb" in place:
+        if (folder / "device" / "physfn").exists() or _PASSING_PATHS.search(place):
+            continue
+        if _REPRESENTOR.fullmatch(read_text(folder / "phys_port_name") or ""):
             continue
         own = _guid(folder) if nic.is_rdma else _permanent_address(folder)
         own = "" if own in seen else own
@@ -48,8 +64,16 @@ def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list
         kind = Kind.NIC if nic.is_rdma else Kind.ETHERNET
         bus_id = nic.pci.bus_id
         identity = own or bus_id or nic.name
-        devices.append(Device(kind, identity, nic.name, bus_id, is_permanent=bool(own)))
-    return topology, devices
+        netdevs = nic.network_devices if nic.is_rdma else ()
+        device = Device(kind, identity, nic.name, bus_id, bool(own), network_devices=netdevs)
+        devices.append(device)
+    named = {one.pci_bus_id for one in devices if one.kind is Kind.ETHERNET and one.is_permanent}
+    # what has no identity of its own beside one that has is a part of that card
+    return topology, [
+        one
+        for one in devices
+        if one.kind is Kind.NIC or one.is_permanent or one.pci_bus_id not in named - {""}
+    ]
 
 
 def _guid(folder: Path) -> str:
@@ -104,6 +128,26 @@ def driven_functions(sysfs_root: Path, bus_ids: Sequence[str]) -> frozenset[str]
     """Return those PCI functions that are there and have a driver."""
     devices = sysfs_root / "bus" / "pci" / "devices"
     return frozenset(bus_id for bus_id in bus_ids if (devices / bus_id / "driver").exists())
+
+
+def rdma_functions(sysfs_root: Path, driven: Iterable[str]) -> frozenset[str]:
+    """Return those driven PCI functions whose driver still keeps an RDMA device.
+
+    In the mode `exclusive` of `rdma system` the device itself shows in one network namespace only.
+    Drivers that split their work have an auxiliary device for RDMA, which shows everywhere and goes
+    when the driver gives the RDMA device up (mlx5_core after a firmware that can't be recovered).
+    """
+    has_auxiliary = (sysfs_root / "bus" / "auxiliary").exists()
+    devices = sysfs_root / "bus" / "pci" / "devices"
+    return frozenset(
+        bus_id
+        for bus_id in driven
+        if not (has_auxiliary and read_driver(devices / bus_id) in _AUXILIARY_DRIVERS)
+        or any(
+            _RDMA_PART.fullmatch(name) and (devices / bus_id / name / "driver").exists()
+            for name in list_known(devices / bus_id, [])
+        )
+    )
 
 
 def _resolved(folder: Path) -> str:

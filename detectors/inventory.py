@@ -40,6 +40,7 @@ class Device:
     pci_bus_id: str = ""
     is_permanent: bool = True  # the identity goes with the device, and not with its place
     planes: tuple[str, ...] = ()  # of network cards
+    network_devices: tuple[str, ...] = ()  # of RDMA devices: those that were last seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Look:
     unix_s: float
     # PCI functions that have a driver: their network device may be in another network namespace
     driven: Collection[str] = ()
+    rdma_driven: Collection[str] = ()  # the same for their RDMA device
     memory_bytes: int | None = None  # None: not known now
 
 
@@ -162,6 +164,8 @@ def _is_in_place_of(before: Device, now: Device) -> bool:
 
 def _merged(before: Device, now: Device) -> Device:
     """Return the device as seen now, by the better of the two identities."""
+    if not now.network_devices:  # a container may hold them
+        now = replace(now, network_devices=before.network_devices)
     if before.is_permanent and not now.is_permanent:
         return replace(now, identity=before.identity, is_permanent=True)
     return now
@@ -169,10 +173,36 @@ def _merged(before: Device, now: Device) -> Device:
 
 def _standing_of_absent(one: Known, look: Look) -> Standing:
     device = one.device
-    is_hidden = device.kind is Kind.ETHERNET and device.pci_bus_id in look.driven
-    if is_hidden or _is_bonded(device, look):
+    if _is_hidden(device, look) or _is_bonded(device, look):
         return Standing.PRESENT
     return Standing.VANISHED if one.boot_id == look.boot_id else Standing.NOT_BACK
+
+
+def cards_elsewhere(memory: Memory, look: Look) -> list[Device]:
+    """Return the network cards that are there and can't be seen: a container holds them.
+
+    Members of a bond are not among them: the RDMA device of the bond stands for them.
+    """
+    seen = {
+        (kind, device.identity)
+        for kind in (Kind.NIC, Kind.ETHERNET)
+        for device in look.found.get(kind, ())
+    }
+    return [
+        one.device
+        for one in memory.known
+        if memory.standing(one.device) is Standing.PRESENT
+        and (one.device.kind, one.device.identity) not in seen
+        and not any(_is_in_place_of(one.device, now) for now in look.found.get(one.device.kind, ()))
+        and _is_hidden(one.device, look)
+        and not _is_bonded(one.device, look)
+    ]
+
+
+def _is_hidden(device: Device, look: Look) -> bool:
+    """Tell whether a network card is in another network namespace: only its PCI function shows."""
+    driven = {Kind.ETHERNET: look.driven, Kind.NIC: look.rdma_driven}.get(device.kind, ())
+    return device.pci_bus_id in driven
 
 
 def forget(memory: Memory, names: Collection[str] | None) -> tuple[Memory, list[Device]]:

@@ -26,6 +26,7 @@ from detectors.inventory import (
     Look,
     Memory,
     Standing,
+    cards_elsewhere,
     forget,
     update,
 )
@@ -142,6 +143,24 @@ def test_card_that_a_container_holds_has_not_vanished() -> None:
     assert update(remembered(CARD), look()).missing() == [CARD]
 
 
+def test_rdma_device_that_a_container_holds_has_not_vanished() -> None:
+    held = replace(look(), rdma_driven=frozenset({NIC.pci_bus_id}))
+
+    assert update(remembered(NIC), held).missing() == []
+    assert update(remembered(NIC), replace(look(), driven=frozenset({NIC.pci_bus_id}))).missing()
+
+
+def test_cards_elsewhere_are_those_that_a_container_holds_and_no_members_of_a_bond() -> None:
+    second = replace(OTHER, pci_bus_id="0000:1a:00.1")
+    far = replace(OTHER, identity="946d:ae03:00f4:0003", pci_bus_id="0000:5d:00.0")
+    driven = frozenset({NIC.pci_bus_id, second.pci_bus_id, far.pci_bus_id})
+    now = replace(look(replace(NIC, name="mlx5_bond_0")), rdma_driven=driven)
+
+    memory = update(remembered(NIC, second, far), now)
+
+    assert cards_elsewhere(memory, now) == [far]
+
+
 def test_no_more_devices_are_remembered_than_fit_and_the_rest_is_counted() -> None:
     disks = [Device(Kind.DISK, f"S{number}", f"nvme{number}") for number in range(DEVICES_MAX + 3)]
 
@@ -230,6 +249,20 @@ def test_virtual_functions_and_devices_of_software_are_left_out(tree: Path) -> N
     assert names == {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "eth0"}
 
 
+def test_scalable_functions_and_representors_are_left_out(tree: Path) -> None:
+    card = (tree / "bus" / "pci" / "devices" / "0000:81:00.0").resolve()
+    function = card / "mlx5_core.sf.4"
+    add_rdma(tree, "mlx5_4", function, "Ethernet", "200 Gb/sec (4X HDR)")
+    add_net(tree, "en3f0pf0sf88", function)
+    representor = add_net(tree, "eth0_0", (tree / "class" / "net" / "eth0" / "device").resolve())
+    write(representor / "phys_port_name", "pf0vf0")
+    add_net(tree, "eth0_1", (tree / "class" / "net" / "eth0" / "device").resolve())
+
+    _topology, devices = scan_nics(tree, [])
+
+    assert {one.name for one in devices} == {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "eth0"}
+
+
 def add_disk(tree: Path, name: str, model: str, serial: str, transport: str = "pcie") -> None:
     pci = tree / "devices" / "pci0000:c0" / "0000:c0:01.0" / f"0000:c{name[-1]}:00.0"
     folder = pci / "nvme" / name
@@ -289,6 +322,7 @@ class Bed:
         self.tree, self.state = tree, state
         self.views: list[CollectorView] = []
         self.expect = Expect()
+        self.planes = {"mlx5_[01]": Plane.COMPUTE, "mlx5_2": Plane.STORAGE}
         self.boot("boot-1")
 
     def boot(self, boot_id: str) -> None:
@@ -298,7 +332,7 @@ class Bed:
             FakeClock(),
             self.expect,
             ["mlx5_3"],
-            {"mlx5_[01]": Plane.COMPUTE, "mlx5_2": Plane.STORAGE},
+            self.planes,
             InventoryFile(self.state / "inventory.json"),
             boot_id,
         )
@@ -306,6 +340,15 @@ class Bed:
 
     def look(self) -> dict[str, float]:
         return values_of(list(self.inventory.collect()))
+
+    def hide(self, *names: str) -> None:
+        """Move RDMA or network devices to a container: their PCI functions keep their drivers."""
+        for name in names:
+            for folder in ("infiniband", "net"):
+                entry = self.tree / "class" / folder / name
+                if entry.is_symlink():
+                    shutil.rmtree(entry.resolve())
+                    entry.unlink()
 
     def pull(self, name: str) -> None:
         """Take an RDMA device out of /sys with its PCI function."""
@@ -354,6 +397,63 @@ def test_fewer_cards_of_a_plane_than_expected_are_counted_and_named(bed: Bed) ->
     assert after["inventory_short{nic,storage,}"] == 0
     assert after["inventory_devices{nic,compute}"] == 1
     assert after["inventory_expected{nic,compute}"] == 2
+
+
+def test_cards_that_a_container_holds_are_counted_with_those_of_their_plane(bed: Bed) -> None:
+    bed.expect = Expect(nics={"compute": 2, "storage": 1, "in-band": 1})
+    bed.boot("boot-1")
+    bed.look()
+    bed.hide("mlx5_0", "eth0")
+    before = bed.look()
+    bed.boot("boot-1")
+
+    after = bed.look()
+
+    for values in (before, after):
+        assert (
+            values["inventory_short{nic,compute,}"] == values["inventory_short{nic,in-band,}"] == 0
+        )
+        assert values["inventory_devices{nic,compute}"] == 2
+        assert values[STATE_0] == 0
+
+
+def test_card_whose_rdma_device_alone_moved_is_counted_once(bed: Bed) -> None:
+    bed.expect = Expect(nics=5)
+    bed.boot("boot-1")
+    before = bed.look()
+    bed.hide("mlx5_2")  # ens2np0 stays
+
+    after = bed.look()
+
+    assert before["inventory_short{nic,,}"] == after["inventory_short{nic,,}"] == 1
+
+
+def test_card_whose_network_device_alone_moved_keeps_its_plane(bed: Bed) -> None:
+    bed.planes = {"ens2np0": Plane.STORAGE, "mlx5_*": Plane.COMPUTE}
+    bed.boot("boot-1")
+    bed.look()
+    bed.hide("ens2np0")
+    bed.boot("boot-1")
+
+    values = bed.look()
+
+    assert values["inventory_devices{nic,storage}"] == 1
+    assert values["inventory_devices{nic,compute}"] == 2
+
+
+def test_rdma_device_that_its_driver_gave_up_has_vanished_and_one_in_a_container_has_not(
+    bed: Bed,
+) -> None:
+    card = (bed.tree / "class" / "infiniband" / "mlx5_0" / "device").resolve()
+    part = card / "mlx5_core.rdma.0"
+    (bed.tree / "bus" / "auxiliary" / "drivers" / "mlx5_ib.rdma").mkdir(parents=True)
+    link(part / "driver", bed.tree / "bus" / "auxiliary" / "drivers" / "mlx5_ib.rdma")
+    bed.look()
+    bed.hide("mlx5_0")
+    in_container = bed.look()[STATE_0]
+    shutil.rmtree(part)
+
+    assert (in_container, bed.look()[STATE_0]) == (0, 1)
 
 
 def test_gpu_that_the_driver_no_longer_lists_is_named(bed: Bed) -> None:

@@ -18,17 +18,18 @@ from agent.collectors.edac import EdacCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.control import Command
-from agent.device_scan import driven_functions, scan_disks, scan_nics
+from agent.device_scan import driven_functions, rdma_functions, scan_disks, scan_nics
 from agent.inventory_file import InventoryFile
 from agent.metrics import Metric
 from agent.runner import CollectorView, Outcome
-from agent.topology import Plane, assign_planes, read_default_route, read_names
+from agent.topology import Plane, Topology, assign_planes, read_default_route, read_names
 from detectors.inventory import (
     Device,
     Kind,
     Look,
     Memory,
     Standing,
+    cards_elsewhere,
     forget,
     forget_memory,
     update,
@@ -128,13 +129,14 @@ class InventoryCollector:
         with self._lock:
             addresses = [one.device.pci_bus_id for one in self._memory.known]
             driven = driven_functions(self._sysfs, [address for address in addresses if address])
+            rdma_driven = rdma_functions(self._sysfs, driven)
             size = _memory_bytes(views)
-            look = Look(found, self._boot_id, self._clock.unix_s(), driven, size)
+            look = Look(found, self._boot_id, self._clock.unix_s(), driven, rdma_driven, size)
             self._take(update(self._memory, look))
             memory = self._memory
             forgotten = self._show_forgotten()
         yield from self._standings(memory, forgotten)
-        yield from self._counts(memory, found)
+        yield from self._counts(memory, look)
         yield from self._memory_size(memory, size)
         if self._kept is not None:
             yield Metric("rankmend_inventory_kept", int(self._is_kept))
@@ -192,6 +194,7 @@ class InventoryCollector:
         if names == self._names and not is_due:
             return
         topology, nics = scan_nics(self._sysfs, self._excluded)
+        topology = self._with_network_devices(topology, nics)
         planes: dict[str, list[str]] = {}
         in_band = read_default_route(self._procfs, self._sysfs)
         for member in assign_planes(topology, self._plane_by_pattern, {}, in_band):
@@ -205,6 +208,26 @@ class InventoryCollector:
         }
         self._names = names
 
+    def _with_network_devices(self, topology: Topology, nics: Sequence[Device]) -> Topology:
+        """Give RDMA devices the network devices that containers hold: planes may hang on their names."""
+        with self._lock:
+            known = {
+                (one.device.kind, one.device.identity): one.device.network_devices
+                for one in self._memory.known
+            }
+        held = {
+            nic.name: known.get((nic.kind, nic.identity), ())
+            for nic in nics
+            if not nic.network_devices
+        }
+        return replace(
+            topology,
+            nics=tuple(
+                replace(nic, network_devices=nic.network_devices or held.get(nic.name, ()))
+                for nic in topology.nics
+            ),
+        )
+
     def _standings(self, memory: Memory, forgotten: Sequence[Device]) -> Iterator[Metric]:
         standings = [(one.device, memory.standing(one.device)) for one in memory.known]
         for device, standing in [*standings, *((one, Standing.PRESENT) for one in forgotten)]:
@@ -217,9 +240,10 @@ class InventoryCollector:
                 )
                 yield Metric("rankmend_inventory_state_id", standing.value, labels)
 
-    def _counts(self, memory: Memory, found: Mapping[Kind, Sequence[Device]]) -> Iterator[Metric]:
+    def _counts(self, memory: Memory, look: Look) -> Iterator[Metric]:
         """Return how many there are, how many there ought to be, and which are missed."""
-        cards = [*found.get(Kind.NIC, ()), *found.get(Kind.ETHERNET, ())]
+        found = look.found
+        cards = _cards(memory, look)
         for plane in sorted({plane for card in cards for plane in card.planes}):
             count = sum(plane in card.planes for card in cards)
             yield Metric("rankmend_inventory_devices", count, _kind("nic", plane))
@@ -257,6 +281,17 @@ class InventoryCollector:
         yield Metric("rankmend_inventory_known", int(size is not None), (("kind", MEMORY),))
         if size is not None:
             yield from _short(MEMORY, "", expected_gib, round(size / _GIB, 1), [])
+
+
+def _cards(memory: Memory, look: Look) -> list[Device]:
+    """Return the network cards of the node, each once, with those that a container holds."""
+    cards = [
+        *look.found.get(Kind.NIC, ()),
+        *look.found.get(Kind.ETHERNET, ()),
+        *cards_elsewhere(memory, look),
+    ]
+    rdma = {card.pci_bus_id for card in cards if card.kind is Kind.NIC} - {""}
+    return [card for card in cards if card.kind is Kind.NIC or card.pci_bus_id not in rdma]
 
 
 def _kind(kind: str, plane: str = "") -> tuple[tuple[str, str], ...]:
