@@ -33,6 +33,8 @@ class EventKind(Enum):
     PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_FATAL = "pcie_fatal"
     PCIE_LINK_DOWN = "pcie_link_down"
+    SLOT_LINK_DOWN = "slot_link_down"
+    SLOT_LINK_UP = "slot_link_up"
     PCIE_LIMITED = "pcie_limited"
     IOMMU_FAULT = "iommu_fault"
     MEMORY_CORRECTED = "memory_corrected"

@@ -71,12 +71,20 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "drivers/pci/pcie/dpc.c: the port has cut its device off",
         sub_code="containment",
     ),
-    rule(
-        "pciehp",
-        r"(?:pcieport|pciehp) (?P<pci>" + PCI + r")(?::pcie\w{1,8})?: (?:pciehp: )?"
-        r"Slot\([^)]{1,32}\): (?:Link Down|Card not present)",
-        _K.PCIE_LINK_DOWN,
-        "drivers/pci/hotplug/pciehp_ctrl.c; before 4.19 as device 0000:00:1c.0:pcie004",
+    *(
+        rule(
+            "pciehp",
+            r"(?:pcieport|pciehp) (?P<pci>" + PCI + r")(?::pcie\w{1,8})?: (?:pciehp: )?"
+            r"Slot\([^)]{1,32}\): (?:" + words + ")",
+            kind,
+            "drivers/pci/hotplug/pciehp_ctrl.c, pciehp_hpc.c; before 4.19 as device "
+            "0000:00:1c.0:pcie004",
+        )
+        for words, kind in (
+            # A card that is present may still fail to train its link.
+            ("Link Down|Card not present|Cannot train link|No link", _K.SLOT_LINK_DOWN),
+            ("Link Up|Card present", _K.SLOT_LINK_UP),
+        )
     ),
     rule(
         "available PCIe bandwidth, limited by",

@@ -283,13 +283,16 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "the same",
         refine=_with_device,
     ),
-    rule(
-        "link status definitely",
-        r"(?:bonding: )?bond\S{0,24}: (?:\(slave (?P<netdev>[\w.-]{1,32})\): )?link status definitely down"
-        r"(?: for interface (?P<device>[\w.-]{1,32}))?",
-        _K.LINK_DOWN,
-        "drivers/net/bonding/bond_main.c",
-        sub_code="bond",
+    *(
+        rule(
+            "link status definitely",
+            r"(?:bonding: )?bond\S{0,24}: (?:\(slave (?P<netdev>[\w.-]{1,32})\): )?"
+            r"link status definitely " + way + r"(?: for interface (?P<device>[\w.-]{1,32}))?",
+            kind,
+            "drivers/net/bonding/bond_main.c",
+            sub_code="bond",
+        )
+        for way, kind in (("down", _K.LINK_DOWN), ("up", _K.LINK_UP))
     ),
     # --- cards that stand still
     rule(

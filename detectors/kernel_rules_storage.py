@@ -6,6 +6,19 @@ from detectors.kernel_event import PCI, EventKind, Rule, rule
 
 _K = EventKind
 
+# These are not disks of the node: any read of an empty floppy or CD drive fails, and the others are
+# images and network block devices that programs attach and detach.
+_REAL_DISK: Final = r"(?!(?:fd|sr|loop|nbd|zram)\d)(?P<disk>[\w.-]{1,64})"
+
+# Btrfs logs a refused mount as an error. The caller of mount(2) gets that error, and nothing on the
+# disk has changed. Where a tree can't be read, another error comes before "open_ctree failed".
+# -2 (ENOENT): a member that no device scan has found yet; "devid ... is missing" comes with it.
+_BTRFS_REFUSALS: Final = (
+    r"open_ctree failed|unrecognized |unsupported |cannot disable |(?:cannot|couldn't) mount "
+    r"|sectorsize \d{1,10} not (?:yet )?supported|device \S{1,128} .{0,40}belongs to fsid"
+    r"|failed to read (?:the system array|chunk tree): -2\b"
+)
+
 
 STORAGE_RULES: Final[tuple[Rule, ...]] = (
     # --- disks and file systems
@@ -44,7 +57,16 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "BTRFS",
-        r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})",
+        r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\): "
+        r"devid \d{1,10} uuid [\w-]{1,64} is missing",
+        _K.RAID_DEGRADED,
+        "fs/btrfs/volumes.c: the mount is refused, or goes on with -o degraded",
+        sub_code="member missing",
+    ),
+    rule(
+        "BTRFS",
+        r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\)"
+        r"(?!: (?:" + _BTRFS_REFUSALS + "))",
         _K.FS_ERROR,
         "fs/btrfs/messages.c",
     ),
@@ -191,7 +213,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "I/O error",
-        r"(?:I/O error|Buffer I/O error on dev(?:ice)?),? (?:dev )?(?P<disk>[\w.-]{1,64}),"
+        r"(?:I/O error|Buffer I/O error on dev(?:ice)?),? (?:dev )?" + _REAL_DISK + ","
         r" (?:logical block|sector)",
         _K.IO_ERROR,
         "block/blk-core.c, fs/buffer.c",
@@ -212,26 +234,28 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         " error, dev ",
-        r"(?:[\w-]{1,32}: )?critical (?P<sub_code>medium) error, dev (?P<disk>[\w.-]{1,64}),",
+        r"(?:[\w-]{1,32}: )?critical (?P<sub_code>medium) error, dev " + _REAL_DISK + ",",
         _K.MEDIUM_ERROR,
         "block/blk-core.c",
     ),
     rule(
         " error, dev ",
-        r"critical (?P<sub_code>target|space allocation|nexus) error, dev (?P<disk>[\w.-]{1,64}),",
+        r"critical (?P<sub_code>target|space allocation|nexus) error, dev " + _REAL_DISK + ",",
         _K.IO_ERROR,
         "block/blk-core.c",
     ),
     rule(
         "Sense Key : ",
-        r"(?:sd [\d:]{1,32}: )?\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : (?P<sub_code>Medium Error)",
+        r"(?:sd [\d:]{1,32}: )?\["
+        + _REAL_DISK
+        + r"\] .{0,40}?Sense Key : (?P<sub_code>Medium Error)",
         _K.MEDIUM_ERROR,
         "drivers/scsi/constants.c, scsi_print_sense",
         is_announcement=True,
     ),
     rule(
         "Sense Key : ",
-        r"(?:sd [\d:]{1,32}: )?\[(?P<disk>[\w.-]{1,32})\] .{0,40}?Sense Key : "
+        r"(?:sd [\d:]{1,32}: )?\[" + _REAL_DISK + r"\] .{0,40}?Sense Key : "
         r"(?P<sub_code>Hardware Error)",
         _K.IO_ERROR,
         "drivers/scsi/constants.c, scsi_print_sense",

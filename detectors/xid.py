@@ -45,6 +45,11 @@ _CORRECTED: Final = {
     EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
     EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
 }
+# What ends by a later word of the log, however late.
+_LINK_UPS: Final = {
+    EventKind.LINK_DOWN: EventKind.LINK_UP,
+    EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
+}
 _NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
 
 
@@ -305,9 +310,9 @@ def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
     if finding.kind is EventKind.GSP and codes & {119, 120}:
         reason = f"told as XID {_text(codes & {119, 120})}: see there"
         return _with(case, Severity.INFO, Action.NONE, reason)
-    if finding.kind is EventKind.LINK_DOWN:
+    if finding.kind in _LINK_UPS:
         up = max(
-            (other.last_number for other in beside if other.finding.kind is EventKind.LINK_UP),
+            (one.last_number for one in beside if one.finding.kind is _LINK_UPS[finding.kind]),
             default=0,
         )
         if up > case.last_number:
@@ -356,7 +361,7 @@ def _is_beside(case: _Case, other: _Case) -> bool:
     """Whether the other case is on the same device, and near in time where times are known."""
     if other is case or other.finding.device != case.finding.device:
         return False
-    if case.finding.kind is EventKind.LINK_DOWN or other.code in (154, 162):
+    if case.finding.kind in _LINK_UPS or other.code in (154, 162):
         return True  # these hold until the next word, however late
     ours = [burst for group in case.groups for burst in group.bursts]
     theirs = [burst for group in other.groups for burst in group.bursts]

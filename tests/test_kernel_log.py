@@ -245,7 +245,23 @@ FORMS = [
     ),
     (
         "pcieport 0000:16:02.0: pciehp: Slot(2): Link Down",
-        (EventKind.PCIE_LINK_DOWN, None, "", "0000:16:02.0", None, ""),
+        (EventKind.SLOT_LINK_DOWN, None, "", "0000:16:02.0", None, ""),
+    ),
+    (
+        "pcieport 0000:16:02.0: pciehp: Slot(2): Card not present",
+        (EventKind.SLOT_LINK_DOWN, None, "", "0000:16:02.0", None, ""),
+    ),
+    (
+        "pcieport 0000:16:02.0: pciehp: Slot(2): Cannot train link: status 0x0001",
+        (EventKind.SLOT_LINK_DOWN, None, "", "0000:16:02.0", None, ""),
+    ),
+    (
+        "pcieport 0000:16:02.0: pciehp: Slot(2): Card present",
+        (EventKind.SLOT_LINK_UP, None, "", "0000:16:02.0", None, ""),
+    ),
+    (
+        "pcieport 10000:16:02.0: pciehp: Slot(0-1): Link Up",
+        (EventKind.SLOT_LINK_UP, None, "", "10000:16:02.0", None, ""),
     ),
     (
         "mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link "
@@ -305,6 +321,14 @@ FORMS = [
     (
         "bond0: (slave eth1): link status definitely down, disabling slave",
         (EventKind.LINK_DOWN, None, "bond", "eth1", None, ""),
+    ),
+    (
+        "bond0: (slave eth1): link status definitely up, 25000 Mbps full duplex",
+        (EventKind.LINK_UP, None, "bond", "eth1", None, ""),
+    ),
+    (
+        "bonding: bond0: link status definitely up for interface eth1, 25000 Mbps full duplex",
+        (EventKind.LINK_UP, None, "bond", "eth1", None, ""),
     ),
     (
         "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable unplugged",
@@ -450,7 +474,31 @@ FORMS = [
     ),
     (
         "pciehp 0000:00:1c.0:pcie004: Slot(8): Link Down",
-        (EventKind.PCIE_LINK_DOWN, None, "", "0000:00:1c.0", None, ""),
+        (EventKind.SLOT_LINK_DOWN, None, "", "0000:00:1c.0", None, ""),
+    ),
+    (
+        "BTRFS error (device sdb): bad tree block start, mirror 1 want 30572544 have 0",
+        (EventKind.FS_ERROR, None, "", "sdb", None, ""),
+    ),
+    (
+        "BTRFS error (device sdb): failed to read chunk tree: -5",
+        (EventKind.FS_ERROR, None, "", "sdb", None, ""),
+    ),
+    (
+        "BTRFS error (device sdb) in btrfs_run_delayed_refs:2149: errno=-5 IO failure",
+        (EventKind.FS_ERROR, None, "", "sdb", None, ""),
+    ),
+    (
+        "BTRFS error (device sdb state E): devid 2 uuid 3b4c-77 is missing",
+        (EventKind.RAID_DEGRADED, None, "member missing", "sdb", None, ""),
+    ),
+    (
+        "Buffer I/O error on dev dm-4, logical block 10, lost async page write",
+        (EventKind.IO_ERROR, None, "", "dm-4", None, ""),
+    ),
+    (
+        "I/O error, dev nvme0n1, sector 0 op 0x0:(READ) flags 0x0",
+        (EventKind.IO_ERROR, None, "", "nvme0n1", None, ""),
     ),
     (
         "mlx4_core 0000:04:00.0: Internal error detected:",
@@ -1045,6 +1093,35 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "pcieport 0000:00:1c.0: not ready 1023ms after FLR; waiting",
         "DMAR: DRHD: handling fault status reg 2",
         "AMD-Vi: Interrupt remapping enabled",
+        "blk_update_request: I/O error, dev fd0, sector 0 op 0x0:(READ) flags 0x0",
+        "Buffer I/O error on dev fd0, logical block 0, async page read",
+        "I/O error, dev sr0, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2",
+        "sr 1:0:0:0: [sr0] tag#0 Sense Key : Medium Error [current]",
+        "critical medium error, dev sr0, sector 1024 op 0x0:(READ) flags 0x80700",
+        "I/O error, dev loop3, sector 0 op 0x0:(READ) flags 0x0",
+        "Buffer I/O error on dev loop3p1, logical block 0, async page read",
+        "I/O error, dev nbd0, sector 0 op 0x0:(READ)",
+        "critical target error, dev nbd15, sector 0 op 0x9:(WRITE_ZEROES)",
+        "Buffer I/O error on device zram1, logical block 12",
+        "BTRFS error (device sdb): unrecognized mount option 'foo'",
+        "BTRFS error (device sdb): unrecognized or unsupported super flag: 34359738368",
+        "BTRFS error (device sdb1): open_ctree failed: -22",
+        "BTRFS error (device sdb1 state C): open_ctree failed",
+        "BTRFS: error (device sdb1): cannot mount because of unknown incompat features (0x4000)",
+        "BTRFS error (device sdb): couldn't mount because of unsupported optional features (4000)",
+        "BTRFS error (device sdb): sectorsize 65536 not yet supported for page size 4096",
+        "BTRFS error (device sdb): failed to read chunk tree: -2",
+        "BTRFS error (device sdb): failed to read the system array: -2",
+        "BTRFS: device fsid 1f-2e devid 1 transid 8 /dev/sdb scanned by mount (812)",
+        "EXT4-fs (sda): VFS: Can't find ext4 filesystem",
+        "EXT4-fs (sda): unable to read superblock",
+        "EXT4-fs (sda1): bad geometry: block count 5 exceeds size of device (4 blocks)",
+        "EXT4-fs (sda1): couldn't mount as ext3 due to feature incompatibilities",
+        "EXT4-fs: Unknown parameter 'foo'",
+        "XFS (sdb1): Invalid superblock magic number",
+        "XFS (sdb1): SB validate failed with error -22.",
+        "XFS (sdb1): Filesystem has duplicate UUID 7d-1 - can't mount",
+        "XFS (sdb1): Superblock has unknown read-only compatible features (0x8) enabled.",
         "XFS (dm-3): Mounting V5 Filesystem",
         "XFS (dm-3): User initiated shutdown received. Shutting down filesystem",
         "XFS (dm-3): Please unmount the filesystem and rectify the problem(s)",

@@ -196,6 +196,56 @@ def test_documentation_lists_exactly_the_kinds_that_exist() -> None:
     assert listed.group(1) == kinds_table(), "tests/test_xid.py has the function that prints it"
 
 
+# --- what a later line withdraws
+
+
+@pytest.mark.parametrize(
+    ("down", "up"),
+    [
+        (
+            "pcieport 0000:64:01.0: pciehp: Slot(12): Link Down",
+            "pcieport 0000:64:01.0: pciehp: Slot(12): Card present",
+        ),
+        (
+            "pcieport 0000:64:01.0: pciehp: Slot(12): Card not present",
+            "pcieport 0000:64:01.0: pciehp: Slot(12): Link Up",
+        ),
+        (
+            "bond0: (slave eno1): link status definitely down, disabling slave",
+            "bond0: (slave eno1): link status definitely up, 25000 Mbps full duplex",
+        ),
+    ],
+)
+def test_a_link_that_is_up_again_however_late_is_info_until_it_goes_down_again(
+    down: str, up: str
+) -> None:
+    def severity(*messages: str | tuple[float, str]) -> Severity:
+        (found,) = [one for one in findings_of(*messages) if one.action is not Action.NONE]
+        return found.severity
+
+    assert severity(down) is Severity.WARNING
+    assert severity(down, (DAY_S, up)) is Severity.INFO
+    assert severity(down, up, down) is Severity.WARNING
+
+
+def test_the_slot_of_a_pulled_disk_is_to_be_watched_and_not_a_reason_to_reboot() -> None:
+    (finding,) = findings_of(
+        "pcieport 0000:64:01.0: pciehp: Slot(12): Link Down",
+        "pcieport 0000:64:01.0: pciehp: Slot(12): Card not present",
+    )
+
+    assert (finding.severity, finding.action) == (Severity.WARNING, Action.WATCH)
+
+
+def test_another_slot_withdraws_nothing() -> None:
+    findings = findings_of(
+        "pcieport 0000:64:01.0: pciehp: Slot(12): Link Down",
+        "pcieport 0000:65:01.0: pciehp: Slot(13): Link Up",
+    )
+
+    assert [finding.severity for finding in findings] == [Severity.WARNING, Severity.INFO]
+
+
 # --- cascades
 
 
