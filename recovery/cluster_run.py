@@ -40,6 +40,7 @@ from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.config import read_policy
 from recovery.error_file import write_error_file
 from recovery.journal import refuse_network_file_system
+from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.job_key import JobKey, key_at_service
@@ -123,13 +124,14 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     parts = urlsplit(urls[0])
     where = (parts.hostname or "", parts.port or 443)
     overrides = _policy_overrides(options)
-    ownership = own_folder(options, OwnerKind.SERVICE, key, environment)
-    try:
-        node = Node(options, environment, key, where, overrides, ownership=ownership)
-        return node.run(client)
-    finally:
-        ownership.end()
-        client.close()
+    with exit_on(stop_signals(options)):
+        ownership = own_folder(options, OwnerKind.SERVICE, key, environment)
+        try:
+            node = Node(options, environment, key, where, overrides, ownership=ownership)
+            return node.run(client)
+        finally:
+            ownership.end()
+            client.close()
 
 
 def begin_logging() -> None:
@@ -396,8 +398,9 @@ class Node:
             folder = self._open_folder(joined.job_id)
             try:
                 runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
-                clear_former(self._ownership.former_job_id, joined.job_id, self._clock)
-                clear_leftovers(joined.job_id, self._clock, runtime, self.name)
+                with self._ownership.clearing():
+                    clear_former(self._ownership.former_job_id, joined.job_id, self._clock)
+                    clear_leftovers(joined.job_id, self._clock, runtime, self.name)
                 code = self._serve(client, joined, folder, runtime)
             finally:
                 os.close(folder.lock_descriptor)

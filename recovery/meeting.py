@@ -40,6 +40,7 @@ from recovery.cluster_run import (
     state_folder,
 )
 from recovery.journal import Journal
+from recovery.launcher.early_stop import exit_on
 from recovery.launcher.job_key import JobKey, key_of_meeting
 from recovery.launcher.ports import reserve
 from recovery.ledger import decode_copy
@@ -50,7 +51,7 @@ from recovery.nodes import Orders
 from recovery.ownership.claim import OwnerKind
 from recovery.policy import Policy
 from recovery.records import Entry, JobOutcome
-from recovery.run_options import Meeting, RunOptions, make_policy, parse_meeting
+from recovery.run_options import Meeting, RunOptions, make_policy, parse_meeting, stop_signals
 from recovery.service.client import Contact, ControllerClient, UnreachableError, is_loopback
 from recovery.service.config import Config, Limits
 from recovery.service.job import Core, Parts, make_core
@@ -87,23 +88,24 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         quiet=options.quiet,
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
-    ownership = own_folder(options, OwnerKind.MEETING, key, environment)
-    if ownership.is_copy and site.folder is not None:
-        site.folder.forget()
-    client = MeetingClient(site)
-    guard = Guard(site, client, options)
-    try:
-        guard.open()
-        where = (meeting.host, meeting.port)
-        known = None if ownership.is_copy else _known_job(site)
-        node = Node(options, environment, key, where, {}, known, ownership)
-        guard.node = node
-        guard.start()
-        return node.run(client)
-    finally:
-        ownership.end()
-        guard.close()
-        client.close()
+    with exit_on(stop_signals(options)):
+        ownership = own_folder(options, OwnerKind.MEETING, key, environment)
+        if ownership.is_copy and site.folder is not None:
+            site.folder.forget()
+        client = MeetingClient(site)
+        guard = Guard(site, client, options)
+        try:
+            guard.open()
+            where = (meeting.host, meeting.port)
+            known = None if ownership.is_copy else _known_job(site)
+            node = Node(options, environment, key, where, {}, known, ownership)
+            guard.node = node
+            guard.start()
+            return node.run(client)
+        finally:
+            ownership.end()
+            guard.close()
+            client.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from recovery.journal import Journal, refuse_network_file_system
 from recovery.launcher.command import (
     RankCommand,
 )
+from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.job_key import key_of_one_node
@@ -154,25 +155,27 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     refuse_network_file_system(state.absolute())
     line = (str(Path.cwd()), options.target, *options.arguments)
     key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
-    ownership = own(
-        options.checkpoint_dir,
-        OwnerKind.LAUNCHER,
-        key,
-        environment,
-        say,
-        take_over=options.take_over,
-    )
-    try:
-        known_id = None if ownership.is_copy else _known_id(copy)
-        folder = open_job(state.absolute(), key, known_id, clock.unix_s())
+    with exit_on(stop_signals(options)):
+        ownership = own(
+            options.checkpoint_dir,
+            OwnerKind.LAUNCHER,
+            key,
+            environment,
+            say,
+            take_over=options.take_over,
+        )
         try:
-            ownership.name_job(str(folder.job_id))
-            session = _Session(options, environment, clock, folder, policy, world_size, ownership)
-            return session.run(command, output_plan, beside, copy)
+            known_id = None if ownership.is_copy else _known_id(copy)
+            folder = open_job(state.absolute(), key, known_id, clock.unix_s())
+            try:
+                session = _Session(
+                    options, environment, clock, folder, policy, world_size, ownership
+                )
+                return session.run(command, output_plan, beside, copy)
+            finally:
+                os.close(folder.lock_descriptor)
         finally:
-            os.close(folder.lock_descriptor)
-    finally:
-        ownership.end()
+            ownership.end()
 
 
 class _Session:
@@ -221,9 +224,13 @@ class _Session:
         beside: Path | None,
         copy: BudgetCopy | None,
     ) -> int:
-        clear_former(self._ownership.former_job_id, self._job_id, self._clock)
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
-        clear_leftovers(self._job_id, self._clock, runtime)
+        with self._ownership.clearing():
+            clear_former(self._ownership.former_job_id, self._job_id, self._clock)
+            clear_leftovers(self._job_id, self._clock, runtime)
+        self._ownership.name_job(
+            self._job_id
+        )  # not before: the claim names whose ranks to look for
         self._folder.write_run(
             {"pid": os.getpid(), "node": self._node, "runtime": str(runtime.path)}
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankmend.errors import JobHeldError, StorageError
+from rankmend.errors import JobHeldError, LaunchError, StorageError
 from rankmend.printable import is_printable
 from recovery.checkpoints.marks import BESIDE
 from recovery.launcher.process_identity import INITIAL_PID_NAMESPACE, Standing
@@ -21,8 +21,9 @@ from recovery.ownership.claim import (
     judge_claim,
     refuse_living,
 )
-from recovery.ownership.folder import ClaimFolder
+from recovery.ownership.folder import ClaimFolder, Found
 from recovery.ownership.keeper import Keeper
+from recovery.ownership.ownership import Ownership
 from recovery.ownership.taking import (
     Taken,
     Waiting,
@@ -415,6 +416,96 @@ def test_owner_whose_claim_was_removed_makes_it_again(folder: ClaimFolder, mine:
 
     assert folder.newest().claim.token == mine.claim.token  # type: ignore[union-attr]
     assert ear.lost == []
+
+
+def test_claim_and_fence_come_back_where_the_checkpoint_folder_itself_was_removed(
+    folder: ClaimFolder, mine: Taken
+) -> None:
+    fenced: list[bool] = []
+    kept = Keeper(folder, mine, Ear().lost.append, beat_s=0.01)
+    kept.keep_fence(lambda: bool(fenced.append(folder.beside.parent.is_dir())))
+    shutil.rmtree(folder.beside.parent)
+    kept.start()
+
+    wait_for(folder.newest, "the claim is there again")
+    wait_for(lambda: True in fenced, "the fence is asked for")
+    kept.close()
+
+
+def test_fence_is_made_again_also_where_the_claim_can_not_be(
+    folder: ClaimFolder, mine: Taken
+) -> None:
+    asked: list[None] = []
+    kept = Keeper(folder, mine, Ear().lost.append, beat_s=0.01)
+    kept.keep_fence(lambda: bool(asked.append(None)))
+    shutil.rmtree(folder.beside)
+    folder.beside.write_text("a file in place of the folder")
+    kept.start()
+
+    wait_for(lambda: asked, "the fence is asked for")
+    kept.close()
+
+
+class HangingFolder(ClaimFolder):
+    """Storage that answers nothing until it is let go."""
+
+    def __init__(self, beside: Path) -> None:
+        super().__init__(beside)
+        self.may_answer = threading.Event()
+
+    def newest(self) -> Found | None:
+        self.may_answer.wait()
+        return super().newest()
+
+
+def test_release_does_not_wait_for_storage_that_hangs(folder: ClaimFolder, mine: Taken) -> None:
+    hanging = HangingFolder(folder.beside)
+    kept = Keeper(hanging, mine, Ear().lost.append, close_s=0.05)
+    kept.start()
+
+    kept.release()
+
+    assert not folder.newest().claim.is_released  # type: ignore[union-attr]
+    hanging.may_answer.set()
+
+
+def test_folder_is_not_given_back_while_an_earlier_launchers_processes_may_be_left(
+    folder: ClaimFolder, mine: Taken
+) -> None:
+    held = Ownership(folder, mine)
+
+    with pytest.raises(LaunchError), held.clearing():
+        raise LaunchError("processes of an earlier launcher remain: 26925 (D)")
+    held.end()
+
+    assert not folder.newest().claim.is_released  # type: ignore[union-attr]
+
+
+def test_folder_is_given_back_where_nothing_was_left_and_no_rank_has_run(
+    folder: ClaimFolder, mine: Taken
+) -> None:
+    held = Ownership(folder, mine)
+
+    with held.clearing():
+        pass
+    held.end()
+
+    assert folder.newest().claim.is_released  # type: ignore[union-attr]
+
+
+def test_who_takes_a_dead_owners_folder_names_its_ranks_until_they_are_gone(
+    folder: ClaimFolder,
+) -> None:
+    own(folder, job_id="u-7")
+    taken = challenge(folder, Standing.GONE)
+
+    Ownership(folder, taken).end()  # an error before the ranks of u-7 were looked for
+
+    left = folder.newest()
+    assert left is not None
+    assert left.claim is not None
+    assert not left.claim.is_released
+    assert left.claim.job_id == "u-7"
 
 
 def test_launcher_that_started_in_a_folder_without_its_claim_yields_to_the_older_owner(

@@ -24,7 +24,7 @@ import msgspec
 from rankmend import console
 from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
 from rankmend.clock import Clock
-from rankmend.errors import LaunchError
+from rankmend.errors import LaunchError, SourceError
 from recovery.launcher import guardian as guardian_events
 from recovery.launcher.command import RankCommand, fill
 from recovery.launcher.environment import Rendezvous, rank_environment
@@ -340,7 +340,7 @@ class Launcher:
                 log.warning("second interrupt: killing the ranks")
                 self._grace_until_s = self._clock.now_s()
         elif number in _FORWARDED and self._attempt is not None:
-            self._guardian.signal(self._attempt.number, number)
+            self._ask(self._guardian.signal, self._attempt.number, number)
 
     def _check_time(self) -> None:
         limit_s = self._plan.time_limit_s
@@ -450,9 +450,18 @@ class Launcher:
                 how = f"exit code {code}" if signum is None else f"signal {signum}"
                 self._standbys.note_ended(slot, how)
 
+    @staticmethod
+    def _ask(call: Callable[..., None], *arguments: object) -> None:
+        """Ask something of the guardian. Where it is gone, that is the next event."""
+        with contextlib.suppress(LaunchError):
+            call(*arguments)
+
     def _watch_guardian(self) -> None:
         """Wake a guardian that stands still, and end one that can't be woken."""
-        state = read_state(self._guardian.pid)
+        try:
+            state = read_state(self._guardian.pid)
+        except SourceError:  # no descriptor left, or no memory: looked at again soon
+            return
         letter = "" if state is None else state.letter
         care = self._guardian_watch.look(letter, self._needs_guardian, self._clock.now_s())
         if care is Care.WAKE:
@@ -657,7 +666,7 @@ class Launcher:
             log.warning("the controller does not answer: the ranks are stopped without it")
             self._grace_until_s = now_s + self._plan.grace_s
             self._mark_signalled(attempt)
-            self._guardian.signal(attempt.number, signal.SIGTERM)
+            self._ask(self._guardian.signal, attempt.number, signal.SIGTERM)
 
     def _keep_lease(self) -> None:
         """Have the guardian stop the ranks at the end of the lease, and tell peers how it stands."""
@@ -669,7 +678,7 @@ class Launcher:
         if attempt is None or not is_running:
             if self._leased_until_s is not None:
                 self._leased_until_s = None
-                self._guardian.lease(0, None)
+                self._ask(self._guardian.lease, 0, None)
             peers.keep(None)
             return
         if order is None or order.attempt != attempt.number or not order.ranks:
@@ -681,7 +690,7 @@ class Launcher:
         told_s = self._leased_until_s
         if told_s is None or abs(until_s - told_s) >= LEASE_STEP_S:
             self._leased_until_s = until_s
-            self._guardian.lease(attempt.number, until_s)
+            self._ask(self._guardian.lease, attempt.number, until_s)
 
     def _stop_ranks(self, order: Order, through: int) -> None:
         now_s = self._clock.now_s()
@@ -691,7 +700,7 @@ class Launcher:
             if self._grace_until_s is None:
                 self._grace_until_s = now_s + order.grace_s
                 self._mark_signalled(attempt)
-                self._guardian.signal(attempt.number, signal.SIGTERM)
+                self._ask(self._guardian.signal, attempt.number, signal.SIGTERM)
             if now_s < self._grace_until_s:
                 return
         if self._kill_sent_through < through:
@@ -700,7 +709,7 @@ class Launcher:
             self._kill_sent_through = through
             if attempt is not None:
                 self._mark_signalled(attempt)
-            self._guardian.kill_through(through)
+            self._ask(self._guardian.kill_through, through)
 
     def _is_collecting(self, order: Order) -> bool:
         """Return whether the kill has to wait for evidence, which is begun where it is wanted."""
@@ -719,7 +728,7 @@ class Launcher:
         if due and attempt is not None and self._kill_sent_through < attempt.number:
             self._kill_sent_through = attempt.number
             self._mark_signalled(attempt)
-            self._guardian.kill_through(attempt.number)
+            self._ask(self._guardian.kill_through, attempt.number)
 
     def _end_leftovers(self) -> None:
         """Children that outlive an attempt which ended by itself get a moment, then SIGKILL."""
@@ -739,7 +748,7 @@ class Launcher:
             self._leftover_until_s = min(self._leftover_until_s, now_s + LEFTOVER_S)
             return
         self._kill_sent_through = attempt.number
-        self._guardian.kill_through(attempt.number)
+        self._ask(self._guardian.kill_through, attempt.number)
 
     def _mark_signalled(self, attempt: LaunchedAttempt) -> None:
         for rank in attempt.ranks.values():
@@ -764,7 +773,7 @@ class Launcher:
                 self._spawn(order, rank, rendezvous)
         except LaunchError as error:
             self._launch_error = str(error)
-            self._guardian.kill_through(order.attempt)
+            self._ask(self._guardian.kill_through, order.attempt)
 
     def _open_rendezvous(self, order: Order) -> Rendezvous:
         if order.rendezvous is None:

@@ -4,6 +4,7 @@ In a thread of its own: storage can hang, and training must not wait for it. An 
 count says so and trains on.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class Keeper:
         on_lost: Callable[[str], None],
         beat_s: float = BEAT_S,
         follow_s: float = FOLLOW_S,
+        close_s: float = CLOSE_S_MAX,
     ) -> None:
         """``on_lost`` is called from the thread, once, when another owner has taken the folder."""
         self._folder = folder
@@ -40,6 +42,7 @@ class Keeper:
         self._on_lost = on_lost
         self._beat_s = beat_s
         self._follow_s = follow_s
+        self._close_s = close_s
         self._is_counting = taken.is_maker
         self._beat: int | None = None
         self._job_id = ""
@@ -78,8 +81,18 @@ class Keeper:
                 self._folder.replace(self._claim)
 
     def release(self) -> None:
-        """Give the folder back: nothing of the owner is left that could write to it."""
+        """Give the folder back: nothing of the owner is left that could write to it.
+
+        Storage that does not answer is left to itself after `CLOSE_S_MAX`.
+        """
         self.close()
+        giving_back = threading.Thread(target=self._give_back, name="owner-release", daemon=True)
+        giving_back.start()
+        giving_back.join(self._close_s)
+        if giving_back.is_alive():
+            self._warn_unreleased("the storage does not answer")
+
+    def _give_back(self) -> None:
         with self._lock:
             try:
                 found = self._folder.newest()
@@ -88,22 +101,29 @@ class Keeper:
                 if not found.claim.is_released:
                     self._folder.release(found.claim)
             except (OSError, RankmendError) as error:
-                log.warning(
-                    "the checkpoint folder could not be released: %s. The next start on another "
-                    "host will ask for --take-over",
-                    error,
-                )
+                self._warn_unreleased(error)
+
+    @staticmethod
+    def _warn_unreleased(why: object) -> None:
+        log.warning(
+            "the checkpoint folder could not be released: %s. The next start on another host will "
+            "ask for --take-over",
+            why,
+        )
 
     def close(self) -> None:
         """Count no more; a thread that storage holds is left behind."""
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join(CLOSE_S_MAX)
+            self._thread.join(self._close_s)
 
     def _run(self) -> None:
         while not self._ending.is_set():
             try:
                 self._look()
+            except (OSError, RankmendError) as error:
+                self._fail(error)
+            try:
                 if self.lost_to is None and self._restore_fence():
                     log.warning("the fence beside the checkpoints was removed, and is made again")
             except (OSError, RankmendError) as error:
@@ -152,6 +172,8 @@ class Keeper:
 
         A launcher that found the folder without a claim meanwhile sees a newer one, and stops.
         """
+        with contextlib.suppress(OSError):  # rm -rf of the checkpoint folder itself
+            self._folder.beside.parent.mkdir(exist_ok=True)
         if self._folder.make(claim):
             self._claim = claim
 

@@ -1,12 +1,13 @@
 """A launcher's hold on its checkpoint folder, from before its ranks start until they are gone."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from rankmend.errors import JobHeldError
+from rankmend.errors import JobHeldError, RankmendError
 from recovery.checkpoints.marks import BESIDE
 from recovery.launcher.job_key import JobKey
-from recovery.ownership.claim import OwnerKind
+from recovery.ownership.claim import Claim, OwnerKind
 from recovery.ownership.folder import ClaimFolder
 from recovery.ownership.keeper import Keeper
 from recovery.ownership.taking import Taken, Waiting, make_claim, refuse_other_job, take
@@ -29,10 +30,14 @@ class Ownership:
         self._is_empty = True
         self._keeper: Keeper | None = None
         if folder is not None and taken is not None:
-            self._is_empty = taken.is_maker  # else other launchers of this owner may run
+            # Other launchers of this owner may run, or ranks of the one that it was taken from.
+            self._is_empty = taken.is_maker and taken.taken_from is None
             self._keeper = Keeper(folder, taken, self._note_lost)
-            if taken.is_maker:
-                self._keeper.start()
+
+    def start(self) -> None:
+        """Count up from now on; one who shares the claim of others begins once it knows the job."""
+        if self._keeper is not None and self._taken is not None and self._taken.is_maker:
+            self._keeper.start()
 
     @property
     def lost_to(self) -> str | None:
@@ -80,6 +85,16 @@ class Ownership:
         """Have the fence made again where somebody removes it while ranks run."""
         if self._keeper is not None:
             self._keeper.keep_fence(restore)
+
+    @contextlib.contextmanager
+    def clearing(self) -> Iterator[None]:
+        """Within the block processes of an earlier launcher may be left; its end proves that none is.
+
+        Where it raises, the folder is not given back.
+        """
+        self._is_empty = False
+        yield
+        self._is_empty = self._taken is None or self._taken.is_maker
 
     def begin(self, lost: Callable[[], None]) -> None:
         """Note that ranks may run from now on.
@@ -132,5 +147,24 @@ def own(
     folder = ClaimFolder(checkpoint_folder.absolute() / BESIDE)
     claim = make_claim(checkpoint_folder, kind, key.text, key.name, environment)
     waiting = Waiting(say=say)
-    taken = take(folder, claim, take_over=take_over, waiting=waiting)
-    return Ownership(folder, taken, waiting)
+    made = None
+    try:
+        taken = take(folder, claim, take_over=take_over, waiting=waiting)
+        made = Ownership(folder, taken, waiting)
+        made.start()
+    except BaseException:  # a stop signal, perhaps just after the claim was made
+        if made is not None:
+            made.end()
+        else:
+            _give_back(folder, claim)
+        raise
+    return made
+
+
+def _give_back(folder: ClaimFolder, claim: Claim) -> None:
+    """Release a claim of ours, unless a former owner's ranks may be left, whose mark it bears."""
+    with contextlib.suppress(OSError, RankmendError):
+        found = folder.newest()
+        made = found.claim if found is not None else None
+        if made is not None and made.token == claim.token and not made.job_id:
+            folder.release(made)

@@ -157,6 +157,8 @@ def _try_once(
             return None
         proof = ClaimProof.PERSON
     record = ClaimTaken(describe_owner(claim, challenger), proof, f"uid {os.getuid()}")
+    # Until the new owner's ranks start, those that a search must find are the former one's.
+    challenger = msgspec.structs.replace(challenger, job_id=claim.job_id)
     taken = Taken(challenger, is_maker=True, taken_from=claim, record=record)
     return _make(folder, found.generation, taken)
 

@@ -14,7 +14,7 @@ import pytest
 from recovery.launcher.process_tree import find_marked
 from recovery.ownership.folder import ClaimFolder
 from recovery.records import ClaimProof, ClaimTaken
-from tests.faults.harness import JOBS, Job
+from tests.faults.harness import JOBS, Job, wait_for
 from tests.faults.test_launcher_deaths import children, command_of
 
 pytestmark = pytest.mark.real
@@ -112,6 +112,24 @@ def test_owner_that_was_stopped_releases_the_folder(make_lockstep: Make, rival: 
 
     assert again.wait() == 0, again.output
     assert again.records(ClaimTaken) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
+)
+def test_launcher_that_is_stopped_before_its_ranks_start_releases_the_folder(
+    make_lockstep: Make, number: int, code: int
+) -> None:
+    job = make_lockstep()
+    job.start()
+    wait_for(lambda: claims(job).newest(), "it has taken the folder")
+    job.signal(number)
+
+    assert job.wait() == code, job.output
+    found = claims(job).newest()
+    assert found is not None
+    assert found.claim is not None
+    assert found.claim.is_released
 
 
 def pretend_elsewhere(folder: ClaimFolder) -> None:
