@@ -30,15 +30,27 @@ NO_GUIDS: Final = frozenset({"", "0000:0000:0000:0000", "ffff:ffff:ffff:ffff"})
 _PERMANENT_ADDRESS: Final = "0"  # NET_ADDR_PERM, include/uapi/linux/netdevice.h
 _NO_ADDRESS: Final = re.compile(r"(00:)*00")
 _SCSI_DISK: Final = re.compile(r"sd[a-z]+")
-# models of volumes that a cloud attaches and detaches: EBS, Persistent Disk and Hyperdisk, Azure
+# models of volumes that a cloud or a hypervisor attaches and detaches: EBS, Persistent Disk and
+# Hyperdisk, Azure, VMware, Oracle, QEMU, Alibaba; virtio disks (vda) are no SCSI disks and left out
 _REMOTE_MODELS: Final = re.compile(
     r"Amazon Elastic Block Store|nvme_card-pd|PersistentDisk|Virtual Disk|MSFT NVMe Accelerator.*"
+    r"|BlockVolume|QEMU HARDDISK|QEMU NVMe Ctrl|(Alibaba )?Cloud Elastic Block Storage"
+    r"|VMware Virtual .*|VBOX HARDDISK",
+    re.IGNORECASE,
 )
 _PASSING_PATHS: Final = re.compile(r"/virtual/|/usb|/\w+\.sf\.\d+(/|$)")  # sf: scalable function
 # the switch's end of a function: net/core/devlink.c, __devlink_port_phys_port_name_get (6.12)
 _REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 _REMOTE_PATHS: Final = re.compile(r"/(usb\d|session\d|rport-)")
 _IDENTITY_CHARS_MAX: Final = 96
+_CPUINFO_CHARS_MAX: Final = 1 << 16  # the first CPU's flags are within 4,000
+_GUEST_NAMES: Final = re.compile(
+    r"KVM|QEMU|VMware|Virtual Machine|VirtualBox|Xen|Google Compute Engine|OpenStack", re.IGNORECASE
+)
+_GPU_CLASSES: Final = frozenset({"0x0300", "0x0302"})  # VGA and 3D controllers (pci_ids.h)
+_NVIDIA: Final = "0x10de"
+_NUMA_NODE: Final = re.compile(r"node\d{1,4}")
+_NODE_MEMORY: Final = re.compile(r"MemTotal:\s+(\d{1,15}) kB")  # drivers/base/node.c
 # drivers/net/ethernet/{mellanox/mlx5/core/dev.c,broadcom/bnxt/bnxt_ulp.c,intel/ice/ice_idc.c} (6.12)
 _AUXILIARY_DRIVERS: Final = frozenset({"mlx5_core", "bnxt_en", "ice"})
 _RDMA_PART: Final = re.compile(r"\w+\.(rdma|roce|iwarp)\.\d+")
@@ -107,6 +119,7 @@ def _nvme_disks(root: Path) -> Iterator[Device]:
 
 
 def _scsi_disks(root: Path) -> Iterator[Device]:
+    seen: set[str] = set()  # a disk with two paths has two names
     for name in list_names(root):
         folder = root / name
         if not _SCSI_DISK.fullmatch(name) or read_text(folder / "removable") == "1":
@@ -116,8 +129,16 @@ def _scsi_disks(root: Path) -> Iterator[Device]:
         wwid = " ".join((read_text(folder / "device" / "wwid") or "").split())
         wwid = wwid[:_IDENTITY_CHARS_MAX]
         # without one of its own there is only the name, which another boot may give to another disk
-        if wwid:
-            yield Device(Kind.DISK, wwid, name)
+        if wwid and wwid not in seen:
+            seen.add(wwid)
+            yield Device(Kind.DISK, wwid, name, slot=_scsi_slot(folder / "device"))
+
+
+def _scsi_slot(device: Path) -> str:
+    """Return the enclosure's slot of a SCSI disk, else its host, channel, target and LUN."""
+    slots = [name for name in list_known(device, []) if name.startswith("enclosure_device:")]
+    place = _resolved(device / slots[0]) if slots else Path(_resolved(device)).name
+    return place[-_IDENTITY_CHARS_MAX:]
 
 
 def _is_remote(folder: Path, model: str) -> bool:
@@ -155,3 +176,56 @@ def _resolved(folder: Path) -> str:
         return str(folder.resolve())
     except (OSError, RuntimeError):  # links that go round; RuntimeError before Python 3.13
         return ""
+
+
+def is_guest(procfs_root: Path, sysfs_root: Path) -> bool:
+    """Tell whether this is a virtual machine.
+
+    x86 processors say it by a flag that hypervisors set; elsewhere the firmware's names do.
+    """
+    try:
+        with (procfs_root / "cpuinfo").open(encoding="ascii", errors="replace") as file:
+            flags = re.search(r"^flags\s*:(.*)$", file.read(_CPUINFO_CHARS_MAX), re.MULTILINE)
+    except OSError:
+        flags = None
+    if flags is not None:
+        return "hypervisor" in flags[1].split()
+    dmi = sysfs_root / "class" / "dmi" / "id"
+    vendor, product = read_text(dmi / "sys_vendor") or "", read_text(dmi / "product_name") or ""
+    if vendor == "Amazon EC2":
+        return "metal" not in product
+    return bool(_GUEST_NAMES.search(f"{vendor} {product}"))
+
+
+def list_functions(sysfs_root: Path) -> frozenset[str]:
+    """Return the PCI functions that are there."""
+    return frozenset(list_known(sysfs_root / "bus" / "pci" / "devices", []))
+
+
+def has_gpu_without_driver(sysfs_root: Path) -> bool:
+    """Tell whether an NVIDIA GPU is on the bus that no driver drives."""
+    devices = sysfs_root / "bus" / "pci" / "devices"
+    return any(
+        (read_text(devices / name / "class") or "")[:6] in _GPU_CLASSES
+        and read_text(devices / name / "vendor") == _NVIDIA
+        and not (devices / name / "driver").exists()
+        for name in list_known(devices, [])
+    )
+
+
+def read_cpu_memory_bytes(sysfs_root: Path) -> int | None:
+    """Return the memory of the NUMA nodes that have CPUs; None where they don't tell.
+
+    The memory of a GPU that shares the CPU's address space (GH200, GB200) is a node without CPUs,
+    which comes and goes with the driver and is no module of this machine.
+    """
+    root = sysfs_root / "devices" / "system" / "node"
+    total_kib = 0
+    for name in list_known(root, []):
+        if not _NUMA_NODE.fullmatch(name) or not read_text(root / name / "cpulist"):
+            continue
+        size = _NODE_MEMORY.search(read_text(root / name / "meminfo") or "")
+        if size is None:
+            return None
+        total_kib += int(size[1])
+    return total_kib * 1024 or None

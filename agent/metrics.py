@@ -1359,7 +1359,7 @@ _ALL: Final = (
         "inventory_state_id",
         "",
         ("kind", "device", "pci_bus_id", "identity"),
-        "A device that was there: 0 it is there, 1 it vanished in this boot, 2 it did not come back with this boot, 3 another is in its place.",
+        "A device that was there: 0 it is there, 1 it vanished in this boot, 2 it did not come back with this boot, 3 another is in its place, 4 the host took it from this virtual machine.",
     ),
     _gauge(
         "inventory_devices",
@@ -1389,7 +1389,7 @@ _ALL: Final = (
         "inventory_known",
         "",
         ("kind",),
-        "1 when the devices of a kind that [expect] states can be counted, else 0.",
+        "1 when the devices of a kind can be counted that [expect] states, or, of GPUs, that the node had; else 0.",
     ),
     _gauge(
         "inventory_kept", "", (), "1 when the devices are remembered on disk, 0 when that failed."

@@ -30,6 +30,9 @@ class Standing(Enum):
     VANISHED = 1  # since this boot began
     NOT_BACK = 2  # it was there in an earlier boot, and has not been seen in this one
     REPLACED = 3  # another device is in its place
+    WITHDRAWN = (
+        4  # an RDMA device of a virtual machine, gone with its PCI function: the host's doing
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,12 @@ class Device:
     is_permanent: bool = True  # the identity goes with the device, and not with its place
     planes: tuple[str, ...] = ()  # of network cards
     network_devices: tuple[str, ...] = ()  # of RDMA devices: those that were last seen
+    slot: str = ""  # of disks without a PCI function of their own
+
+    @property
+    def place(self) -> str:
+        """Where it sits, to tell that another device took its place; empty where not known."""
+        return self.slot or self.pci_bus_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,8 @@ class Look:
     driven: Collection[str] = ()
     rdma_driven: Collection[str] = ()  # the same for their RDMA device
     memory_bytes: int | None = None  # None: not known now
+    # in a virtual machine the host adds and removes cards: the PCI functions that are there now
+    functions_of_guest: Collection[str] | None = None  # None: not in a virtual machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Memory:
         return self.standings.get((device.kind, device.identity))
 
     def missing(self) -> list[Device]:
-        wanted = (Standing.VANISHED, Standing.NOT_BACK)
+        wanted = (Standing.VANISHED, Standing.NOT_BACK, Standing.WITHDRAWN)
         return [one.device for one in self.known if self.standing(one.device) in wanted]
 
 
@@ -101,17 +112,17 @@ def update(memory: Memory, look: Look) -> Memory:
         for device in devices
         if device not in taken
     ]
-    new_places = {(one.device.kind, one.device.pci_bus_id) for one in new}
+    new_places = {(one.device.kind, one.device.place) for one in new}
     known: list[Known] = []
     standings: dict[tuple[Kind, str], Standing] = {}
     for one in memory.known:
         now, standing = one, memory.standing(one.device)
         if one.device.kind in look.found:
             match = matches.get(one)
-            place = (one.device.kind, one.device.pci_bus_id)
+            place = (one.device.kind, one.device.place)
             if match is not None:
                 now, standing = Known(_merged(one.device, match), look.boot_id), Standing.PRESENT
-            elif _is_rdma_now(one.device, look):
+            elif _is_rdma_now(one.device, look) or _is_detached(one.device, look):
                 continue
             elif one.replaced_unix_s is not None or (place[1] and place in new_places):
                 since_s = look.unix_s if one.replaced_unix_s is None else one.replaced_unix_s
@@ -129,10 +140,22 @@ def update(memory: Memory, look: Look) -> Memory:
         standings[one.device.kind, one.device.identity] = Standing.PRESENT
     known += new
     dropped = memory.dropped + max(0, len(known) - DEVICES_MAX)
-    known = known[:DEVICES_MAX]
+    known = _newest(known, standings)
     size = memory.memory_bytes if look.memory_bytes is None else look.memory_bytes
     size_max = max(memory.memory_bytes_max, size or 0)
     return Memory(tuple(known), _once_a_card(known, standings), dropped, size_max, size)
+
+
+def _newest(known: Sequence[Known], standings: Mapping[tuple[Kind, str], Standing]) -> list[Known]:
+    """Return as many devices as fit: those that are gone make room first, the oldest before all."""
+    states = [(one, standings.get((one.device.kind, one.device.identity))) for one in known]
+    replaced = [one for one, state in states if state is Standing.REPLACED]
+    lost = [
+        one for one, state in states if state not in (None, Standing.PRESENT, Standing.REPLACED)
+    ]
+    out = [*replaced, *lost][: max(0, len(known) - DEVICES_MAX)]
+    left = [one for one in known if one not in out]
+    return left[:DEVICES_MAX]
 
 
 def _matches(memory: Memory, look: Look) -> dict[Known, Device | None]:
@@ -175,7 +198,20 @@ def _standing_of_absent(one: Known, look: Look) -> Standing:
     device = one.device
     if _is_hidden(device, look) or _is_bonded(device, look):
         return Standing.PRESENT
+    if device.kind is Kind.NIC and _is_taken_by_host(device, look):
+        return Standing.WITHDRAWN
     return Standing.VANISHED if one.boot_id == look.boot_id else Standing.NOT_BACK
+
+
+def _is_taken_by_host(device: Device, look: Look) -> bool:
+    """Tell whether a card of a virtual machine is gone with its PCI function."""
+    functions = look.functions_of_guest
+    return functions is not None and device.pci_bus_id not in functions
+
+
+def _is_detached(device: Device, look: Look) -> bool:
+    """Tell whether a virtual machine lost a network card that hosts attach and detach at will."""
+    return device.kind is Kind.ETHERNET and _is_taken_by_host(device, look)
 
 
 def cards_elsewhere(memory: Memory, look: Look) -> list[Device]:

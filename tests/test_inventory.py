@@ -13,7 +13,7 @@ import pytest
 
 from agent import config as configuration
 from agent.collectors.inventory import Expect, InventoryCollector, inventory_commands
-from agent.device_scan import scan_disks, scan_nics
+from agent.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
 from agent.inventory_file import BYTES_MAX, InventoryFile
 from agent.metrics import Metric
 from agent.runner import CollectorView, Outcome
@@ -161,6 +161,41 @@ def test_cards_elsewhere_are_those_that_a_container_holds_and_no_members_of_a_bo
     assert cards_elsewhere(memory, now) == [far]
 
 
+def test_new_device_has_room_where_those_that_are_gone_make_it() -> None:
+    card = replace(CARD, pci_bus_id="")
+    gone = [replace(card, identity=f"02:{number:04}") for number in range(DEVICES_MAX)]
+    memory = update(remembered(*gone), look())
+
+    memory = update(memory, look(card, OTHER))
+
+    assert memory.standing(card) is memory.standing(OTHER) is Standing.PRESENT
+    assert [one.device for one in memory.known] == [*gone[2:], OTHER, card]
+
+
+def test_card_that_a_host_takes_from_a_virtual_machine_is_forgotten_or_withdrawn() -> None:
+    attached = replace(look(NIC, CARD), functions_of_guest=frozenset({NIC.pci_bus_id}))
+    other_card = replace(CARD, pci_bus_id="0000:05:00.0")
+    memory = update(Memory(), replace(attached, found={**look(NIC, other_card).found}))
+    detached = replace(look(), functions_of_guest=frozenset())
+    fallen = replace(look(), functions_of_guest=frozenset({NIC.pci_bus_id, other_card.pci_bus_id}))
+
+    after = update(memory, detached)
+
+    assert [one.device for one in after.known] == [NIC]
+    assert after.standing(NIC) is Standing.WITHDRAWN
+    assert update(memory, fallen).missing() == [NIC, other_card]
+
+
+def test_disk_in_the_slot_of_another_has_replaced_it() -> None:
+    old = Device(Kind.DISK, "naa.1", "sda", slot="2:0:0:0")
+    new = replace(old, identity="naa.2")
+    memory = update(remembered(old), look())
+
+    memory = update(memory, look(new))
+
+    assert memory.standing(old) is Standing.REPLACED
+
+
 def test_no_more_devices_are_remembered_than_fit_and_the_rest_is_counted() -> None:
     disks = [Device(Kind.DISK, f"S{number}", f"nvme{number}") for number in range(DEVICES_MAX + 3)]
 
@@ -296,6 +331,85 @@ def test_disks_that_are_built_in_are_known_by_their_serial_number(tree: Path) ->
     assert disks[0].pci_bus_id == "0000:c0:00.0"
 
 
+def add_scsi_disk(tree: Path, name: str, slot: str, wwid: str, model: str) -> Path:
+    host = slot.partition(":")[0]
+    device = tree / "devices" / "pci0000:00" / "0000:00:17.0" / f"host{host}" / slot
+    write(device / "wwid", wwid)
+    write(device / "model", model)
+    write(device / "block" / name / "removable", "0")
+    link(device / "block" / name / "device", device)
+    link(tree / "block" / name, device / "block" / name)
+    return device
+
+
+def test_disk_with_two_paths_is_one_disk_and_its_place_is_the_enclosures_slot(tree: Path) -> None:
+    slot = tree / "devices" / "pci0000:00" / "enclosure" / "1:0:9:0" / "Slot 04"
+    slot.mkdir(parents=True)
+    for name, place in (("sda", "1:0:0:0"), ("sdb", "2:0:0:0")):
+        device = add_scsi_disk(tree, name, place, "naa.5000c500", "ST18000NM004J")
+        link(device / "enclosure_device:Slot 04", slot)
+    add_scsi_disk(tree, "sdc", "3:0:0:0", "naa.5000c501", "ST18000NM004J")
+
+    disks = [(disk.name, disk.slot) for disk in scan_disks(tree)]
+
+    assert [name for name, _slot in disks] == ["sda", "sdc"]
+    assert disks[0][1].endswith("/1:0:9:0/Slot 04")
+    assert disks[1][1] == "3:0:0:0"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "Virtual disk",
+        "Virtual Disk",
+        "BlockVolume",
+        "QEMU HARDDISK",
+        "Cloud Elastic Block Storage",
+        "Alibaba Cloud Elastic Block Storage",
+        "VMware Virtual NVMe Disk",
+        "VMware Virtual S",
+        "PersistentDisk",
+    ],
+)
+def test_volume_of_a_cloud_is_no_disk_of_the_node(tree: Path, model: str) -> None:
+    add_disk(tree, "nvme0", model, "S6B1NE0T100001")
+    add_scsi_disk(tree, "sda", "2:0:0:0", "naa.5002538", model)
+
+    assert scan_disks(tree) == []
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "vendor", "product", "is_virtual"),
+    [
+        ("flags\t\t: fpu vme hypervisor lahf_lm", "", "", True),
+        ("flags\t\t: fpu vme lahf_lm", "QEMU", "", False),  # the flags are the surer word
+        ("Features\t: fp asimd", "QEMU", "KVM Virtual Machine", True),
+        ("Features\t: fp asimd", "Amazon EC2", "p6e-gb200.36xlarge", True),
+        ("Features\t: fp asimd", "Amazon EC2", "c7g.metal", False),
+        ("Features\t: fp asimd", "Supermicro", "ARS-111GL-NHR", False),
+    ],
+)
+def test_virtual_machine_is_known_by_the_processors_flag_else_by_the_firmware(
+    tree: Path, cpuinfo: str, vendor: str, product: str, is_virtual: bool
+) -> None:
+    procfs = tree.parent / "proc"
+    write(procfs / "cpuinfo", f"processor\t: 0\n{cpuinfo}\n")
+    write(tree / "class" / "dmi" / "id" / "sys_vendor", vendor)
+    write(tree / "class" / "dmi" / "id" / "product_name", product)
+
+    assert is_guest(procfs, tree) is is_virtual
+
+
+def test_memory_of_a_gpu_that_is_a_node_without_cpus_is_left_out(tree: Path) -> None:
+    nodes = tree / "devices" / "system" / "node"
+    for name, cpus, size_kib in (("node0", "0-71", 500), ("node1", "", 96), ("node8", "", 0)):
+        write(nodes / name / "cpulist", cpus)
+        write(nodes / name / "meminfo", f"Node {name[4:]} MemTotal:     {size_kib} kB\n")
+
+    assert read_cpu_memory_bytes(tree) == 500 * 1024
+    assert read_cpu_memory_bytes(tree / "nowhere") is None
+
+
 # ---- the collector
 
 
@@ -321,6 +435,8 @@ class Bed:
     def __init__(self, tree: Path, state: Path) -> None:
         self.tree, self.state = tree, state
         self.views: list[CollectorView] = []
+        self.machine_id = state.parent / "machine-id"
+        self.machine_id.write_text("a" * 32 + "\n")
         self.expect = Expect()
         self.planes = {"mlx5_[01]": Plane.COMPUTE, "mlx5_2": Plane.STORAGE}
         self.boot("boot-1")
@@ -333,7 +449,7 @@ class Bed:
             self.expect,
             ["mlx5_3"],
             self.planes,
-            InventoryFile(self.state / "inventory.json"),
+            InventoryFile(self.state / "inventory.json", self.machine_id),
             boot_id,
         )
         self.inventory.watch(lambda: self.views)
@@ -492,6 +608,45 @@ def test_gpus_are_gone_where_the_driver_is(bed: Bed) -> None:
     assert bed.look()["inventory_state_id{gpu,gpu0,0000:00:00.0,GPU-0}"] == 1
 
 
+def test_gpus_have_not_vanished_while_their_driver_is_being_changed(bed: Bed) -> None:
+    bed.views = gpu_views(0)
+    before = bed.look()
+    (bed.tree / "bus" / "pci" / "devices" / "0000:18:00.0" / "driver").unlink()
+    bed.views = gpu_views(0, outcome=Outcome.ABSENT)
+
+    values = bed.look()
+
+    assert not [name for name in values if name.startswith("inventory_state_id{gpu,")]
+    assert (before["inventory_known{gpu}"], values["inventory_known{gpu}"]) == (1, 0)
+
+
+def test_memory_of_gpus_that_their_driver_took_along_is_not_lost(bed: Bed) -> None:
+    node = bed.tree / "devices" / "system" / "node"
+    for name, cpus in (("node0", "0-71"), ("node1", "")):
+        write(node / name / "cpulist", cpus)
+        write(node / name / "meminfo", f"Node {name[4:]} MemTotal:  {64 << 20} kB")
+    bed.views = [view_of("host", Metric("rankmend_host_memory_size_bytes", 128 << 30))]
+    bed.look()
+    shutil.rmtree(node / "node1")
+    bed.views = [view_of("host", Metric("rankmend_host_memory_size_bytes", 64 << 30))]
+
+    assert bed.look()["inventory_memory_lost_bytes"] == 0
+
+
+def test_cards_that_the_host_takes_from_a_virtual_machine_drain_nothing(bed: Bed) -> None:
+    write(bed.tree.parent / "proc" / "cpuinfo", "flags\t\t: fpu hypervisor")
+    bed.boot("boot-1")
+    bed.look()
+    bed.pull("mlx5_0")
+    bed.hide("eth0")
+    (bed.tree / "bus" / "pci" / "devices" / "0000:83:00.0").unlink()
+
+    values = bed.look()
+
+    assert values[STATE_0] == Standing.WITHDRAWN.value
+    assert not [name for name in values if "{ethernet,eth0" in name]
+
+
 def edac_view(*modules: str) -> CollectorView:
     names = ("controller", "module", "label", "location")
     return view_of(
@@ -582,6 +737,18 @@ def test_word_that_names_nothing_missing_is_refused(bed: Bed, devices: object) -
 # ---- the file
 
 
+def test_devices_of_another_machine_are_forgotten_where_an_image_brought_them(bed: Bed) -> None:
+    bed.look()
+    bed.pull("mlx5_0")
+    bed.boot("boot-2")
+    same = bed.look()
+    bed.machine_id.write_text("b" * 32 + "\n")
+    bed.boot("boot-3")
+
+    assert same[STATE_0] == 2
+    assert STATE_0 not in bed.look()
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b'{"version": 1}', b'{"version": 9, "known": []}', b"\xff" * 10, b"x" * BYTES_MAX],
@@ -662,10 +829,10 @@ def test_number_of_gpus_may_be_stated_with_the_others(tmp_path: Path) -> None:
 def watched(
     folder: Path, tree: Path
 ) -> Iterator[tuple[AgentProcess, Callable[[], dict[str, str]]]]:
-    """Run an agent on the tree; yield it with its findings: id to severity."""
+    """Run an agent on the tree, which is no virtual machine; yield it with its findings: id to severity."""
     config = folder / "agent.toml"
     config.write_text(
-        f'sysfs = "{tree}"\nstate_dir = "{folder / "state"}"\nsocket = "{folder / "agent.sock"}"\n'
+        f'sysfs = "{tree}"\nprocfs = "{folder / "proc"}"\nstate_dir = "{folder / "state"}"\nsocket = "{folder / "agent.sock"}"\n'
         'disabled = ["gpu", "gpu_state", "kernel_log", "thermal", "mounts"]\n'
         "[intervals_s]\ninventory = 0.2\nfindings = 0.2\n"
         '[nic]\nexclude = ["mlx5_3"]\n[nic.planes]\ncompute = ["mlx5_[01]"]\n'

@@ -18,7 +18,16 @@ from agent.collectors.edac import EdacCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.control import Command
-from agent.device_scan import driven_functions, rdma_functions, scan_disks, scan_nics
+from agent.device_scan import (
+    driven_functions,
+    has_gpu_without_driver,
+    is_guest,
+    list_functions,
+    rdma_functions,
+    read_cpu_memory_bytes,
+    scan_disks,
+    scan_nics,
+)
 from agent.inventory_file import InventoryFile
 from agent.metrics import Metric
 from agent.runner import CollectorView, Outcome
@@ -104,6 +113,7 @@ class InventoryCollector:
         self._expect = expect
         self._excluded = tuple(excluded)
         self._plane_by_pattern = dict(plane_by_pattern or {})
+        self._is_guest = is_guest(procfs_root, sysfs_root)
         self._kept = kept
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._views: Callable[[], Sequence[CollectorView]] = lambda: ()
@@ -123,7 +133,11 @@ class InventoryCollector:
         self._scan()
         views = {view.name: view for view in self._views()}
         found = dict(self._scanned)
-        for kind, devices in ((Kind.GPU, _gpus(views)), (Kind.DIMM, _dimms(views))):
+        gpus, is_unloaded = _gpus(views), False
+        if gpus == []:
+            is_unloaded = has_gpu_without_driver(self._sysfs)
+            gpus = None if is_unloaded else gpus
+        for kind, devices in ((Kind.GPU, gpus), (Kind.DIMM, _dimms(views))):
             if devices is not None:
                 found[kind] = devices
         with self._lock:
@@ -131,11 +145,17 @@ class InventoryCollector:
             driven = driven_functions(self._sysfs, [address for address in addresses if address])
             rdma_driven = rdma_functions(self._sysfs, driven)
             size = _memory_bytes(views)
-            look = Look(found, self._boot_id, self._clock.unix_s(), driven, rdma_driven, size)
+            if size is not None:
+                size = read_cpu_memory_bytes(self._sysfs) or size
+            functions = list_functions(self._sysfs) if self._is_guest else None
+            now_s = self._clock.unix_s()
+            look = Look(found, self._boot_id, now_s, driven, rdma_driven, size, functions)
             self._take(update(self._memory, look))
             memory = self._memory
             forgotten = self._show_forgotten()
         yield from self._standings(memory, forgotten)
+        if gpus or (is_unloaded and any(one.device.kind is Kind.GPU for one in memory.known)):
+            yield Metric("rankmend_inventory_known", int(not is_unloaded), (("kind", "gpu"),))
         yield from self._counts(memory, look)
         yield from self._memory_size(memory, size)
         if self._kept is not None:
