@@ -12,6 +12,7 @@ A child that is forked without exec has no thread, and must not use its parent's
 """
 
 import contextlib
+import errno
 import os
 import select
 import threading
@@ -28,6 +29,7 @@ STUCK_S: Final = 10.0  # a page in a pager, a stall of ssh or NFS; far below any
 FLUSH_STUCK_S: Final = 5.0  # at the end, for a reader that takes nothing
 FLUSH_S_MAX: Final = 60.0  # at the end, for one that is slow
 _PIECE_BYTES: Final = 4096  # PIPE_BUF: a reader of one page counts as one that reads
+_ERROR_CHARS_MAX: Final = 200
 _RETRY_S: Final = 1.0  # a descriptor that another program has made non-blocking
 
 
@@ -35,7 +37,10 @@ class Target(Protocol):
     """Where the bytes go. Used by the outlet's thread alone."""
 
     def write(self, data: memoryview) -> int:
-        """Write some of it, as long as that takes, and return how many bytes; or raise OSError."""
+        """Write some of it, as long as that takes, and return how many bytes; or raise OSError.
+
+        Any other exception counts as a failed write, too.
+        """
         ...
 
     def close(self) -> None: ...
@@ -113,8 +118,8 @@ class Outlet:
             else:
                 self._tell_loss(target)
                 self._append(_Item(target, data, lines))
-        if is_news and self._on_loss is not None:
-            self._on_loss(target, None)
+        if is_news:
+            self._report_loss(target, None)
         return not is_dropped
 
     def finish(self, target: Target) -> None:
@@ -166,7 +171,7 @@ class Outlet:
     def _tell_loss(self, target: Target) -> None:
         lines = self._lost.pop(target, 0)
         if lines:
-            note = target.describe_loss(lines, self._errors.get(target))
+            note = _describe_loss(target, lines, self._errors.get(target))
             if target in self._torn:  # whose last line was written in part
                 note = b"\n" + note
             self._append(_Item(target, note, lines, is_note=True))
@@ -197,8 +202,13 @@ class Outlet:
                     self._lost.pop(item.target, None)
                     self._errors.pop(item.target, None)
                     self._torn.discard(item.target)
-            if is_news and self._on_loss is not None:
-                self._on_loss(item.target, error)
+            if is_news:
+                self._report_loss(item.target, error)
+
+    def _report_loss(self, target: Target, error: OSError | None) -> None:
+        if self._on_loss is not None:
+            with contextlib.suppress(Exception):  # the thread must live on, and `put` never raises
+                self._on_loss(target, error)
 
     def _take(self) -> _Item | None:
         with self._changed:
@@ -218,7 +228,7 @@ class Outlet:
     def _write(self, item: _Item) -> tuple[OSError | None, bytes]:
         """Write an item; return what went wrong, and what was not written because of it."""
         if not item.data:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 item.target.close()
             return None, b""
         left = memoryview(item.data)
@@ -230,4 +240,18 @@ class Outlet:
                     self._changed.notify_all()
         except OSError as error:
             return error, bytes(left)
+        except Exception as error:  # noqa: BLE001 - a thread that ends would lose all later lines
+            return _as_os_error(error), bytes(left)
         return None, b""
+
+
+def _describe_loss(target: Target, lines: int, error: OSError | None) -> bytes:
+    try:
+        return target.describe_loss(lines, error)
+    except Exception:  # noqa: BLE001 - the count is lost rather than the thread or the caller
+        return f"rankmend: {lines} lines were dropped here\n".encode()
+
+
+def _as_os_error(error: Exception) -> OSError:
+    """Return a target's own failure as an OSError, the form that every target can describe."""
+    return OSError(errno.EIO, f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX])

@@ -26,7 +26,7 @@ class Reader:
         self.taken = b""
         self.gate = threading.Event()
         self.gate.set()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.room_bytes: int | None = None  # then it is full
         self.is_closed = False
         self.is_waited_for = threading.Event()
@@ -149,6 +149,58 @@ def test_a_target_that_fails_is_tried_again_and_told_what_it_missed(reader: Read
     assert outlet.flush()
     assert reader.taken == b"[3 lost: No space left on device]\nfour\n"
     assert [error.errno for error in heard if error is not None] == [errno.ENOSPC]
+
+
+@pytest.mark.parametrize("error", [ValueError("I/O on closed file"), TypeError("no bytes")])
+def test_a_target_that_fails_in_another_way_loses_counted_lines_and_the_thread_goes_on(
+    reader: Reader, error: Exception
+) -> None:
+    heard: list[OSError | None] = []
+    other = Reader()
+    outlet = Outlet("test", on_loss=lambda _target, error: heard.append(error))
+    reader.error = error
+    outlet.put(reader, b"one\ntwo\n")
+    outlet.put(reader, b"three\n")
+    outlet.put(other, b"other\n")
+    assert outlet.flush()
+
+    reader.error = None
+    outlet.put(reader, b"four\n")
+
+    assert outlet.flush()
+    assert other.taken == b"other\n"
+    assert reader.taken == f"[3 lost: {type(error).__name__}: {error}]\nfour\n".encode()
+    assert len(heard) == 1
+
+
+class Broken(Reader):
+    """A target that can neither close nor describe a loss."""
+
+    def close(self) -> None:
+        raise ValueError("closed already")
+
+    def describe_loss(self, lines: int, error: OSError | None) -> bytes:
+        raise TypeError("no text")
+
+
+def test_the_thread_goes_on_after_failures_of_all_that_it_calls() -> None:
+    def fail(_target: object, _error: OSError | None) -> None:
+        raise RuntimeError("the console is gone")
+
+    broken, other = Broken(), Reader()
+    outlet = Outlet("test", on_loss=fail)
+    broken.error = ValueError("I/O on closed file")
+    outlet.put(broken, b"one\n")
+    assert outlet.flush()
+
+    broken.error = None
+    outlet.put(broken, b"two\n")
+    outlet.finish(broken)
+    outlet.put(other, b"other\n")
+
+    assert outlet.flush()
+    assert broken.taken == b"rankmend: 1 lines were dropped here\ntwo\n"
+    assert other.taken == b"other\n"
 
 
 def test_a_count_that_can_not_be_written_either_is_added_to_the_next(reader: Reader) -> None:
