@@ -392,7 +392,12 @@ _ALL: Final = (
         ("device", "level", "state"),
         "A software RAID, its level and state in the kernel's words; always 1.",
     ),
-    _gauge("md_members", "", ("device",), "Members that the array has when it is whole."),
+    _gauge(
+        "md_members",
+        "",
+        ("device",),
+        "Members that the array has when it is whole; no series for a container.",
+    ),
     _gauge(
         "md_members_missing",
         "",

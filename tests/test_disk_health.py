@@ -144,6 +144,49 @@ def test_disk_without_smart_is_absent() -> None:
         parse_smartctl(page, 0)
 
 
+@pytest.mark.parametrize("exit_code", [0, 4])
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"device": {"protocol": "NVMe"}, "smart_support": {"available": False}},
+        {"device": {"protocol": "ATA"}, "smart_support": {"available": False}},
+        {"device": {"protocol": "SCSI"}, "smart_support": {"available": False}},
+        {"device": {"protocol": "SCSI"}, "scsi_vendor": "VMware"},
+        {"device": {"protocol": "NVMe"}, "nvme_pci_vendor": {"id": 0x15AD}},  # VMware
+        {"device": {"protocol": "NVMe"}, "nvme_pci_vendor": {"id": 0x1D0F}},  # Amazon EBS
+        {
+            "device": {"protocol": "NVMe"},
+            "nvme_pci_vendor": {"id": 0x1414},  # Azure; smartctl 7.4 says so of any NVMe disk
+            "smart_support": {"available": True},
+        },
+    ],
+)
+def test_virtual_disk_without_a_health_log_is_absent_also_where_nvme_fails(
+    page: dict[str, object], exit_code: int
+) -> None:
+    text = json.dumps({"smartctl": {"exit_status": exit_code}, **page})
+    nvme = Result("nvme0", Outcome.ANSWERED, 1, "", "NVMe status: Invalid Field in Command")
+
+    with pytest.raises(NoSourceError):
+        collect([Result("nvme0", Outcome.ANSWERED, exit_code, text)], [nvme])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"device": {"protocol": "SCSI"}, "smart_support": {"available": True}},
+        {"device": {"protocol": "ATA"}, "smart_support": {"available": True}},
+        {"device": {"protocol": "NVMe"}, "nvme_pci_vendor": {"id": 0x144D}},
+    ],
+)
+def test_disk_that_has_smart_and_tells_nothing_is_silent(page: dict[str, object]) -> None:
+    text = json.dumps({"smartctl": {}, **page})
+
+    values = collect([Result("sda", Outcome.ANSWERED, 4, text)])
+
+    assert values["disk_health_success{sda}"] == 0
+
+
 def test_sleeping_disk_and_node_without_disks_are_absent() -> None:
     with pytest.raises(NoSourceError):
         parse_smartctl(read("smartctl-standby.json"), 0)
@@ -178,6 +221,7 @@ JSON = st.recursive(
                     ),
                     *("ata_smart_attributes", "id", "value", "messages", "power_on_time", "hours"),
                     *("nvme_smart_health_information_log", "critical_warning", "percent_used"),
+                    *("device", "protocol", "nvme_pci_vendor", "smart_support", "available"),
                     *("data_units_read", "available_spare", "scsi_grown_defect_list"),
                 ]
             ),
@@ -205,6 +249,14 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
     for parse in (lambda: parse_smartctl(text, 0), lambda: parse_nvme_smart_log(text)):
         with pytest.raises((NoSourceError, SourceError)):
             parse()
+
+
+@pytest.mark.parametrize("vendor", [[], {}, "VMware", None, -1])
+def test_vendor_that_makes_no_sense_is_no_virtual_disk(vendor: object) -> None:
+    page = {"device": {"protocol": "NVMe"}, "nvme_pci_vendor": {"id": vendor}}
+
+    with pytest.raises(SourceError):
+        parse_smartctl(json.dumps(page), 0)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 100_000])

@@ -53,6 +53,42 @@ def test_array_whose_files_make_no_sense_costs_its_own_values_only(sys: Path) ->
     assert values["md_success{md1}"] == 1
 
 
+def test_array_in_a_reshape_tells_its_new_number_of_members(sys: Path) -> None:
+    (sys / "block" / "md0" / "md" / "raid_disks").write_text("4 (3)\n")
+
+    values = values_of(list(MdCollector(sys).collect()))
+
+    assert values["md_success{md0}"] == 1
+    assert values["md_members{md0}"] == 4
+    assert values["md_members_missing{md0}"] == 1
+
+
+@pytest.mark.parametrize("raid_disks", ["\n", "", None])
+def test_missing_members_are_told_without_a_number_of_members(
+    sys: Path, raid_disks: str | None
+) -> None:
+    file = sys / "block" / "md0" / "md" / "raid_disks"
+    file.unlink() if raid_disks is None else file.write_text(raid_disks)
+
+    values = values_of(list(MdCollector(sys).collect()))
+
+    assert values["md_success{md0}"] == 1
+    assert "md_members{md0}" not in values
+    assert values["md_members_missing{md0}"] == 1
+
+
+def test_container_of_arrays_is_no_broken_array(sys: Path) -> None:
+    md = sys / "block" / "md0" / "md"
+    for name, text in (("level", "container"), ("raid_disks", ""), ("degraded", "")):
+        (md / name).write_text(text)
+
+    values = values_of(list(MdCollector(sys).collect()))
+
+    assert values["md_success{md0}"] == 1
+    assert values["md_info{md0,container,clean}"] == 1
+    assert not [name for name in values if name.startswith("md_members") and "{md0}" in name]
+
+
 @pytest.mark.parametrize(
     ("text", "share"), [("none", None), ("5 / 20", 0.25), ("0 / 0", None), ("delayed", None)]
 )

@@ -72,11 +72,12 @@ class DiskHealthCollector:
 
         Raises NoSourceError for a disk that has none, or sleeps.
         """
-        refusal = ""
+        refusal, has_none = "", False
         for result in results:
             try:
                 health = _health(result)
             except NoSourceError:
+                has_none = True
                 continue
             except SourceError as error:
                 refusal = refusal or str(error)
@@ -84,7 +85,8 @@ class DiskHealthCollector:
             if self._refusals.pop(device, None) is not None:
                 log.info("disk tells of its health again", extra={"device": device})
             return health
-        if not refusal:
+        if has_none or not refusal:  # nvme fails on a disk that has no health log
+            self._refusals.pop(device, None)
             raise NoSourceError(f"{device} has no health log, or sleeps")
         if self._refusals.get(device) != refusal:
             self._refusals[device] = refusal

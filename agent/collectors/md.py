@@ -42,15 +42,11 @@ class MdCollector:
         labels = (("device", device),)
         level = self._files.read(f"{folder}/level")
         state = self._files.read(f"{folder}/array_state")
-        members = _number(self._files.read(f"{folder}/raid_disks"), f"{folder}/raid_disks")
-        found = [
-            Metric("rankmend_md_info", 1, (*labels, ("level", level), ("state", state))),
-            Metric("rankmend_md_members", members, labels),
-        ]
-        missing = self._optional(folder / "degraded")
-        if missing is not None:
-            count = _number(missing, f"{folder}/degraded")
-            found.append(Metric("rankmend_md_members_missing", count, labels))
+        found = [Metric("rankmend_md_info", 1, (*labels, ("level", level), ("state", state)))]
+        for file, name in (("raid_disks", "members"), ("degraded", "members_missing")):
+            count = parse_count(self._optional(folder / file) or "", f"{folder}/{file}")
+            if count is not None:
+                found.append(Metric(f"rankmend_md_{name}", count, labels))
         action = self._optional(folder / "sync_action")
         if action not in (None, "idle"):
             found.append(Metric("rankmend_md_sync_info", 1, (*labels, ("action", str(action)))))
@@ -73,6 +69,16 @@ def parse_completed(text: str) -> float | None:
         return None
     total = _number(whole, "sync_completed")
     return _number(done, "sync_completed") / total if total else None
+
+
+def parse_count(text: str, name: str) -> int | None:
+    """Return a number of members, None where the file is empty.
+
+    During a reshape the kernel prints two, the new one first: "4 (3)". Containers of IMSM and DDF
+    metadata have no members of their own.
+    """
+    words = text.split()
+    return _number(words[0], name) if words else None
 
 
 def _number(text: str, name: str) -> int:

@@ -23,6 +23,12 @@ _CANNOT_OPEN: Final = 0b11  # exit bits 0 and 1 of smartctl(8): bad command line
 _COMMAND_FAILED: Final = 0b100  # exit bit 2: the disk refused a command, or its data make no sense
 
 
+# PCI vendors of virtual NVMe disks. The health log is mandatory, but hypervisors and clouds leave it
+# out. linux/pci_ids.h, the PCI ID Repository: VMware, Red Hat (QEMU), Amazon, Google, Microsoft
+# (Azure), VirtualBox (InnoTek).
+_VIRTUAL_VENDORS: Final = frozenset({0x15AD, 0x1B36, 0x1AF4, 0x1D0F, 0x1AE0, 0x1414, 0x80EE})
+
+
 @dataclass(frozen=True, slots=True)
 class NvmeHealth:
     critical_warning: int | None
@@ -88,10 +94,20 @@ def parse_smartctl(text: str, exit_code: int) -> DiskHealth:
 
 
 def _must_tell(page: Mapping[str, Any], exit_code: int) -> bool:
-    """Tell whether a disk that told nothing has a health log: an NVMe disk always does."""
-    has_smart = _section(page, "smart_support").get("available") is True
-    is_nvme = _section(page, "device").get("protocol") == "NVMe"
-    return bool(exit_code & _COMMAND_FAILED) or has_smart or is_nvme
+    """Return whether a disk that told nothing has a health log.
+
+    A real NVMe disk always has one. smartctl before 7.4 gives no `smart_support` for NVMe; for ATA and
+    SCSI its absence means that smartctl could not find out.
+    """
+    has_smart = _section(page, "smart_support").get("available")
+    if has_smart is False:
+        return False
+    match _section(page, "device").get("protocol"):
+        case "NVMe":
+            return _whole(_section(page, "nvme_pci_vendor").get("id")) not in _VIRTUAL_VENDORS
+        case "SCSI":  # virtual disks refuse the mode page in which SMART is announced
+            return has_smart is True
+    return has_smart is True or bool(exit_code & _COMMAND_FAILED)
 
 
 def parse_nvme_smart_log(text: str) -> DiskHealth:
