@@ -213,7 +213,8 @@ class Controller:
         if reply.opens is not None:
             records.append(self._incidents.opened(reply.opens, self._book.foresee(records)))
         self._situation.record(*records)
-        if command.node is not None and command.act is PersonAct.CONFIRM_GONE:
+        is_obeyed = not reply.acted.is_refused
+        if command.node is not None and command.act is PersonAct.CONFIRM_GONE and is_obeyed:
             self._nodes.note_confirmed(command.node, now_s)
         if reply.stops is not None:
             self.request_stop(reply.stops, self._settings.grace_s)

@@ -30,10 +30,11 @@ class Floor:
     claimed: Collection[str] = ()  # nodes of an attempt that is not adopted yet
 
 
-_BEFORE_ADOPTION: Final = frozenset(
-    {PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME, PersonAct.RESET_BUDGETS}
-)
-"""What a person can ask of a job whose launchers follow another controller still."""
+_BEFORE_ADOPTION: Final = frozenset({PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME})
+"""What a person can ask of a job whose launchers follow another controller still.
+
+Budgets are not among them: the adoption itself calls them spent.
+"""
 
 
 def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | None:

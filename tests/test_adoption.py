@@ -397,6 +397,31 @@ def test_nodes_that_a_person_says_are_gone_are_not_asked_to_agree() -> None:
     assert adopted.heard == ("a", "b")
 
 
+def test_a_refused_word_about_a_node_counts_for_nothing() -> None:
+    before = make_cluster()
+    for name in "cde":
+        before.nodes[name].is_silent = True
+    after = before.succeed()
+
+    acted = after.control.take_command(command(PersonAct.CONFIRM_GONE, "c"))  # before any claim
+    after.beat(30.0, 9)
+
+    assert acted.is_refused
+    assert after.records(Adopted) == []
+
+
+def test_budgets_are_not_reset_before_the_adoption_that_spends_them() -> None:
+    before = make_cluster()
+    for name in "cde":
+        before.nodes[name].is_silent = True
+    after = before.succeed()
+    after.beat(5.0, 9)
+
+    acted = after.control.take_command(command(PersonAct.RESET_BUDGETS))
+
+    assert acted.is_refused
+
+
 def test_a_job_of_more_nodes_than_claims_name_takes_late_ones_by_their_place() -> None:
     names = [f"n{number:02}" for number in range(36)]
     settings = replace(SETTINGS, nodes_min=36, nodes_max=36)

@@ -310,8 +310,8 @@ class ControllerClient:
         try:
             return self._decode(self._request("POST", path, body), wire.Accepted)
         except UnreachableError as error:
-            if self._home is None or len(self._urls) == 1:
-                raise
+            if self._home is None or self._urls == [self._home]:
+                raise  # a redirect's target is none of the URLs: those may have the job again
             return self._report_elsewhere(path, body, error)
 
     def _report_elsewhere(

@@ -278,8 +278,6 @@ class Api:
             return Subject("anybody", frozenset())
         now_s, peer = self.clock.now_s(), request.remote or "?"
         failures = Rate(1.0, 100.0)  # of one address: a fleet with an old token, not a search
-        if not self._rates.has("failed logins", peer, failures, now_s):
-            raise TooManyError(f"too many failed logins from {peer}", 1.0)
         header, certificate = request.headers.get("Authorization"), None
         if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
@@ -288,6 +286,9 @@ class Api:
             return self.doorman.identify(header, certificate, now)
         except DeniedError:
             self.measures.auth_failures.labels("unknown").inc()
+            # Only who fails is held back: behind the same address others have tokens that hold.
+            if not self._rates.has("failed logins", peer, failures, now_s):
+                raise TooManyError(f"too many failed logins from {peer}", 1.0) from None
             self._rates.take("failed logins", peer, failures, now_s)
             raise
 
@@ -491,7 +492,7 @@ class Api:
         job_id, known = call.job
         report: Report = call.given
         self._check_report(job_id, report)
-        _refuse_ended(job_id, known)
+        _refuse_ended(job_id, known, report.launcher_id)
         self._refuse_replaced(job_id, report.node, report.launcher_id)
         self._put(known.owner, report, len(call.body))
         self.measures.reports.labels("queued").inc()
@@ -543,7 +544,7 @@ class Api:
         wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
         until_s = self.clock.now_s() + wait_s
         while True:
-            _refuse_ended(job_id, known)
+            _refuse_ended(job_id, known, query.launcher)
             self._refuse_replaced(job_id, node, query.launcher)
             body = self.board.find(job_id, node, query.launcher, query.after, query.epoch)
             left_s = until_s - self.clock.now_s()
@@ -934,9 +935,16 @@ def _rate(kind: Kind, limits: Limits) -> float:
     }[kind]
 
 
-def _refuse_ended(job_id: str, known: Known) -> None:
+def _refuse_ended(job_id: str, known: Known, launcher_id: str | None = None) -> None:
+    """Raise EndedError for a job that has ended.
+
+    A launcher that was none of the ended run's belongs to a newer one, which a restored copy of the
+    journal does not know: UnknownError has it join, and its attempt adopted.
+    """
     if known.outcome is not None:
         outcome: JobOutcome = known.outcome
+        if launcher_id is not None and known.launchers and launcher_id not in known.launchers:
+            raise UnknownError(f"this run of job {job_id} is not known here: join it")
         raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
 
 

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 JOBS = Path(__file__).resolve().parent / "jobs"
 DEADLINE_S = 90.0
+# Launchers heed what the tests' own shell may ignore: under nohup, or as a job in the background.
+HEEDING = ("env", "--default-signal=HUP,INT,QUIT")
 T = TypeVar("T")
 
 
@@ -64,6 +66,7 @@ class Job:
         self.starts += 1
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         command = [
+            *HEEDING,
             *self.prefix,
             sys.executable,
             "-m",
