@@ -23,7 +23,8 @@ from statistics import median_low
 from typing import Final
 
 from recovery.ledger import Ledger
-from recovery.messages import EPOCH_MAX, WITNESSES_MAX, Claim, Report
+from recovery.membership import witness_groups
+from recovery.messages import EPOCH_MAX, Claim, Report
 from recovery.records import Adopted, Joined, Placement
 from recovery.settings import JobSettings
 
@@ -40,6 +41,7 @@ class Voice:
 
     report: Report
     heard_at_s: float
+    idle_since_s: float | None = None  # since when all its reports say that nothing runs there
 
     @property
     def is_running(self) -> bool:
@@ -60,7 +62,7 @@ class _Claimed:
     attempt: int
     group_count: int
     world_size: int
-    names: tuple[str, ...]  # by group rank; (): more nodes than claims name
+    names: tuple[str, ...]  # by group rank, "?" and the rank where no claim names it; (): no lease
 
 
 def judge(
@@ -76,13 +78,14 @@ def judge(
     None: nothing, the journal holds. ``since_s`` is when this controller began to hear;
     ``confirmed_gone`` are nodes of which a person has said so since they were heard.
     """
-    voices = {node: one for node, one in voices.items() if node not in confirmed_gone}
+    gone = {node: voices.get(node) for node in confirmed_gone}
+    voices = {node: one for node, one in voices.items() if node not in gone}
     strangers = {node for node, one in voices.items() if _is_stranger(ledger, one.report)}
     if not strangers:
         return _find_names(ledger, settings, voices)
     if _is_ours(ledger, voices, strangers):
         return None
-    return _judge_claims(ledger, settings, voices, strangers, confirmed_gone, now_s, since_s)
+    return _judge_claims(ledger, settings, voices, strangers, gone, now_s, since_s)
 
 
 def _judge_claims(
@@ -90,7 +93,7 @@ def _judge_claims(
     settings: JobSettings,
     voices: Mapping[str, Voice],
     strangers: Collection[str],
-    confirmed_gone: Collection[str],
+    confirmed_gone: Mapping[str, Voice | None],
     now_s: float,
     since_s: float,
 ) -> Adopted | Waits:
@@ -98,10 +101,10 @@ def _judge_claims(
     policy = settings.policy
     fresh = {n: one for n, one in voices.items() if now_s - one.heard_at_s < policy.node_silent_s}
     for claimed, nodes in _candidates(settings, fresh):
-        gone = set(claimed.names) & set(confirmed_gone)
         idle = _idle(claimed, fresh, nodes.values())
         others = [n for n, one in fresh.items() if one.is_running and n not in nodes.values()]
-        needed = claimed.group_count - len(gone)
+        gone = _gone_places(claimed, nodes, confirmed_gone)
+        needed = claimed.group_count - gone
         is_agreed = 2 * len(nodes) > needed
         is_agreed |= not others and 2 * (len(nodes) + len(idle)) > needed
         if not is_agreed:
@@ -109,13 +112,16 @@ def _judge_claims(
         live = [fresh[n] for n in nodes.values() if _is_followed(ledger, fresh[n], settings, now_s)]
         if 2 * len(live) > len(nodes):
             return Waits(_another(live[0]))
-        is_whole = len(nodes) == claimed.group_count
+        is_whole = len(nodes) + gone >= claimed.group_count
         if not is_whole and now_s - since_s < policy.lease_s + policy.node_silent_s:
             return Waits(f"attempt {claimed.attempt} runs; its other nodes are waited for")
         return _adopted(ledger, settings, claimed, nodes, voices, fresh)
-    if _is_idle(settings, voices, fresh, strangers):
+    if _is_idle(settings, voices, fresh, strangers, confirmed_gone):
         followed = [n for n in strangers if _is_followed(ledger, fresh[n], settings, now_s)]
-        return Waits(_another(fresh[followed[0]])) if followed else _adopted_idle(ledger, fresh)
+        if followed:
+            return Waits(_another(fresh[followed[0]]))
+        left = _left_over(ledger, settings, voices, fresh, confirmed_gone, now_s, since_s)
+        return _adopted_idle(ledger, fresh) if left is None else left
     return Waits(_why_not(ledger, settings, voices, strangers, fresh))
 
 
@@ -163,13 +169,16 @@ def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
         return None
     if claim.ranks != tuple(range(group * slots, (group + 1) * slots)):
         return None
-    if claim.group_count > WITNESSES_MAX:
+    peers = tuple(peer.node for peer in claim.peers)
+    if not peers:  # a launcher can't be asked by the others, so that there is no lease
         return _Claimed(claim.attempt, claim.group_count, claim.world_size, ())
-    names = tuple(peer.node for peer in claim.peers)
-    if not names:  # a launcher can't be asked by the others, so that there is no lease
-        return _Claimed(claim.attempt, claim.group_count, claim.world_size, ())
-    if len(set(names)) != claim.group_count or names[group] != node:
+    groups = witness_groups(claim.group_count)
+    if len(peers) != len(groups) or len(set(peers)) != len(peers):
         return None
+    named = dict(zip(groups, peers, strict=True))
+    if named.get(group, node) != node:
+        return None
+    names = tuple(named.get(place, f"?{place}") for place in range(claim.group_count))
     return _Claimed(claim.attempt, claim.group_count, claim.world_size, names)
 
 
@@ -202,6 +211,31 @@ def _idle(claimed: _Claimed, voices: Mapping[str, Voice], nodes: Collection[str]
     """Return the nodes of the placement that are heard, run nothing, and don't claim it."""
     others = [node for node in claimed.names if node in voices and node not in nodes]
     return [node for node in others if not voices[node].is_running]
+
+
+def _gone_places(
+    claimed: _Claimed, nodes: Mapping[int, str], confirmed_gone: Mapping[str, Voice | None]
+) -> int:
+    """Return how many places of the attempt are on nodes that a person calls gone.
+
+    Claims name few of many nodes: what is confirmed beside them, and was no spare, counts for
+    places of which neither a name nor a claim is known.
+    """
+    named = confirmed_gone.keys() & set(claimed.names)
+    others = [
+        node
+        for node, voice in confirmed_gone.items()
+        if node not in named and not _is_spare(voice, claimed.attempt)
+    ]
+    unknown = sum(
+        not is_named(_name(claimed, nodes, group)) for group in range(claimed.group_count)
+    )
+    return len(named) + min(len(others), unknown)
+
+
+def _is_spare(voice: Voice | None, attempt: int) -> bool:
+    claim = None if voice is None else voice.report.claim
+    return claim is not None and claim.attempt == attempt and not claim.ranks
 
 
 def _adopted(
@@ -244,11 +278,95 @@ def _is_idle(
     voices: Mapping[str, Voice],
     fresh: Mapping[str, Voice],
     strangers: Collection[str],
+    confirmed_gone: Collection[str],
 ) -> bool:
-    """Return whether all nodes that the job can have are heard, and none of them runs anything."""
+    """Return whether as many nodes as the job can have are heard, and none runs anything.
+
+    Nodes that a person calls gone count with those that are heard.
+    """
     have_told = all(node in fresh and fresh[node].report.claim is not None for node in strangers)
     is_running = any(one.is_running for one in voices.values())
-    return have_told and not is_running and len(fresh) >= settings.nodes_max
+    return have_told and not is_running and len(fresh) + len(confirmed_gone) >= settings.nodes_max
+
+
+def _left_over(
+    ledger: Ledger,
+    settings: JobSettings,
+    voices: Mapping[str, Voice],
+    fresh: Mapping[str, Voice],
+    confirmed_gone: Collection[str],
+    now_s: float,
+    since_s: float,
+) -> Waits | None:
+    """Return what is waited for while the newest attempt may still run where nobody hears it.
+
+    A replacement can speak in the place of a node that trains on behind a cut network, so that as
+    many are heard as the job can have. The proofs are those of `recovery.membership.judge_gone`.
+    """
+    claims = [(n, c) for n, one in voices.items() if (c := one.report.claim) is not None]
+    attempt = max([ledger.attempt, *(claim.attempt for _node, claim in claims)])
+    placements = {
+        claimed
+        for node, claim in claims
+        if claim.attempt == attempt and (claimed := _claimed(settings, node, claim)) is not None
+    }
+    if attempt == ledger.attempt and ledger.is_attempt_open and ledger.placement:
+        names = tuple(place.node for place in ledger.placement)
+        size = sum(len(place.ranks) for place in ledger.placement)
+        placements.add(_Claimed(attempt, len(names), size, names))
+    if not placements:
+        return Waits(_nodes_unknown(attempt)) if attempt > ledger.attempt else None
+    at = {
+        (claim.group_rank, claim.group_count): node
+        for node, claim in claims
+        if claim.attempt == attempt and claim.ranks
+    }
+    for claimed in placements:
+        count = claimed.group_count
+        nodes = {group: at[group, count] for group in range(count) if (group, count) in at}
+        names = tuple(_name(claimed, nodes, group) for group in range(count))
+        unproved = [
+            name
+            for name in names
+            if name not in confirmed_gone
+            and not (name in fresh and fresh[name].report.empty_through >= attempt)
+        ]
+        silent = [name for name in unproved if name not in fresh]
+        witnesses = [names[group] for group in witness_groups(count)]
+        voting = [name for name in witnesses if name in silent]
+        if silent and (not claimed.names or 2 * len(voting) > len(witnesses)):
+            return Waits(_needs_person(attempt, silent))
+        began_s = [since_s]
+        began_s += [voices[name].heard_at_s for name in silent if name in voices]
+        began_s += [_idle_since_s(fresh[name]) for name in names if name in fresh]
+        policy = settings.policy
+        bound_s = policy.lease_s + policy.kill_bound_s + policy.lease_margin_s
+        if unproved and now_s - max(began_s) < bound_s:
+            return Waits(
+                f"nothing runs on the nodes that are heard, but {_names(unproved)} may still run "
+                f"attempt {attempt}: this controller waits {bound_s:g} s for the lease, after which "
+                f"a launcher that is alone has stopped its ranks"
+            )
+    return None
+
+
+def _idle_since_s(voice: Voice) -> float:
+    return voice.heard_at_s if voice.idle_since_s is None else voice.idle_since_s
+
+
+def _needs_person(attempt: int, silent: Collection[str]) -> str:
+    return (
+        f"nothing runs on the nodes that are heard, but {_names(silent)} may still run attempt "
+        f"{attempt}, and no lease proves that they stopped: wait until they are heard, or switch "
+        f"them off and run `rankmend confirm-gone` for each"
+    )
+
+
+def _nodes_unknown(attempt: int) -> str:
+    return (
+        f"nothing runs on the nodes that are heard, but none of them knows where attempt {attempt} "
+        f"ran: once it runs nowhere, end the launchers and start them again"
+    )
 
 
 def _adopted_idle(ledger: Ledger, fresh: Mapping[str, Voice]) -> Adopted:

@@ -27,11 +27,14 @@ def has_launcher_of_attempt(ledger: Ledger, member: Member) -> bool:
 
 def witnesses(placement: Sequence[Placement]) -> tuple[str, ...]:
     """Return the nodes that count for the lease: all, or WITNESSES_MAX spread evenly."""
-    count = len(placement)
+    return tuple(placement[group].node for group in witness_groups(len(placement)))
+
+
+def witness_groups(count: int) -> tuple[int, ...]:
+    """Return the group ranks of the nodes that count for the lease, of ``count`` nodes."""
     if count <= WITNESSES_MAX:
-        return tuple(place.node for place in placement)
-    places = (index * count // WITNESSES_MAX for index in range(WITNESSES_MAX))
-    return tuple(placement[place].node for place in places)
+        return tuple(range(count))
+    return tuple(index * count // WITNESSES_MAX for index in range(WITNESSES_MAX))
 
 
 def peers_of(ledger: Ledger) -> tuple[Peer, ...]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from recovery.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
@@ -77,6 +77,7 @@ class Nodes:
         self._confirmed_at_s: dict[str, float] = {}
         self._started_at_s = 0.0
         self._strange: set[str] = set()  # nodes that know what the journal does not
+        self._idle_since_s: dict[str, float] = {}  # nodes that run nothing, while some are strange
         self._sent_revision = 0
         self._sent_at_s = 0.0
 
@@ -132,6 +133,7 @@ class Nodes:
             return None
         self._strange = {node for node in self._strange if self._is_strange(node, ledger)}
         if not self._strange:
+            self._idle_since_s.clear()
             return None
         voices = {
             node: Voice(heard.report, heard.at_s)
@@ -139,6 +141,13 @@ class Nodes:
             if (member := ledger.members.get(node)) is None or member.ended_through is None
         }
         voices |= {node: Voice(report, at_s) for node, (report, at_s) in self._joining.items()}
+        idle = {node: one.heard_at_s for node, one in voices.items() if not one.is_running}
+        known = self._idle_since_s
+        self._idle_since_s = {node: known.get(node, at_s) for node, at_s in idle.items()}
+        voices = {
+            node: replace(one, idle_since_s=self._idle_since_s.get(node))
+            for node, one in voices.items()
+        }
         gone = [
             node
             for node, at_s in self._confirmed_at_s.items()

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.adoption import EPOCH_STRIDE
+from recovery.adoption import EPOCH_STRIDE, Voice, Waits, judge
 from recovery.gate import PersonAct
-from recovery.messages import Claim, Endpoint, Order, RankReport, Report
+from recovery.ledger import Ledger
+from recovery.membership import witness_groups
+from recovery.messages import Claim, Endpoint, Order, Peer, RankReport, Report
 from recovery.records import (
     Adopted,
     AttemptStarted,
@@ -451,3 +453,126 @@ def test_a_job_of_more_nodes_than_claims_name_takes_late_ones_by_their_place() -
 
     assert [place.node for place in after.control.ledger.placement] == names
     assert len(after.attempts()) == 36
+
+
+TWO = replace(SETTINGS, nodes_min=2, nodes_max=2)
+
+
+def make_attempt_with_a_silent_node() -> Cluster:
+    """Return the successor of a controller whose attempt runs on a, unheard; b is empty of it."""
+    before = make_cluster(TWO, "ab")
+    b = before.nodes["b"]
+    b.attempt, b.ranks, b.empty_through = 0, {}, 1
+    before.nodes["a"].is_silent = True
+    after = before.succeed()
+    replacement = after.nodes["c"] = Follower("c")
+    replacement.answered_by = "c-2"
+    return after
+
+
+def test_a_replacement_in_the_place_of_a_silent_node_does_not_prove_that_nothing_runs() -> None:
+    after = make_attempt_with_a_silent_node()
+
+    after.beat(5.0)
+
+    assert after.records(Adopted) == []
+    assert "a may still run attempt 1" in after.control.waits
+    after.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s)
+    (adopted,) = after.records(Adopted)
+    assert adopted.placement == ()
+
+
+def test_the_lease_of_a_silent_node_counts_from_when_its_peer_was_empty() -> None:
+    after = make_attempt_with_a_silent_node()
+    b = after.nodes["b"]
+    b.attempt, b.empty_through = 1, 0
+    after.beat(20.0)
+
+    b.attempt, b.empty_through = 0, 1
+    after.beat(POLICY.lease_s + POLICY.kill_bound_s)
+
+    assert after.records(Adopted) == []
+    after.beat(POLICY.lease_margin_s + 1.0)
+    assert len(after.records(Adopted)) == 1
+
+
+def test_a_person_who_calls_the_silent_node_gone_is_waited_for_no_longer() -> None:
+    after = make_attempt_with_a_silent_node()
+    after.beat(2.0)
+
+    after.control.take_command(command(PersonAct.CONFIRM_GONE, "a"))
+    after.beat(1.0)
+
+    assert len(after.records(Adopted)) == 1
+
+
+def test_silent_nodes_that_are_a_majority_are_never_called_gone_by_the_lease() -> None:
+    before = make_cluster(replace(SETTINGS, nodes_min=3, nodes_max=3), "abc")
+    c = before.nodes["c"]
+    c.attempt, c.ranks, c.empty_through = 0, {}, 1
+    for name in "ab":
+        before.nodes[name].is_silent = True
+    after = before.succeed()
+    for name in "de":
+        after.nodes[name] = Follower(name)
+        after.nodes[name].answered_by = "c-2"
+
+    after.beat(120.0)
+
+    assert after.records(Adopted) == []
+    assert "confirm-gone" in after.control.waits
+
+
+def judge_large(
+    *, count: int, heard: int, gone: int, spares: int = 0, has_peers: bool = True
+) -> Adopted | Waits | None:
+    """Judge an attempt on ``count`` nodes, the last ``gone`` of which a person calls gone."""
+    names = [f"n{number:02}" for number in range(count)]
+    peers = tuple(
+        Peer(names[group], f"{names[group]}-1", Endpoint(names[group], 7000))
+        for group in witness_groups(count)
+    )
+    settings = replace(SETTINGS, nodes_min=count, nodes_max=count + spares)
+
+    def voice(group: int, ranks: tuple[int, ...], name: str) -> Voice:
+        launcher = Follower(name)
+        launcher.epoch, launcher.controller_id, launcher.attempt = 7, "c-1", 5 if ranks else 0
+        claim = Claim(
+            100.0, 5, ranks, count, group, count, 0, None, Endpoint("n00", 1),
+            peers if ranks and has_peers else (),
+        )  # fmt: skip
+        return Voice(replace(launcher.report(), claim=claim), 99.0)
+
+    voices = {name: voice(group, (group,), name) for group, name in enumerate(names[:heard])}
+    idle = [f"s{number}" for number in range(spares)]
+    voices |= {name: voice(0, (), name) for name in idle}
+    confirmed = [*names[count - gone :], *idle] if gone else idle
+    return judge(Ledger(), settings, voices, 100.0, 0.0, confirmed)
+
+
+@pytest.mark.parametrize(
+    ("count", "heard", "gone", "has_peers"),
+    [(30, 14, 16, True), (40, 18, 22, True), (40, 18, 5, True), (40, 18, 22, False)],
+)
+def test_nodes_that_a_person_calls_gone_are_taken_out_of_the_count_of_any_number_of_nodes(
+    count: int, heard: int, gone: int, has_peers: bool
+) -> None:
+    judged = judge_large(count=count, heard=heard, gone=gone, has_peers=has_peers)
+
+    assert isinstance(judged, Adopted)
+    assert len(judged.placement) == count
+
+
+def test_a_spare_that_a_person_calls_gone_leaves_the_count_of_many_nodes_as_it_is() -> None:
+    assert isinstance(judge_large(count=40, heard=18, gone=3, spares=4), Waits)
+    assert isinstance(judge_large(count=40, heard=18, gone=3, spares=4, has_peers=False), Waits)
+
+
+def test_the_lease_of_many_nodes_survives_an_adoption_without_some_that_are_asked_for_it() -> None:
+    judged = judge_large(count=40, heard=30, gone=0)
+
+    assert isinstance(judged, Adopted)
+    placed = [place.node for place in judged.placement]
+    asked = {placed[group] for group in witness_groups(40)}
+    assert asked == {f"n{group:02}" for group in witness_groups(40)}
+    assert asked <= {one.node for one in judged.nodes}
