@@ -161,6 +161,7 @@ class Ledger:
     started: AttemptStarted | None = None  # the newest attempt's record
     is_attempt_open: bool = False  # started, and not proved gone
     is_verified: bool = False  # the newest attempt
+    adopted_attempt: int = 0  # the newest that was adopted while it ran; 0: none
     is_comparable: bool = True  # false once the job's steps count from the process's start
     telling_ranks: frozenset[int] = frozenset()  # ranks that have ever told a step
     highest_step: int | None = None
@@ -214,6 +215,11 @@ class Ledger:
     incident_base: int = 0  # numbers of incidents begin above: those of a lost journal are taken
     fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the ranks of the newest attempt had started, by what is on record."""
+        return self.is_verified or 0 < self.adopted_attempt == self.attempt
 
     @property
     def has_lease(self) -> bool:
@@ -848,6 +854,7 @@ def _(record: records.Adopted, ledger: Ledger) -> Ledger:
         ),
         is_attempt_open=True,
         is_verified=ledger.is_verified and is_same,
+        adopted_attempt=record.attempt,
         has_lost_lease=False,
         wish=Wish.RANKS,
         revision=ledger.number,

@@ -136,13 +136,17 @@ class Observation:
         world_size: int,
         longest_gap_s: float = 0.0,
         places: Mapping[str, frozenset[int]] | None = None,
+        *,
+        ran_before: bool = False,
     ) -> None:
+        """``ran_before``: its ranks had started before anybody was heard, also those never heard."""
         self.attempt = attempt
         self._world_size = world_size
+        self._ran_before = ran_before
         self._places = places  # node -> its ranks; a node speaks for no other. None: one node
         self.ranks: dict[int, RankView] = {}
         self.launch_error: str | None = None
-        self.started_at_s: float | None = None  # when every rank was known to have a process
+        self.started_at_s: float | None = None  # since when every rank is known to have started
         self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
         # The same of those that a step followed. One that ends with the ranks (a survivor leaves its
         # section as it dies) is none: else each hang would double the limit for the next one.
@@ -171,7 +175,7 @@ class Observation:
                 continue
             if 0 <= told.rank < self._world_size:
                 self._take_rank(told, report.node, now_s)
-        if self.started_at_s is None and self.is_started:
+        if self.started_at_s is None and (self.is_started or self._runs_on):
             self.started_at_s = now_s
         if before_s is not None and self.advanced_at_s is not None and self._is_settled:
             self.longest_gap_s = max(self.longest_gap_s, self.advanced_at_s - before_s)
@@ -209,6 +213,11 @@ class Observation:
     @property
     def is_started(self) -> bool:
         return self.is_whole and self._started == self._world_size
+
+    @property
+    def _runs_on(self) -> bool:
+        """All that is heard of an attempt that ran before has a process: nobody else is waited for."""
+        return self._ran_before and 0 < len(self.ranks) == self._started
 
     @property
     def has_ended(self) -> bool:

@@ -100,7 +100,8 @@ class Situation:
         placement = placement_of(ledger, self.settings)
         size = sum(len(place.ranks) for place in placement)
         places = {place.node: frozenset(place.ranks) for place in placement}
-        seen = Observation(ledger.attempt, size, gap_s, places)
+        ran_before = self.settings.is_joined and ledger.has_run
+        seen = Observation(ledger.attempt, size, gap_s, places, ran_before=ran_before)
         now_s = self.now_s()
         for report in self.nodes.reports:
             seen.take(report, now_s)

@@ -576,3 +576,51 @@ def test_the_lease_of_many_nodes_survives_an_adoption_without_some_that_are_aske
     asked = {placed[group] for group in witness_groups(40)}
     assert asked == {f"n{group:02}" for group in witness_groups(40)}
     assert asked <= {one.node for one in judged.nodes}
+
+
+def recover_in_s(cluster: Cluster, dead: str) -> float:
+    """Return after how long an incident about the dead node is open; its peers stand still."""
+    for second in range(1, 240):
+        cluster.age(1.0)
+        if cluster.records(IncidentOpened):
+            (opened,) = cluster.records(IncidentOpened)
+            assert opened.failure.finding.node == dead
+            return float(second)
+    raise AssertionError("no incident was opened")
+
+
+def test_a_node_that_died_with_the_state_is_found_by_the_rules_for_a_silent_node() -> None:
+    before = make_cluster()
+    before.nodes["d"].is_silent = True
+    before.age(5.0)
+    after = before.succeed()
+
+    waited_s = recover_in_s(after, "d")
+
+    assert after.control.ledger.attempt == 1
+    assert waited_s <= POLICY.lease_s + 2 * POLICY.node_silent_s < POLICY.start_timeout_s
+
+
+def test_a_node_that_died_with_the_controller_is_found_by_the_rules_for_a_silent_node() -> None:
+    before = make_cluster()
+    assert before.control.ledger.is_verified
+    before.nodes["d"].is_silent = True
+    before.age(5.0)
+    after = before.succeed(keeps=len(before.journal.entries))
+
+    waited_s = recover_in_s(after, "d")
+
+    assert after.records(Adopted) == []
+    assert waited_s <= POLICY.lease_s + 2 * POLICY.node_silent_s < POLICY.start_timeout_s
+
+
+def test_an_adopted_attempt_that_makes_steps_is_left_alone_though_a_node_is_not_heard() -> None:
+    before = make_cluster()
+    before.nodes["d"].is_silent = True
+    after = before.succeed()
+
+    for step in range(9, 160):
+        after.beat(1.0, step)
+
+    assert len(after.records(Adopted)) == 1
+    assert after.records(IncidentOpened) == []
