@@ -35,7 +35,7 @@ from recovery.membership import placement_of
 from recovery.messages import Report, Stop
 from recovery.nodes import Orders, refuses
 from recovery.outside import NodeEvidence, PersonAct, PersonCommand
-from recovery.people import reply_to
+from recovery.people import Reply, reply_to
 from recovery.planning import Planning, event_of
 from recovery.records import (
     Adopted,
@@ -67,6 +67,18 @@ JOURNAL_PATIENCE_KNOWN_S: Final = 5.0
 JOURNAL_PATIENCE_S: Final = 300.0
 STOPPED_S: Final = 10.0  # a pause between two ticks that says that this process stood still
 _NAMED_MAX: Final = 8  # nodes in a line of the log
+# Commands that judge or make a plan, and those that change with what the next attempt can start.
+_ON_PLANS: Final = frozenset(
+    {PersonAct.APPROVE, PersonAct.REJECT, PersonAct.CANCEL, PersonAct.RESTART}
+)
+_ON_NODES: Final = frozenset(
+    {
+        PersonAct.RESUME,
+        PersonAct.LEAVE_NODE,
+        PersonAct.CONFIRM_GONE,
+        PersonAct.RESET_BUDGETS,
+    }
+)
 _ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at the next tick
 
 
@@ -218,8 +230,24 @@ class Controller:
             self._nodes.note_confirmed(command.node, now_s)
         if reply.stops is not None:
             self.request_stop(reply.stops, self._settings.grace_s)
-        self._situation.forget_times()  # nobody is held to time that passed before a person spoke
+        if self._changes_waiting(reply):
+            self._situation.forget_times()  # nobody is held to time before a person spoke
         return reply.acted
+
+    def _changes_waiting(self, reply: Reply) -> bool:
+        """Return whether a command that was obeyed changes what is waited for.
+
+        No other restarts a clock: a person who asks again and again would keep a failure from being found.
+        """
+        command, ledger = reply.acted.command, self.ledger
+        if reply.acted.is_refused:
+            return False
+        if reply.opens is not None or command.act in _ON_PLANS:
+            return True
+        if command.act is PersonAct.RESUME and command.node is None:
+            return True
+        is_waiting = ledger.incident is not None or ledger.wish is not Wish.RANKS
+        return is_waiting and command.act in _ON_NODES
 
     def take_slow(self, finding: Finding, factor: float) -> str:
         """Hear that a rank makes every step ``factor`` times as long; return what comes of it."""

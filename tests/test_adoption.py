@@ -624,3 +624,33 @@ def test_an_adopted_attempt_that_makes_steps_is_left_alone_though_a_node_is_not_
 
     assert len(after.records(Adopted)) == 1
     assert after.records(IncidentOpened) == []
+
+
+def test_refused_commands_restart_no_clock_of_an_attempt() -> None:
+    cluster = make_starting()
+    for act, node in ((PersonAct.APPROVE, None), (PersonAct.CONFIRM_GONE, "a")) * 15:
+        assert cluster.control.take_command(command(act, node)).is_refused
+        cluster.beat(5.0)
+
+    assert len(cluster.records(IncidentOpened)) == 1
+
+
+def test_a_confirmed_node_restarts_no_clock_of_an_attempt() -> None:
+    cluster = make_starting()
+    for _time in range(30):
+        asked = command(PersonAct.CONFIRM_GONE, "d")
+        assert not cluster.control.take_command(asked).is_refused
+        cluster.beat(5.0)
+        if cluster.records(IncidentOpened):
+            return
+    raise AssertionError("no incident was opened")
+
+
+def make_starting() -> Bench:
+    """Return a job whose last node falls silent before its rank has a process."""
+    cluster = Bench(replace(SETTINGS, nodes_min=4, nodes_max=4), names="abcd")
+    while not cluster.records(AttemptStarted):
+        cluster.beat(0.25)
+    cluster.nodes["d"].is_silent = True
+    cluster.beat(POLICY.node_silent_s + 1.0)
+    return cluster
