@@ -53,6 +53,7 @@ class Waits:
     """Nothing is decided, and why."""
 
     reason: str
+    topic: str = ""  # the reason without what changes by itself: equal ones are logged once
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +112,15 @@ def _judge_claims(
             continue
         live = [fresh[n] for n in nodes.values() if _is_followed(ledger, fresh[n], settings, now_s)]
         if 2 * len(live) > len(nodes):
-            return Waits(_another(live[0]))
+            return _another(live, settings, now_s)
         is_whole = len(nodes) + gone >= claimed.group_count
         if not is_whole and now_s - since_s < policy.lease_s + policy.node_silent_s:
             return Waits(f"attempt {claimed.attempt} runs; its other nodes are waited for")
         return _adopted(ledger, settings, claimed, nodes, voices, fresh)
     if _is_idle(settings, voices, fresh, strangers, confirmed_gone):
-        followed = [n for n in strangers if _is_followed(ledger, fresh[n], settings, now_s)]
-        if followed:
-            return Waits(_another(fresh[followed[0]]))
+        live = [fresh[n] for n in strangers if _is_followed(ledger, fresh[n], settings, now_s)]
+        if live:
+            return _another(live, settings, now_s)
         left = _left_over(ledger, settings, voices, fresh, confirmed_gone, now_s, since_s)
         return _adopted_idle(ledger, fresh) if left is None else left
     return Waits(_why_not(ledger, settings, voices, strangers, fresh))
@@ -158,8 +159,13 @@ def _is_followed(ledger: Ledger, voice: Voice, settings: JobSettings, now_s: flo
     claim = voice.report.claim
     if claim is None or voice.report.epoch < ledger.epoch:
         return False  # its orders are refused once ours are heard
-    age_s = claim.contact_age_s + (now_s - voice.heard_at_s)
-    return age_s < settings.policy.lease_s
+    return _contact_age_s(voice, now_s) < settings.policy.lease_s
+
+
+def _contact_age_s(voice: Voice, now_s: float) -> float:
+    """Return how long ago the controller that the launcher follows answered it."""
+    claim = voice.report.claim
+    return now_s - voice.heard_at_s + (0.0 if claim is None else claim.contact_age_s)
 
 
 def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
@@ -466,12 +472,17 @@ def _find_names(
     )
 
 
-def _another(voice: Voice) -> str:
-    report = voice.report
-    return (
-        f"another controller ({report.controller_id}, epoch {report.epoch}) answers the launchers of "
-        f"this job, {report.node} among them: end one of the two controllers"
+def _another(voices: Sequence[Voice], settings: JobSettings, now_s: float) -> Waits:
+    """Wait for the controller that these launchers follow: it can have ended, or run on."""
+    newest = min(voices, key=lambda voice: _contact_age_s(voice, now_s))
+    report, lease_s = newest.report, settings.policy.lease_s
+    topic = f"another controller ({report.controller_id}, epoch {report.epoch})"
+    reason = (
+        f"{topic} answered the launchers of this job until {_contact_age_s(newest, now_s):.0f} s ago, "
+        f"{report.node} among them: this one waits until that was {lease_s:g} s ago; if the other "
+        f"still runs, end one of the two controllers"
     )
+    return Waits(reason, topic)
 
 
 def _why_not(
@@ -481,22 +492,31 @@ def _why_not(
     strangers: Collection[str],
     fresh: Mapping[str, Voice],
 ) -> str:
+    strange = [one.report for node, one in voices.items() if node in strangers]
     attempt = max(
-        max(one.report.attempt, 0 if one.report.claim is None else one.report.claim.attempt)
-        for node, one in voices.items()
-        if node in strangers
+        max(report.attempt, 0 if report.claim is None else report.claim.attempt)
+        for report in strange
     )
     most = max(_candidates(settings, fresh), key=lambda one: len(one[1]), default=None)
-    if most is None or most[0].attempt <= ledger.attempt:
-        there = f"none of its nodes is heard, only {_names(strangers)}"
+    if attempt <= ledger.attempt:
+        newest = max(strange, key=lambda report: report.epoch)
+        known = (
+            f"launchers ({_names(strangers)}) know of controller {newest.controller_id} "
+            f"(epoch {newest.epoch}), which this journal does not, and of no attempt that it started"
+        )
+    elif most is None or most[0].attempt <= ledger.attempt:
+        known = (
+            f"launchers know of attempt {attempt}, which this journal does not: none of its nodes is "
+            f"heard, only {_names(strangers)}"
+        )
     else:
-        there = (
-            f"{len(most[1])} of its {most[0].group_count} nodes are heard ({_names(most[1].values())}), "
-            f"and more than half must be"
+        known = (
+            f"launchers know of attempt {attempt}, which this journal does not: {len(most[1])} of its "
+            f"{most[0].group_count} nodes are heard ({_names(most[1].values())}), and more than half "
+            f"must be"
         )
     return (
-        f"launchers know of attempt {attempt} or of a newer controller, which this journal does not: "
-        f"{there}; nothing is ordered or stopped until then (nodes that are gone for good: "
+        f"{known}; nothing is ordered or stopped until that is settled (nodes that are gone for good: "
         f"`rankmend confirm-gone`, or end the launchers and start them again)"
     )
 

@@ -115,6 +115,7 @@ class Controller:
         self._stop_wanted: tuple[str, float] | None = None
         self._strangers: frozenset[str] = frozenset()  # of whom the log was told
         self._waits: str | None = None  # for launchers that follow another controller, and why
+        self._waits_topic = ""  # the same without what changes by itself
         self._ticked_at_s: float | None = None
         self.outcome: JobOutcome | None = None
 
@@ -359,8 +360,10 @@ class Controller:
                 self._waits = None
             return None
         if isinstance(judged, Waits):
-            if judged.reason != self._waits:
+            topic = judged.topic or judged.reason
+            if self._waits is None or topic != self._waits_topic:
                 log.warning("job not taken over", extra={"reason": judged.reason})
+            self._waits_topic = topic
             # Training goes on by the orders of the controller that the launchers follow.
             self._waits, self._situation.is_taken_up = judged.reason, False
             return False

@@ -654,3 +654,31 @@ def make_starting() -> Bench:
     cluster.nodes["d"].is_silent = True
     cluster.beat(POLICY.node_silent_s + 1.0)
     return cluster
+
+
+def test_the_wait_for_a_controller_that_has_ended_says_when_it_answered_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    after = make_cluster().succeed()
+    told = []
+    for age_s in range(2, 12):
+        for node in after.nodes.values():
+            node.contact_age_s = float(age_s)
+        after.beat(1.0, 9)
+        told.append(after.control.waits)
+
+    assert "answered the launchers of this job until 2 s ago" in told[0]
+    assert "until 11 s ago" in told[-1]
+    assert f"waits until that was {POLICY.lease_s:g} s ago" in told[-1]
+    said = [one for one in caplog.records if one.message == "job not taken over"]
+    assert len(said) == 1
+
+
+def test_launchers_that_know_a_newer_controller_alone_are_said_to_know_no_attempt() -> None:
+    cluster = Cluster()
+    cluster.nodes = {"e": Follower("e")}
+    cluster.nodes["e"].epoch, cluster.nodes["e"].controller_id = 7, "c-0"
+    cluster.beat(2.0)
+
+    assert "launchers (e) know of controller c-0 (epoch 7)" in cluster.control.waits
+    assert "attempt 0" not in cluster.control.waits
