@@ -492,7 +492,7 @@ class Api:
         job_id, known = call.job
         report: Report = call.given
         self._check_report(job_id, report)
-        _refuse_ended(job_id, known, report.launcher_id)
+        _refuse_ended(job_id, known)
         self._refuse_replaced(job_id, report.node, report.launcher_id)
         self._put(known.owner, report, len(call.body))
         self.measures.reports.labels("queued").inc()
@@ -544,7 +544,7 @@ class Api:
         wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
         until_s = self.clock.now_s() + wait_s
         while True:
-            _refuse_ended(job_id, known, query.launcher)
+            _refuse_ended(job_id, known)
             self._refuse_replaced(job_id, node, query.launcher)
             body = self.board.find(job_id, node, query.launcher, query.after, query.epoch)
             left_s = until_s - self.clock.now_s()
@@ -935,16 +935,9 @@ def _rate(kind: Kind, limits: Limits) -> float:
     }[kind]
 
 
-def _refuse_ended(job_id: str, known: Known, launcher_id: str | None = None) -> None:
-    """Raise EndedError for a job that has ended.
-
-    A launcher that was none of the ended run's belongs to a newer one, which a restored copy of the
-    journal does not know: UnknownError has it join, and its attempt adopted.
-    """
+def _refuse_ended(job_id: str, known: Known) -> None:
     if known.outcome is not None:
         outcome: JobOutcome = known.outcome
-        if launcher_id is not None and known.launchers and launcher_id not in known.launchers:
-            raise UnknownError(f"this run of job {job_id} is not known here: join it")
         raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
 
 

@@ -95,7 +95,6 @@ class Known:
     outcome: JobOutcome | None  # None while it runs
     path: Path  # of its folder
     incident_prefix: str  # with which the ids of its incidents begin
-    launchers: frozenset[str] = frozenset()  # of a run that has ended
 
 
 class Listener(Protocol):
@@ -431,7 +430,7 @@ class Worker:
             for job_id, job in self.jobs.items()
         }
         ended = {
-            job_id: _known(job_id, one.stored, one.ended, one.path)
+            job_id: _known(job_id, one.stored, one.ended.outcome, one.path)
             for job_id, one in self._ended.items()
             if one.ended is not None
         }
@@ -536,11 +535,9 @@ class Worker:
                 self._publish()
 
 
-def _known(job_id: str, job: StoredJob, ended: Ended | None, path: Path) -> Known:
+def _known(job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path) -> Known:
     prefix = job.incident_prefix or job_id[:8]
-    outcome = None if ended is None else ended.outcome
-    launchers = frozenset() if ended is None else frozenset(ended.launchers)
-    return Known(job.owner, job.join.name, outcome, path, prefix, launchers)
+    return Known(job.owner, job.join.name, outcome, path, prefix)
 
 
 def _answer(call: _Call) -> None:
