@@ -9,6 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
+
+# No test asserts how long something took, and neither does hypothesis: machines are busy.
+settings.register_profile("rankmend", deadline=None)
+settings.load_profile("rankmend")
 
 DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 
