@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from rankmend.errors import JobHeldError, LaunchError, StorageError
 from rankmend.printable import is_printable
 from recovery.checkpoints.marks import BESIDE
+from recovery.launcher.early_stop import exit_on
 from recovery.launcher.process_identity import INITIAL_PID_NAMESPACE, Standing
 from recovery.ownership.claim import (
     Claim,
@@ -491,6 +493,31 @@ def test_folder_is_given_back_where_nothing_was_left_and_no_rank_has_run(
     held.end()
 
     assert folder.newest().claim.is_released  # type: ignore[union-attr]
+
+
+def test_stop_signal_waits_for_the_proof_that_nothing_was_left(
+    folder: ClaimFolder, mine: Taken
+) -> None:
+    held = Ownership(folder, mine)
+
+    with exit_on([signal.SIGUSR1]):
+        with pytest.raises(SystemExit) as ended, held.clearing():
+            signal.raise_signal(signal.SIGUSR1)
+        held.end()
+
+    assert ended.value.code == 128 + signal.SIGUSR1
+    assert folder.newest().claim.is_released  # type: ignore[union-attr]
+
+
+def test_second_stop_signal_waits_for_no_proof(folder: ClaimFolder, mine: Taken) -> None:
+    held = Ownership(folder, mine)
+
+    with exit_on([signal.SIGUSR1]):
+        with pytest.raises(SystemExit), held.clearing():
+            [signal.raise_signal(signal.SIGUSR1) for _ in range(2)]
+        held.end()
+
+    assert not folder.newest().claim.is_released  # type: ignore[union-attr]
 
 
 def test_who_takes_a_dead_owners_folder_names_its_ranks_until_they_are_gone(

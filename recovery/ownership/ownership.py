@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rankmend.errors import JobHeldError, RankmendError
 from recovery.checkpoints.marks import BESIDE
+from recovery.launcher.early_stop import finish_first
 from recovery.launcher.job_key import JobKey
 from recovery.ownership.claim import Claim, OwnerKind
 from recovery.ownership.folder import ClaimFolder
@@ -88,13 +89,14 @@ class Ownership:
 
     @contextlib.contextmanager
     def clearing(self) -> Iterator[None]:
-        """Within the block processes of an earlier launcher may be left; its end proves that none is.
+        """Within the block, processes of an earlier launcher may be left; its end proves that none is.
 
-        Where it raises, the folder is not given back.
+        If it raises, the folder is not given back. A stop signal waits for the proof.
         """
-        self._is_empty = False
-        yield
-        self._is_empty = self._taken is None or self._taken.is_maker
+        with finish_first():
+            self._is_empty = False
+            yield
+            self._is_empty = self._taken is None or self._taken.is_maker
 
     def begin(self, lost: Callable[[], None]) -> None:
         """Note that ranks may run from now on.
