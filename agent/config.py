@@ -1,4 +1,4 @@
-"""The agent's configuration: a TOML file, read once into one value. docs/agent.md lists the keys."""
+"""The agent's configuration: a TOML file, read once into one value. docs/operate/agent.md lists the keys."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "finding
 
 
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """GPUs. docs/gpu.md"""
+    """GPUs. docs/reference/gpu.md"""
 
     expected_count: int | None = None  # None: nobody has said; a node without any is in order
     profiling: bool = True  # how busy SMs, tensor cores and DRAM are; a profiler may want it off
@@ -47,7 +47,7 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is held to be wrong. docs/findings.md"""
+    """What is held to be wrong. docs/operate/findings.md"""
 
     policy: str | None = None  # TOML with the site's own rows over the shipped table
     silenced: tuple[str, ...] = ()  # checks, or patterns of finding ids
@@ -64,7 +64,7 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """PEM files of the endpoint. docs/deploy.md"""
+    """PEM files of the endpoint. docs/operate/agent.md"""
 
     cert_file: str
     key_file: str
@@ -87,14 +87,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     redfish: Redfish = Redfish()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
-    kernel_policy: str | None = None  # CSV with the site's own rows (docs/kernel-log.md)
+    kernel_policy: str | None = None  # CSV with the site's own rows (docs/reference/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart; None: systemd's folder, else nothing
     tls: Tls | None = None  # None: plain HTTP
     gpu: Gpu = Gpu()
     expect: Expect = Expect()
     findings: Findings = Findings()
     alerts: Alerts = Alerts()
-    plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/plugins.md
+    plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/reference/plugins.md
 
 
 def load(path: Path) -> Config:

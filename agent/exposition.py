@@ -143,7 +143,7 @@ class Exposition:
         texts: list[str] = []
         parts: list[str] = []
         size = 0
-        for name, headers in self._headers.items():  # the order of docs/metrics.md
+        for name, headers in self._headers.items():  # the order of docs/reference/metrics.md
             blocks = self._families.get(name)
             if blocks is None:
                 continue

@@ -21,7 +21,7 @@ COLLECTORS: Final = ("ipmi", "ipmi_events", "disk_health", "redfish")
 
 
 class Redfish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """This node's BMC. docs/thermal.md"""
+    """This node's BMC. docs/reference/thermal.md"""
 
     url: str | None = None  # https://HOST[:PORT]; None: no BMC is asked by network
     credentials_file: str | None = None  # TOML with user and password, 0600

@@ -1,4 +1,4 @@
-"""Every metric that the agent serves: the one list, compared with docs/metrics.md by a test.
+"""Every metric that the agent serves: the one list, compared with docs/reference/metrics.md by a test.
 
 Names: rankmend_<subject>_<quantity>_<unit>[_total], base units. Device series carry device
 labels only, rank series ``job_id`` and ``rank``; the rest is joined from an info metric.
@@ -568,7 +568,7 @@ _ALL: Final = (
         "nic_hardware",
         "",
         (*_PORT, "counter"),
-        "Counters of the card under the driver's own names: ECN, CNP, retransmits, out of sequence; docs/nic.md.",
+        "Counters of the card under the driver's own names: ECN, CNP, retransmits, out of sequence; docs/reference/nic.md.",
     ),
     _gauge(
         "nic_resources",
@@ -896,7 +896,7 @@ _ALL: Final = (
         "ipmi_sel_events",
         "",
         ("sensor", "event", "state"),
-        "Entries of one kind among the newest of the BMC's event log (docs/thermal.md).",
+        "Entries of one kind among the newest of the BMC's event log (docs/reference/thermal.md).",
     ),
     # agent/collectors/redfish.py
     *(
@@ -996,7 +996,7 @@ _ALL: Final = (
         "kernel_log_messages",
         "",
         ("kind",),
-        "Faults and changes that the kernel told of since boot, by kind (docs/kernel-log.md).",
+        "Faults and changes that the kernel told of since boot, by kind (docs/reference/kernel-log.md).",
     ),
     _counter(
         "kernel_log_device_messages",
@@ -1036,7 +1036,7 @@ _ALL: Final = (
         "finding_active",
         "",
         _FINDING,
-        "1 for what is found wrong with this node now, unless it is silenced (docs/findings.md).",
+        "1 for what is found wrong with this node now, unless it is silenced (docs/operate/findings.md).",
     ),
     _gauge(
         "finding_rank_info",
@@ -1405,7 +1405,7 @@ FAMILIES: Final = {family.name: family for family in _ALL}
 
 
 def markdown_table(families: Iterable[Family] = FAMILIES.values()) -> str:
-    """Return the list as docs/metrics.md shows it."""
+    """Return the list as docs/reference/metrics.md shows it."""
     rows = ["| metric | type | unit | labels | meaning |", "| --- | --- | --- | --- | --- |"]
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)

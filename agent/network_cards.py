@@ -23,7 +23,7 @@ COLLECTORS: Final = ("nic", "ethernet", "ethtool", "transceiver", "topology")
 
 
 class NetworkCards(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which network cards there are and what they are for. docs/nic.md
+    """Which network cards there are and what they are for. docs/reference/nic.md
 
     All patterns are shell patterns of device (``mlx5_*``), port (``mlx5_0/1``) or network device.
     """

@@ -85,7 +85,7 @@ class PageCollector(PrometheusCollector):
                 families[metric.name] = _prom_family(self._known[metric.name])
             values = [value for _name, value in metric.labels]
             families[metric.name].add_metric(values, metric.value)
-        for name in self._known:  # the order of docs/metrics.md
+        for name in self._known:  # the order of docs/reference/metrics.md
             if name in families:
                 yield families[name]
 

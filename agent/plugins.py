@@ -4,7 +4,7 @@ Rules: only what the configuration names is loaded. A plugin that can't be impor
 raises, is a broken collector like any other and stops nothing else. It gives its own metric
 families and no others, so that it can neither hide nor fake what rankmend says itself.
 
-How to write one: docs/plugins.md.
+How to write one: docs/reference/plugins.md.
 """
 
 import importlib.metadata
@@ -49,7 +49,7 @@ class PluginContext:
 
 
 class Plugin(Protocol):
-    """A collector of another package. Its class also has `families`, see docs/plugins.md."""
+    """A collector of another package. Its class also has `families`, see docs/reference/plugins.md."""
 
     def collect(self) -> Iterable[Metric]: ...
 

@@ -2,7 +2,7 @@
 
 Standard library only. The DMTF's own client (`redfish` 3.4) is well kept; it was tried and left
 because it checks no certificate unless a CA file is named, reads answers of any length, follows
-redirects with the password, bounds a silence and not a request, and takes 10 MB: docs/thermal.md.
+redirects with the password, bounds a silence and not a request, and takes 10 MB: docs/reference/thermal.md.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """How often the defaults give up a healthy job, and how soon they end a broken one. By simulation.
 
-    python bench/give_up.py                       # the tables of docs/giving-up.md, 3 minutes
+    python bench/give_up.py                       # the tables of docs/operate/giving-up.md, 3 minutes
     python bench/give_up.py --failures 5000       # quicker, and coarser
     python bench/give_up.py --output /tmp/a.json
 

@@ -1,7 +1,7 @@
-"""All figures of docs/scale.md: what one controller carries, on one core. About 9 minutes on a quiet machine.
+"""All figures of docs/operate/scale.md: what one controller carries, on one core. About 9 minutes on a quiet machine.
 
     python bench/scale.py                                        # measure, print the tables
-    python bench/scale.py --write                                # and put them into docs/scale.md
+    python bench/scale.py --write                                # and put them into docs/operate/scale.md
     python bench/scale.py --sizes 2000:1 --output /tmp/a.json    # nodes:seconds between two reports
 
 Runs controller_core.py and, for each size, controller_load.py with the controller on one core and the
@@ -22,7 +22,7 @@ from typing import Any
 
 BENCH = Path(__file__).parent
 LATEST = BENCH / "scale" / "latest.json"
-PAGE = BENCH.parent / "docs" / "scale.md"
+PAGE = BENCH.parent / "docs/operate/scale.md"
 BLOCK = re.compile(r"(<!-- figures: [^>]* -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 SPARES = 32
 RUN_S_MAX = 420.0
@@ -147,7 +147,9 @@ def main() -> None:
     parser.add_argument("--generator-core", type=int, default=1)
     parser.add_argument("--output", type=Path, default=LATEST)
     parser.add_argument("--render", action="store_true", help="the file's figures, measure nothing")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/scale.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into docs/operate/scale.md"
+    )
     options = parser.parse_args()
     if options.render:
         told = json.loads(options.output.read_text())

@@ -4,7 +4,7 @@ A row is a cause. Any one of its `signs` names it; `supports` are told beside it
 A sign counts by how far it deviates from the peers, never by its absolute value. Figures without
 a foreign source rest on one rule: a slowdown of 1.1, the least that is called slow, costs
 1 - 1/1.1 = 9 % of the time, and what explains less than half of it (5 %) is no cause.
-docs/diagnose-slow.md shows the table; a test compares it with this file.
+docs/use/diagnose-slow.md shows the table; a test compares it with this file.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Statistic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    metric: str  # as in docs/metrics.md
+    metric: str  # as in docs/reference/metrics.md
     statistic: Statistic
     least: float  # deviation from the peers' median from which on it counts
     what: str  # in words
@@ -579,7 +579,7 @@ CAUSES: Final = (
                 0.1,
                 "answer of its slowest file system",
                 "s",
-                "own choice: an answer takes milliseconds on a healthy mount (docs/host.md)",
+                "own choice: an answer takes milliseconds on a healthy mount (docs/reference/host.md)",
             ),
         ),
         "tasks of the node wait for storage",

@@ -23,7 +23,7 @@ from detectors.errors_text import signature as error_signature
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 
 DO_NOT_RETRY: Final = 93  # exit code by which a rank says that a restart is of no use
-TOGETHER_S: Final = 0.25  # docs/thresholds.md
+TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md
 EVIDENCE_MAX: Final = 16
 _RANKS_SHOWN_MAX: Final = 16
 _TEXT_CHARS_MAX: Final = 400

@@ -1,6 +1,6 @@
 """A finding: a detector's verdict, and its form on the wire, the alert (contract 3).
 
-The label names below are the only ones that rankmend routes by; docs/alerts.md lists them
+The label names below are the only ones that rankmend routes by; docs/operate/alerts.md lists them
 with their meanings, and a test compares the list with this file.
 """
 

@@ -55,7 +55,7 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """Defaults and the reason of each: docs/thresholds.md."""
+    """Defaults and the reason of each: docs/reference/thresholds.md."""
 
     continuity_s: float = 240.0  # Minder: more than 4 minutes
     window_s: float = 60.0  # smoothed over, and compared in one piece
@@ -190,7 +190,9 @@ def table_of(readings: Iterable[HardwareReading]) -> HostTable:
     nodes = sorted({key[0] for by_key in series.values() for key in by_key})
     spacings = [one for one in spacings if one > 0]
     if not nodes or not spacings:
-        raise SourceError("no metric of a node has two samples (docs/metrics.md names the metrics)")
+        raise SourceError(
+            "no metric of a node has two samples (docs/reference/metrics.md names the metrics)"
+        )
     step_s = float(np.median(spacings))
     ends = [points[end][0] for by in series.values() for points in by.values() for end in (0, -1)]
     first_s, count = min(ends), round((max(ends) - min(ends)) / step_s) + 1

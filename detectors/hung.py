@@ -2,7 +2,7 @@
 
 One stuck rank stalls all its peers, so stillness alone names no culprit. How long stillness may
 last before it counts depends on what is known: a process that is stopped stays so until
-somebody wakes it, while ranks that only tell nothing may be evaluating. docs/thresholds.md has
+somebody wakes it, while ranks that only tell nothing may be evaluating. docs/reference/thresholds.md has
 the rules and the figures with their reasons.
 """
 
@@ -66,7 +66,7 @@ class LimitRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HungLimits:
-    """How long all ranks may stand still. Reasons for the figures: docs/thresholds.md."""
+    """How long all ranks may stand still. Reasons for the figures: docs/reference/thresholds.md."""
 
     multiple: float = 20.0  # of the job's median step time
     floor_s: float = 300.0

@@ -95,7 +95,7 @@ class KernelEvent:
     kind: EventKind
     text: str
     code: int | None = None  # XID or SXID; the errors one message counts (EDAC)
-    sub_code: str = ""  # what tells two events of a code apart; see docs/kernel-log.md
+    sub_code: str = ""  # what tells two events of a code apart; see docs/reference/kernel-log.md
     device: str = ""  # PCI address 0000:3b:00.0, network device, disk
     pid: int | None = None
     process: str = ""

@@ -67,7 +67,7 @@ class HardwareReading:
     """
 
     node: str
-    metric: str  # as in docs/metrics.md
+    metric: str  # as in docs/reference/metrics.md
     value: float
     at_s: float
     device: str = ""  # UUID of a GPU, name of a NIC, disk or cgroup; empty: the node itself

@@ -3,7 +3,7 @@
 The table is TOML text that a shell reads: data/node_policy.toml, then the site's own file over it.
 One row is one check, its key is the check's name. A row is checked when it is read: a metric that
 nobody exports, a condition that can't be understood or a row without a source stops the daemon
-and is never silently a check that does not run. docs/findings.md explains every key.
+and is never silently a check that does not run. docs/operate/findings.md explains every key.
 """
 
 import operator
@@ -331,7 +331,9 @@ def _shape(metric: str, known: Mapping[str, MetricShape], where: str) -> MetricS
     try:
         return known[metric]
     except KeyError:
-        raise ConfigError(f"{where}: no metric {metric!r}: docs/metrics.md lists them") from None
+        raise ConfigError(
+            f"{where}: no metric {metric!r}: docs/reference/metrics.md lists them"
+        ) from None
 
 
 def _condition(

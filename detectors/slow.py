@@ -1,6 +1,6 @@
 """Slow job: which worker the others wait for, or why no machine is to blame.
 
-Rules, in this order (docs/diagnose-slow.md says more, docs/thresholds.md gives the sources):
+Rules, in this order (docs/use/diagnose-slow.md says more, docs/reference/thresholds.md gives the sources):
 1. Only own work counts, and only peers are compared: same stage, same place, other replica.
 2. A worker is named when its work took longer than its peers' *and* than its own past, by 10 %
    or more, in most of the steps of one episode, far outside of what its peers vary by.

@@ -5,7 +5,7 @@ synchronous job everybody else's step becomes as long, and only their waiting gr
 judges the steps since the look before, so looks are independent of each other, and
 `detectors.persistence` decides when looks become a finding and when it ends.
 
-Rules, in this order (docs/thresholds.md gives the figures' reasons):
+Rules, in this order (docs/reference/thresholds.md gives the figures' reasons):
 1. Only peers are compared; a step of a checkpoint, of the start-up or far longer than the others
    (evaluation, compiling) is left out.
 2. A rank is slow when its own work is longer than its peers' *and* than its own past, it costs the
@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LiveLimits:
-    """Defaults and the reason of each: docs/thresholds.md."""
+    """Defaults and the reason of each: docs/reference/thresholds.md."""
 
     ratio: float = 1.1  # slower than this, against the peers and the own past
     always_ratio: float = 1.3  # with no past to compare with

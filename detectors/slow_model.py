@@ -18,7 +18,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SlowLimits:
-    """Defaults and the reason of each: docs/thresholds.md."""
+    """Defaults and the reason of each: docs/reference/thresholds.md."""
 
     ratio: float = 1.1  # slower than this, against the peers and the own past
     steps_min: int = 5  # of one episode

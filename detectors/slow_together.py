@@ -2,7 +2,7 @@
 
 The median of a group is no reference here: four slow workers of ten move it, and where the workers
 never did equal work it jumps to another worker. So each worker is compared with its own past first,
-and then with those that did not change. docs/diagnose-slow.md explains the rule.
+and then with those that did not change. docs/use/diagnose-slow.md explains the rule.
 """
 
 from collections.abc import Sequence

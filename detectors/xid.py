@@ -34,8 +34,8 @@ PLACES_MAX: Final = 2  # a program that goes wrong does so on most of the 60 to 
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
 _DAY_S: Final = 86_400.0
 
-CORRECTED_PER_MINUTE_MAX: Final = 60  # of PCIe; docs/findings.md, pcie_corrected
-BURSTS_FAILING: Final = 3  # of a network card; own choice, docs/kernel-log.md
+CORRECTED_PER_MINUTE_MAX: Final = 60  # of PCIe; docs/operate/findings.md, pcie_corrected
+BURSTS_FAILING: Final = 3  # of a network card; own choice, docs/reference/kernel-log.md
 EVAL: Final = "XID_154_EVAL"  # NVIDIA: the verdict beside it decides
 
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row

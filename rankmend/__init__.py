@@ -12,7 +12,7 @@
 
 Without `rankmend run` around the script all of this does nothing. Nothing here ever raises,
 starts a thread or opens a socket; standard library and Python 3.8 and later only. For one
-thread of the process, the one that trains. Cost: docs/hook.md.
+thread of the process, the one that trains. Cost: docs/use/hook.md.
 """
 
 import os

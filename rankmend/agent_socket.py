@@ -5,7 +5,7 @@ is the end of the connection). A message is an `Offer` as JSON and, in the same 
 descriptor a rank (SCM_RIGHTS) in the order of its ranks, or, after an offer, a `Told` of the same
 job with no descriptor. Each message replaces the one before of its kind; an offer of no ranks
 withdraws the ranks, closing the connection withdraws everything. The agent answers nothing: it closes a connection
-that it refuses. docs/agent.md describes the format.
+that it refuses. docs/operate/agent.md describes the format.
 
 Standard library only: the launcher loads this.
 """

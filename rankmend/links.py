@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from rankmend.errors import ConfigError
 
-RUNBOOKS: Final = "https://github.com/rankmend/rankmend/blob/main/docs/runbooks"
-"""Folder of docs/runbooks. A site that serves them itself (clusters without internet) sets its own."""
+RUNBOOKS: Final = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
+"""Folder of docs/operate/runbooks. A site that serves them itself (clusters without internet) sets its own."""
 
 _SCHEMES: Final = ("http", "https", "file")
 

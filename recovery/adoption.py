@@ -14,7 +14,7 @@ A journal can be lost, or restored from an old copy, while the job trains. Its l
   come back with the old journal, can't be above it by a few restarts. It hears of the higher epoch
   from its launchers, and stands back by the first rule.
 
-docs/fencing.md says the same to operators.
+docs/operate/fencing.md says the same to operators.
 """
 
 from collections.abc import Collection, Mapping, Sequence

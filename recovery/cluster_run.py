@@ -1,7 +1,7 @@
 """`rankmend run` as one launcher of several: joins a job, runs what it is ordered, leaves.
 
 The controller is a service (--controller), or is hosted by the launcher at the rendezvous
-endpoint (`recovery.meeting`); towards either this is the same client of docs/api.md.
+endpoint (`recovery.meeting`); towards either this is the same client of docs/reference/api.md.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Reports and orders as JSON on the wire (contract 4). Fields: docs/messages.md.
+"""Reports and orders as JSON on the wire (contract 4). Fields: docs/reference/messages.md.
 
 Nothing from outside is believed: size, version and every field's type are checked, and what
 does not fit raises `MessageError` with the field and the value. Fields that this version does

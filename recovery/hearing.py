@@ -10,7 +10,7 @@ those of a watch on the wall:
 - while reports wait for the deciding thread its time is that at which the oldest of them came in: up to then,
   and no further, everybody was heard.
 
-A proof that counts time (docs/fencing.md) takes no shorter for it, only longer.
+A proof that counts time (docs/operate/fencing.md) takes no shorter for it, only longer.
 """
 
 import threading

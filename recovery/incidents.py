@@ -1,4 +1,4 @@
-"""Runs the open incident: decide, fence, restore, verify (docs/incident.md).
+"""Runs the open incident: decide, fence, restore, verify (docs/operate/incidents.md).
 
 Each call makes the next decision that is due, from the journal's state and from what was heard.
 """

@@ -3,7 +3,7 @@
 SQLite in WAL mode with full sync: a commit is one fdatasync, 0.25 ms on the measured disk,
 and kill -9 of the writer loses nothing that was acknowledged. Records are numbered without
 gaps, and each carries a checksum over itself and its predecessor's checksum, so that what was
-changed, torn or lost afterwards is seen when the file is opened. docs/journal.md has the form.
+changed, torn or lost afterwards is seen when the file is opened. docs/reference/journal.md has the form.
 
 One thread writes; whoever appends waits until its records are durable. Records that arrive
 together share one commit.

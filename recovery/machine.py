@@ -1,7 +1,7 @@
 """One incident as a pure state machine. Rule: no I/O, no clock, no logging here.
 
 Only `step` changes a State, and it reads nothing but its arguments, so folding the journal
-gives the same State again on any machine. docs/incident.md shows the table as a diagram.
+gives the same State again on any machine. docs/operate/incidents.md shows the table as a diagram.
 
 Ranks are never started before the older attempt is provably gone: a fence that fails ends in
 ESCALATED. A try that fails goes back to FENCING, at most `tries_max` times. ESCALATE (the

@@ -4,7 +4,7 @@ It is the same service as `rankmend controller`, with one job, in threads of thi
 launchers share a secret: it lies beside the checkpoints (`meeting_note`), or in a token file. What
 follows from it is in `meeting_secret`.
 
-When the host is gone another launcher takes over (docs/design/0003-cluster.md). The times are
+When the host is gone another launcher takes over (docs/internals/design/0003-cluster.md). The times are
 such that two hosts never both have ranks that run: a host that can't refresh its note for
 `lease_s` serves no more; who takes over waits until the note has stood still for twice as long.
 """

@@ -1,6 +1,6 @@
 """Which nodes a job runs on, and when it is known to be gone from them. Pure.
 
-Fencing (docs/fencing.md): a node is empty by its launcher's word, by another boot, by a person's
+Fencing (docs/operate/fencing.md): a node is empty by its launcher's word, by another boot, by a person's
 word, or because its launcher was alone for so long that it has stopped its ranks by itself. The
 last holds only while the nodes that are not heard can't be a majority among themselves.
 """

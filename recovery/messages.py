@@ -4,7 +4,7 @@ Level-triggered: an order says what a node ought to be running now, a report wha
 running, and the launcher acts on the difference, so that a lost, late or repeated message
 does no harm. Times travel as ages in seconds; who receives them dates them. On the wire they
 are JSON (`recovery.codec`), and a controller understands one minor version older and newer.
-docs/messages.md lists every field.
+docs/reference/messages.md lists every field.
 """
 
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ class RankEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a launcher has saved of an incident on its node. Files: docs/evidence.md."""
+    """What a launcher has saved of an incident on its node. Files: docs/operate/incidents.md."""
 
     incident_id: str
     attempt: int
@@ -183,7 +183,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A launcher of the attempt that the others count for the lease (docs/fencing.md)."""
+    """A launcher of the attempt that the others count for the lease (docs/operate/fencing.md)."""
 
     node: str
     launcher_id: str
@@ -203,7 +203,7 @@ class Claim:
     """What a launcher was ordered by the controller that it follows, told to another one.
 
     A controller whose journal lacks the attempt adopts it when enough launchers claim the same
-    (docs/fencing.md).
+    (docs/operate/fencing.md).
     """
 
     contact_age_s: float  # since the controller that it follows last answered it

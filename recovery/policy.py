@@ -33,7 +33,7 @@ class Policy:
     # row (recovery.faults). One can fall to bad luck, two to a bad node; the fourth is the same again.
     no_progress_max: int = 3
     # The same after failures of whatever causes. A job that fails as often as it saves goes
-    # through 12 in a row within days, and gets on all the same (docs/giving-up.md).
+    # through 12 in a row within days, and gets on all the same (docs/operate/giving-up.md).
     no_progress_any_max: int = 50
     # The same exception at the same step in so many attempts in a row is the program's own.
     # Two: deterministic by then; a third run would cost a whole restart and tell nothing new.
@@ -58,7 +58,7 @@ class Policy:
         1800.0  # restore, compile and warm-up of a large model; as hung.startup_s
     )
     # SIGKILL to an empty process tree takes ms; a process freeing 100s of GB or stuck in a
-    # driver takes seconds. One in state D for a minute will not go (docs/thresholds.md).
+    # driver takes seconds. One in state D for a minute will not go (docs/reference/thresholds.md).
     fence_timeout_s: float = 60.0
     start_timeout_s: float = (
         120.0  # order to a pid for every rank: fork, exec and a cold file system
@@ -75,7 +75,7 @@ class Policy:
     # is longer: a crash of rankmend forgets 1 % of the progress, and 54 days take 1,000 records.
     milestone_s: float = 5.0
     milestone_ratio: float = 0.01
-    # Several nodes (docs/design/0003-cluster.md).
+    # Several nodes (docs/internals/design/0003-cluster.md).
     # A launcher reports twice a second; 20 reports missing are no jitter. Nothing is concluded
     # about its ranks, but its peers may be stopped.
     node_silent_s: float = 10.0

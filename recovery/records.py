@@ -2,7 +2,7 @@
 
 The stored form is JSON with the record's kind and the schema version beside it. Within a
 major version fields and kinds are only added: an older rankmend ignores fields it does not
-know, and keeps and skips kinds it does not know. docs/journal.md lists the kinds.
+know, and keeps and skips kinds it does not know. docs/reference/journal.md lists the kinds.
 """
 
 from dataclasses import dataclass
@@ -205,7 +205,7 @@ class AttemptAbandoned:
 
 
 class Proof(Enum):
-    """How a node without its launcher's word is known to be empty (docs/fencing.md)."""
+    """How a node without its launcher's word is known to be empty (docs/operate/fencing.md)."""
 
     BOOT = "boot"  # it was booted anew
     LEASE = "lease"  # its launcher was alone for so long that it has stopped its ranks

@@ -3,7 +3,7 @@
 What is removed is replaced by a word in brackets, so that a reader sees that something was there.
 Three ways, since each misses something: the values of variables whose names tell of a secret,
 wherever they stand; what follows such a name; the published shapes of tokens. What matches none
-of them stays: a person looks through a bundle before it is sent (docs/evidence.md).
+of them stays: a person looks through a bundle before it is sent (docs/operate/incidents.md).
 """
 
 import re

@@ -109,7 +109,7 @@ def test_signal_stops_the_agent_cleanly(number: int, tmp_path: Path) -> None:
 
     assert status == 0, "".join(agent.lines)
     assert not (tmp_path / "agent.sock").exists()
-    assert took_s < 20  # the bound is 2 s (docs/agent.md); a loaded test machine gets more
+    assert took_s < 20  # the bound is 2 s (docs/operate/agent.md); a loaded test machine gets more
 
 
 @pytest.mark.real

@@ -154,7 +154,7 @@ def test_keys_that_need_a_restart_are_marked_and_no_others() -> None:
 
 def test_unit_and_documents_name_the_place_where_the_file_is_installed() -> None:
     unit = UNIT.read_text(encoding="utf-8")
-    deploy = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    deploy = (ROOT / "docs/operate/agent.md").read_text(encoding="utf-8")
     state = re.search(r"^StateDirectory=(.+)$", unit, re.MULTILINE)
     assert state is not None
 
@@ -191,11 +191,11 @@ def test_folder_of_the_service_that_is_not_there_is_refused(tmp_path: Path) -> N
         with_state_dir(Config(), {"STATE_DIRECTORY": str(tmp_path / "gone")})
 
 
-# --- docs/agent.md, docs/comparison.md
+# --- docs/operate/agent.md, docs/internals/comparison.md
 
 
 def agent_page() -> str:
-    return (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
+    return (ROOT / "docs/operate/agent.md").read_text(encoding="utf-8")
 
 
 def test_documented_collectors_are_those_that_there_are() -> None:
@@ -219,7 +219,7 @@ def test_documented_top_level_keys_and_tables_are_those_that_there_are() -> None
 
 
 def test_metrics_and_findings_that_the_comparison_names_are_there() -> None:
-    text = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/internals/comparison.md").read_text(encoding="utf-8")
     table = (ROOT / "detectors" / "data" / "node_policy.toml").read_bytes()
     known = {name.removeprefix("rankmend_") for name in FAMILIES}
     known |= set(msgspec.toml.decode(table))

@@ -91,7 +91,7 @@ def test_every_rule_has_a_summary_and_a_runbook_that_exists() -> None:
 
     assert len(alerts) == len(set(alerts)) == len(links) == text.count("summary: ")
     for path, anchor in links:
-        page = ROOT / "docs" / "runbooks" / path
+        page = ROOT / "docs/operate/runbooks" / path
         sections = re.findall(r"^## (\S+)", page.read_text(), re.MULTILINE)
         assert anchor in [section.lower() for section in sections], (path, anchor)
 

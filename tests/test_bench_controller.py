@@ -69,5 +69,5 @@ def test_the_page_on_scale_shows_the_figures_that_are_saved() -> None:
         text=True,
     )
 
-    assert told.stdout.strip() in (BENCH.parent / "docs" / "scale.md").read_text()
+    assert told.stdout.strip() in (BENCH.parent / "docs/operate/scale.md").read_text()
     assert "reports a second" in told.stdout

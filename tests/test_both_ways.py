@@ -138,7 +138,7 @@ def test_every_kind_of_the_log_has_a_check_or_a_reason_why_it_has_none() -> None
 
 
 def ways_table() -> str:
-    """Return the table of events with two ways in, as docs/kernel-log.md shows it."""
+    """Return the table of events with two ways in, as docs/reference/kernel-log.md shows it."""
     by_event: dict[str, list[str]] = {}
     for check in CHECKS:
         by_event.setdefault(check.event, []).append(check.name)
@@ -152,7 +152,7 @@ def ways_table() -> str:
 
 
 def test_documentation_lists_the_events_with_two_ways_in() -> None:
-    text = (ROOT / "docs" / "kernel-log.md").read_text()
+    text = (ROOT / "docs/reference/kernel-log.md").read_text()
 
     listed = re.search(r"<!-- ways -->\n(.*?)<!-- end -->", text, re.DOTALL)
 

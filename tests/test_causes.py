@@ -386,7 +386,7 @@ def test_every_metric_of_the_table_is_one_of_the_agents() -> None:
 
 
 def test_the_documentation_has_the_table() -> None:
-    text = (ROOT / "docs" / "diagnose-slow.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/use/diagnose-slow.md").read_text(encoding="utf-8")
 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for cause in CAUSES:

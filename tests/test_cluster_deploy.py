@@ -84,7 +84,7 @@ def test_rules_read_metrics_that_the_controller_has() -> None:
 
 def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
     text = RULES.read_text()
-    runbook = (ROOT / "docs" / "runbooks" / "controller.md").read_text()
+    runbook = (ROOT / "docs/operate/runbooks" / "controller.md").read_text()
     sections = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
 
     links = re.findall(rf"runbook_url: '{re.escape(RUNBOOKS)}/controller\.md#(\w+)'", text)
@@ -95,7 +95,7 @@ def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
 
 
 def test_words_for_people_are_those_of_the_document() -> None:
-    text = (ROOT / "docs" / "alerts.md").read_text()
+    text = (ROOT / "docs/operate/alerts.md").read_text()
     section = text.partition("\n## From the controller\n")[2].partition("\n## ")[0]
 
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [

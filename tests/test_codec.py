@@ -263,7 +263,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
     ],
 )
 def test_every_field_is_listed_in_the_documentation(message: type) -> None:
-    text = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
     section = text.split(f"\n## {message.__name__}\n")[1].split("\n## ")[0]
     listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
 
@@ -271,6 +271,6 @@ def test_every_field_is_listed_in_the_documentation(message: type) -> None:
 
 
 def test_the_variables_that_an_order_sets_are_listed_in_the_documentation() -> None:
-    text = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
 
     assert all(f"`{name}`" in text for name in messages.ORDER_ENVIRONMENT)

@@ -457,8 +457,8 @@ def test_a_controller_that_stops_says_so_in_a_word_for_programs(up: Running) -> 
 
     problem = msgspec.json.decode(body, type=wire.Problem)
     assert (status, problem.refusal) == (503, NotNow.STOPPING.value)
-    assert f"`{problem.refusal}`" in (ROOT / "docs/api.md").read_text()
-    assert all(f"`{one.value}`" in (ROOT / "docs/api.md").read_text() for one in NotNow)
+    assert f"`{problem.refusal}`" in (ROOT / "docs/reference/api.md").read_text()
+    assert all(f"`{one.value}`" in (ROOT / "docs/reference/api.md").read_text() for one in NotNow)
 
 
 def test_prometheus_is_given_the_whole_list_of_agents(up: Running) -> None:
@@ -611,7 +611,7 @@ def test_every_path_but_health_and_description_wants_somebody(up: Running) -> No
 
 
 def test_document_lists_the_paths_of_the_api() -> None:
-    text = (ROOT / "docs/api.md").read_text()
+    text = (ROOT / "docs/reference/api.md").read_text()
 
     missing = [f"{one.method} {one.path}" for one in ROUTES if f"`{one.method} {one.path}" not in
                text.replace("{job_id}", "{job}")]  # fmt: skip
@@ -619,7 +619,7 @@ def test_document_lists_the_paths_of_the_api() -> None:
 
 
 def test_document_lists_the_fields_of_a_join() -> None:
-    section = (ROOT / "docs/api.md").read_text().partition("### `POST /v1/jobs`: join")[2]
+    section = (ROOT / "docs/reference/api.md").read_text().partition("### `POST /v1/jobs`: join")[2]
     rows = [
         line.split("|")[1]
         for line in section.partition("\n### ")[0].splitlines()
@@ -631,7 +631,7 @@ def test_document_lists_the_fields_of_a_join() -> None:
 
 
 def test_document_lists_the_metrics() -> None:
-    text = (ROOT / "docs/controller.md").read_text()
+    text = (ROOT / "docs/operate/controller.md").read_text()
     rows = {
         line.split("`")[1]
         for line in text.splitlines()
@@ -699,7 +699,7 @@ def _poll(speaker: Speaker) -> None:
 
 
 def test_document_lists_why_a_command_is_not_obeyed() -> None:
-    text = (ROOT / "docs/api.md").read_text()
+    text = (ROOT / "docs/reference/api.md").read_text()
 
     listed = re.findall(r"(?m)^\| `([a-z_]+)` \|", text.partition("| refusal |")[2])
 

@@ -268,7 +268,7 @@ def test_no_stored_data_keeps_status_from_being_shown(
 
 
 def test_documents_make_a_token_for_each_user_first() -> None:
-    text = (ROOT / "docs/controller.md").read_text()
+    text = (ROOT / "docs/operate/controller.md").read_text()
 
     made, used = text.find("token add alice --role launch"), text.find("--token-file alice.token")
     assert 0 < made < used

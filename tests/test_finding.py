@@ -1,4 +1,4 @@
-"""A finding and its form on the wire; the names, and the list of them in docs/alerts.md."""
+"""A finding and its form on the wire; the names, and the list of them in docs/operate/alerts.md."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ from detectors.finding import (
     identity,
 )
 
-DOCUMENT = (Path(__file__).parent.parent / "docs" / "alerts.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parent.parent / "docs/operate/alerts.md").read_text(encoding="utf-8")
 
 FAILED = Finding(
     kind=Kind.RANK_FAILED,
@@ -40,7 +40,7 @@ FAILED = Finding(
 def _documented(heading: str) -> dict[str, str]:
     """Return first and second cell of each row of the table under this heading."""
     _before, _heading, rest = DOCUMENT.partition(f"\n## {heading}\n")
-    assert rest, f"docs/alerts.md has no section {heading!r}"
+    assert rest, f"docs/operate/alerts.md has no section {heading!r}"
     section = rest.partition("\n## ")[0]
     return dict(re.findall(r"^\| `([^`]+)` \| (.*?) \|", section, flags=re.MULTILINE))
 

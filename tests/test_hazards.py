@@ -1,4 +1,4 @@
-"""docs/hazards.md against the tests that it names, and those of its hazards that are shown nowhere else."""
+"""docs/internals/hazards.md against the tests that it names, and those of its hazards that are shown nowhere else."""
 
 import re
 
@@ -14,7 +14,7 @@ NAMED = re.compile(r"`([a-z_/]+\.py)::(test_\w+)`")
 
 
 def page() -> str:
-    return (ROOT / "docs" / "hazards.md").read_text()
+    return (ROOT / "docs/internals/hazards.md").read_text()
 
 
 def test_every_test_that_the_page_names_exists() -> None:

@@ -263,8 +263,8 @@ def test_any_numbers_end_in_a_verdict_or_a_named_error(rows: list[tuple[str, int
 
 
 def test_limits_and_quantities_are_those_of_the_documentation() -> None:
-    thresholds = (ROOT / "docs" / "thresholds.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "diagnose-hosts.md").read_text(encoding="utf-8")
+    thresholds = (ROOT / "docs/reference/thresholds.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/use/diagnose-hosts.md").read_text(encoding="utf-8")
 
     limits = HostLimits()
     for name in limits.__dataclass_fields__:

@@ -491,7 +491,7 @@ def test_no_bytes_make_the_decoder_raise_anything_but_a_journal_error(
 
 
 def test_every_kind_of_record_is_listed_in_the_documentation() -> None:
-    text = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/journal.md").read_text(encoding="utf-8")
     listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
 
     assert listed == list(records.KINDS)

@@ -208,7 +208,7 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def _documented_variables(heading: str) -> set[str]:
-    document = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs/reference/environment.md").read_text(encoding="utf-8")
     section = document.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {name.strip(" `") for row in rows for name in row.split(",")}

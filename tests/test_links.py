@@ -9,7 +9,15 @@ from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
 from recovery.service import config as controller_config
 
-RELATIVE = ["docs/runbooks", "/docs/runbooks", "", "wiki", "ftp://h/x", "https://", "https://h/a b"]
+RELATIVE = [
+    "docs/operate/runbooks",
+    "/docs/operate/runbooks",
+    "",
+    "wiki",
+    "ftp://h/x",
+    "https://",
+    "https://h/a b",
+]
 
 
 @pytest.mark.parametrize("url", [*RELATIVE, "https://h/x?y", "https://h/x#y", "https://h/\n"])
@@ -24,8 +32,8 @@ def test_an_absolute_link_is_taken_without_its_final_slash(url: str) -> None:
 
 
 def test_agent_and_controller_refuse_a_relative_link_at_their_start(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").write_text('[alerts]\nrunbooks = "docs/runbooks"\n')
-    text = f'state_dir = "{tmp_path}"\n[alertmanagers]\nrunbooks = "docs/runbooks"\n'
+    (tmp_path / "agent.toml").write_text('[alerts]\nrunbooks = "docs/operate/runbooks"\n')
+    text = f'state_dir = "{tmp_path}"\n[alertmanagers]\nrunbooks = "docs/operate/runbooks"\n'
     (tmp_path / "controller.toml").write_text(text)
 
     with pytest.raises(ConfigError, match=r"agent\.toml: runbooks is no absolute URL"):

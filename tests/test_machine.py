@@ -104,6 +104,6 @@ def test_any_sequence_ends_within_its_tries_and_never_leaves_an_end(
 
 
 def test_the_diagram_in_the_documentation_is_the_table() -> None:
-    text = (ROOT / "docs" / "incident.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/operate/incidents.md").read_text(encoding="utf-8")
 
     assert f"```mermaid\n{diagram()}\n```" in text

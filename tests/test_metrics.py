@@ -14,13 +14,13 @@ from tests.agent_support import ROOT
 
 
 def test_documentation_lists_exactly_the_metrics_that_exist() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs/reference/metrics.md").read_text()
 
     listed = re.search(r"<!-- agent -->\n(.*?)<!-- end -->", text, re.DOTALL)
 
     assert listed is not None
     assert listed.group(1) == markdown_table(), (
-        "docs/metrics.md differs from agent/metrics.py; the table is printed by "
+        "docs/reference/metrics.md differs from agent/metrics.py; the table is printed by "
         "python -c 'from agent.metrics import markdown_table as t; print(t(), end=\"\")'"
     )
 

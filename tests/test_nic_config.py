@@ -83,7 +83,7 @@ def test_collectors_have_the_names_that_the_configuration_knows(tmp_path: Path) 
 
 
 def test_documentation_names_every_counter_and_every_kind() -> None:
-    text = (ROOT / "docs" / "nic.md").read_text()
+    text = (ROOT / "docs/reference/nic.md").read_text()
 
     rows = dict(re.findall(r"^\| `(\w+)` \| `(rankmend_nic_\w+)` \|$", text, re.MULTILINE))
     kinds = re.search(r"link_errors_total` has these kinds: (.*?)\. Intel", text, re.DOTALL)

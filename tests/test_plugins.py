@@ -371,7 +371,7 @@ def test_every_collector_of_the_agent_can_be_configured(site: Site) -> None:
 
 @pytest.mark.parametrize("plugin", [AmdCollector, AscendCollector], ids=lambda plugin: plugin.name)
 def test_shipped_plugin_is_documented_and_owns_to_be_unproved(plugin: type[Any]) -> None:
-    text = (ROOT / "docs" / "plugins.md").read_text()
+    text = (ROOT / "docs/reference/plugins.md").read_text()
 
     listed = re.search(rf"<!-- {plugin.name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
 

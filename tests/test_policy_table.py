@@ -273,19 +273,19 @@ def checks_table() -> str:
 
 
 def test_documentation_lists_exactly_the_checks_that_are_shipped() -> None:
-    text = (ROOT / "docs" / "findings.md").read_text()
+    text = (ROOT / "docs/operate/findings.md").read_text()
 
     listed = re.search(r"<!-- checks -->\n(.*?)<!-- end -->", text, re.DOTALL)
 
     assert listed is not None
     assert listed.group(1) == checks_table(), (
-        "docs/findings.md differs from node_policy.toml; the table is printed by "
+        "docs/operate/findings.md differs from node_policy.toml; the table is printed by "
         "python -c 'from tests.test_policy_table import checks_table as t; print(t(), end=\"\")'"
     )
 
 
 def test_documented_example_of_a_site_file_is_accepted(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "findings.md").read_text()
+    text = (ROOT / "docs/operate/findings.md").read_text()
     example = re.search(
         r"    \[gpu_memory_hot\].*?measured: 0\.01 s on a good day\"\n", text, re.DOTALL
     )

@@ -114,6 +114,6 @@ def test_variable_without_meaning_here_is_reported_by_its_name(tmp_path: Path) -
 
 
 def test_documentation_lists_the_variables() -> None:
-    text = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/environment.md").read_text(encoding="utf-8")
 
     assert set(re.findall(r"`(PET_\w+)`", text)) >= OURS

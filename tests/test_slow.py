@@ -485,7 +485,9 @@ def test_a_json_object_of_another_kind_is_named_by_its_keys(tmp_path: Path) -> N
 
 
 def test_limits_are_those_of_the_documentation() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "thresholds.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parent.parent / "docs/reference/thresholds.md").read_text(
+        encoding="utf-8"
+    )
 
     for name in SlowLimits.__dataclass_fields__:
         value = getattr(SlowLimits(), name)

@@ -178,7 +178,7 @@ def test_shipped_table_can_be_read_by_a_spreadsheet() -> None:
 
 
 def kinds_table() -> str:
-    """Return the table of kinds as docs/kernel-log.md shows it."""
+    """Return the table of kinds as docs/reference/kernel-log.md shows it."""
     rows = ["| kind | meaning | severity | action |", "| --- | --- | --- | --- |"]
     for (table, code), policy in POLICY.items():
         if table is Table.LOG:
@@ -188,7 +188,7 @@ def kinds_table() -> str:
 
 
 def test_documentation_lists_exactly_the_kinds_that_exist() -> None:
-    text = (ROOT / "docs" / "kernel-log.md").read_text()
+    text = (ROOT / "docs/reference/kernel-log.md").read_text()
 
     listed = re.search(r"<!-- kinds -->\n(.*?)<!-- end -->", text, re.DOTALL)
 

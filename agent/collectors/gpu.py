@@ -1,7 +1,7 @@
 """GPUs: what NVML says of each, who is on them, and how the collector itself fares.
 
 Source: NVML, in a child of its own (`agent/nvml/monitor.py`): nothing here can block.
-Cost:   see docs/gpu.md.
+Cost:   see docs/reference/gpu.md.
 
 Two collectors: `gpu` is broken when NVML does not answer, and its values then leave the page;
 `gpu_state` says all the while which GPUs answer, and how old the newest answer of each is.

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this node is meant to have. docs/inventory.md"""
+    """What this node is meant to have. docs/reference/inventory.md"""
 
     gpus: int | None = None
     nics: int | dict[str, int] | None = None  # in all, or by plane

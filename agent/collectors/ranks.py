@@ -31,7 +31,7 @@ from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
 
 _IN_STEPS: Final = (Section.COMPUTE, Section.COMMUNICATION, Section.IO, Section.CHECKPOINT)
-STEPS_MAX: Final = 32  # in the median and the shares; docs/metrics.md says so
+STEPS_MAX: Final = 32  # in the median and the shares; docs/reference/metrics.md says so
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ Source: <procfs>/sys/kernel/osrelease, <procfs>/driver/nvidia/version (NVIDIA dr
 Cost:   some 20 small reads, once a minute; no privilege.
 
 Nodes of one job that differ in a version are slow or wrong in ways that no single node shows.
-The baseline is a TOML file: a component, and the versions that it may have (docs/host.md).
+The baseline is a TOML file: a component, and the versions that it may have (docs/reference/host.md).
 """
 
 import fnmatch

@@ -1,4 +1,4 @@
-"""What the agent may ask the root helper, and how. docs/root-helper.md describes the format.
+"""What the agent may ask the root helper, and how. docs/reference/root-helper.md describes the format.
 
 One connection carries one question and one answer. A question is one line of JSON that names a
 query out of `Query` and nothing else: no path, no device, no argument. An answer is one line.

@@ -2,7 +2,7 @@
 
     RANKMEND_DATASETS=DIR python -m bench.scoreboard [--truth DIR] [--json FILE] [--no-delays]
 
-Recorded and injected cases are never mixed in one row. docs/scoreboard.md explains the columns.
+Recorded and injected cases are never mixed in one row. docs/internals/scoreboard.md explains the columns.
 """
 
 import argparse
@@ -242,7 +242,7 @@ def main() -> None:
     options = parser.parse_args()
     datasets = datasets_folder()
     if datasets is None:
-        print("RANKMEND_DATASETS is unset: no recorded data; see docs/scoreboard.md")
+        print("RANKMEND_DATASETS is unset: no recorded data; see docs/internals/scoreboard.md")
     try:
         recorded = recorded_cases(datasets, options.truth)
         base = [case for case in recorded if case.truth.name == "straggler-analysis ST"]

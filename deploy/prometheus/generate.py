@@ -333,7 +333,7 @@ def controller_rules_text(runbooks: str) -> str:
 OUTPUTS: Final[dict[str, Callable[[str], str]]] = {
     "deploy/prometheus/rankmend-rules.yml": rules_text,
     CONTROLLER_RULES: controller_rules_text,
-    "docs/runbooks/findings.md": lambda _runbooks: runbook_text(),
+    "docs/operate/runbooks/findings.md": lambda _runbooks: runbook_text(),
 }
 
 

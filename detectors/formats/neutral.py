@@ -1,4 +1,4 @@
-"""The neutral form: CSV or JSON lines, one row a piece of own work (docs/diagnose-slow.md).
+"""The neutral form: CSV or JSON lines, one row a piece of own work (docs/use/diagnose-slow.md).
 
 Needed: step, seconds, and rank or worker. Optional: kind (compute, io, ... ; communication is
 waiting for others and left out), stage, dp_rank, tp_rank, group (ranks of one group do the same

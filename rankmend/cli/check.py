@@ -55,7 +55,7 @@ def check() -> None:
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="CSV with the site's own rows (docs/kernel-log.md).",
+    help="CSV with the site's own rows (docs/reference/kernel-log.md).",
 )
 @click.option(
     "--trust-user",

@@ -69,7 +69,7 @@ def slow(
 
     FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch
     table, a PyTorch profiler trace or NCCL Inspector log (or a folder of them, one a rank), or
-    the neutral form of docs/diagnose-slow.md.
+    the neutral form of docs/use/diagnose-slow.md.
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
@@ -199,7 +199,9 @@ def _explain(
             SELECTIONS, window.start_s, window.end_s, nodes=nodes, job_id=options["job_id"]
         )
     if not readings:
-        raise SourceError("no metric of rankmend's agent is in what was given (docs/metrics.md)")
+        raise SourceError(
+            "no metric of rankmend's agent is in what was given (docs/reference/metrics.md)"
+        )
     explanations = explain_slow(accused, readings, window)
     culprits = list(found.culprits)
     for place, one in enumerate(explanations):

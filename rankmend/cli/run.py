@@ -267,7 +267,7 @@ Examples:
     "--job",
     metavar="NAME",
     type=NAME,
-    help="Name by which to recognise the job. [default: see docs/run.md]",
+    help="Name by which to recognise the job. [default: see docs/use/run.md]",
 )
 @click.option(
     "--checkpoint-dir",

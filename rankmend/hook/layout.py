@@ -66,7 +66,7 @@ FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
 SECTIONS = ("idle", "compute", "communication", "io", "checkpoint", "wait")
 STEP_MAX = 2**63 - 1
 
-# What the launcher tells a rank, beside what torchrun sets. docs/environment.md lists them.
+# What the launcher tells a rank, beside what torchrun sets. docs/reference/environment.md lists them.
 ENV_PROGRESS_FILE = "RANKMEND_PROGRESS_FILE"
 ENV_JOB_ID = "RANKMEND_JOB_ID"
 ENV_ATTEMPT = "RANKMEND_ATTEMPT"

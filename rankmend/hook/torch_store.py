@@ -3,7 +3,7 @@
 PyTorch has rank 0 host the store at MASTER_PORT. Where the launcher's store listens there already, C++ lets
 rank 0 become a client, and logs "The server socket ... has failed to bind" as an error at each start. Rank 0
 is made a client from the beginning where, and only where, that store is seen to listen: a rank 0 whose
-launcher's store has died still hosts, and so does one at any other address. docs/rendezvous.md.
+launcher's store has died still hosts, and so does one at any other address. docs/use/several-nodes.md.
 """
 
 import errno

@@ -19,7 +19,7 @@ from recovery.checkpoints.model import CheckpointKind, CheckpointSettings
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
-OWN_FOLDER: Final = ".rankmend"  # docs/checkpoints.md
+OWN_FOLDER: Final = ".rankmend"  # docs/use/checkpoints.md
 _MARKER_BYTES_MAX: Final = 64 << 20  # of a DCP .metadata that is searched for shard names
 _OPCODES_PER_CHECK: Final = 4096
 

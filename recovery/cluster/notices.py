@@ -1,7 +1,7 @@
 """What a person must hear of now: a pure look at all jobs and at the cluster's ledger.
 
-Level-triggered: a notice is there as long as its reason is, whoever was told before. docs/alerts.md
-lists the names; docs/runbooks/controller.md says what to do about each.
+Level-triggered: a notice is there as long as its reason is, whoever was told before. docs/operate/alerts.md
+lists the names; docs/operate/runbooks/controller.md says what to do about each.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """The environment of a rank: what torchrun sets, and what the hook needs.
 
 Names and values as in torch.distributed.elastic (2.13, agent/server/local_elastic_agent.py),
-so that scripts written for torchrun find what they read. docs/environment.md lists all.
+so that scripts written for torchrun find what they read. docs/reference/environment.md lists all.
 """
 
 import os
@@ -24,7 +24,7 @@ class Rendezvous:
     port: int
     is_hosted: bool  # True: the store is ours; False: rank 0 hosts it
     agent_store: str = (
-        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/rendezvous.md says which and why
+        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/use/several-nodes.md says which and why
     )
 
 

@@ -1,4 +1,4 @@
-"""How a job is recognised when it is started again. docs/run.md, "What makes two starts one job".
+"""How a job is recognised when it is started again. docs/use/run.md, "What makes two starts one job".
 
 The key must be the same when the same job comes back (the same line again, a requeue) and different
 for every other job that may run at the same time. A number that all lines of an allocation share

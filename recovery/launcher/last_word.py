@@ -4,7 +4,7 @@ A launcher that ends in good order says it itself (`say`). For one that was kill
 once it has the same proof, runs ``python -I -S last_word.py PATHS ATTEMPT`` with the body of a
 `LastWord` as stdin: a program of its own, because the guardian has neither sockets nor packages.
 
-The word is positive evidence: a controller that takes it waits for no lease (docs/fencing.md).
+The word is positive evidence: a controller that takes it waits for no lease (docs/operate/fencing.md).
 Where it can't be said in time nothing is lost but time. It may be repeated, and come late: a
 controller refuses it from a launcher that has a successor.
 """

@@ -1,7 +1,7 @@
 """The launchers of one attempt ask each other whether they live, and so keep the lease.
 
 A launcher stops its ranks when for `lease_s` it has reached neither the controller nor a
-majority of the launchers of its attempt that still run it (docs/design/0003-cluster.md). Then
+majority of the launchers of its attempt that still run it (docs/internals/design/0003-cluster.md). Then
 the controller may take ranks of a silent node for gone without having heard of them.
 
 Reached is dated by when we began to ask, never by when the answer came: the other may have

@@ -42,7 +42,7 @@ class JobFolder:
 
     @property
     def incidents(self) -> Path:
-        """Where evidence of the job's incidents lies (docs/evidence.md)."""
+        """Where evidence of the job's incidents lies (docs/operate/incidents.md)."""
         return self.path / "incidents"
 
     def write_run(self, run: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ A rank that reads a dead attempt's addresses can't find its peers (pytorch#13571
 2.13 on gloo restarts into exactly that), so nothing of a store outlives its attempt. The
 stores live in one process of their own, under the user's interpreter and its torch, and so
 outlive rank 0. Where there is no torch, or that process has died, rank 0 hosts the store as
-it does without a launcher. docs/rendezvous.md says what ranks see.
+it does without a launcher. docs/use/several-nodes.md says what ranks see.
 
 Not for several threads. Start it from the main thread: the kernel ends the process with the
 thread that forked it.

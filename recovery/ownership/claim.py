@@ -2,7 +2,7 @@
 
 One owner writes to a checkpoint folder: a launcher, or all launchers of one job on several nodes.
 It leaves a claim beside the checkpoints and counts up there. A challenger may take the folder only
-when the owner has released it, when something proves that the owner is gone (docs/fencing.md,
+when the owner has released it, when something proves that the owner is gone (docs/operate/fencing.md,
 "The owner of a checkpoint folder"), or when a person says so. Silence is no proof.
 """
 

@@ -1,7 +1,7 @@
 """Makes what TLS needs: an authority of the site's own, the controller's certificate, the nodes'.
 
 ECDSA P-256, which every TLS library speaks and which signs in 0.1 ms. Files are made and never
-written over. A site with an authority of its own uses that instead: docs/security.md.
+written over. A site with an authority of its own uses that instead: docs/operate/security.md.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""The controller's own metrics. docs/controller.md lists them, and a test compares."""
+"""The controller's own metrics. docs/operate/controller.md lists them, and a test compares."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Decides what a subject may touch: the one place, asked before any handler runs.
 
 `recovery.service.routes` gives each route its roles and its `Touches`. From these and from the request itself
-`touch_of` makes a `Touch`, and `permit` holds it against the limits of the subject's token or certificate. docs/security.md
+`touch_of` makes a `Touch`, and `permit` holds it against the limits of the subject's token or certificate. docs/operate/security.md
 has the rules as a table. Pure: values in, values or an error out.
 
 A job's nodes are shared with other jobs. So job patterns (``--job``) never reach a whole node, and node patterns

@@ -11,7 +11,7 @@ _TEXT: Final = """\
 #
 # An unknown key, a wrong type or a value out of range stops the controller at its start with the
 # key's name. After a change: `systemctl reload rankmend-controller`. Keys marked (restart) take
-# effect at the next start. docs/controller.md and docs/security.md say more.
+# effect at the next start. docs/operate/controller.md and docs/operate/security.md say more.
 
 # Address and port of the API. Without a host (":9477") it is open to the network; beyond loopback
 # [tls] and tokens_file are needed. (restart)
@@ -24,7 +24,7 @@ state_dir = @state_dir@
 # this machine may do everything, and the controller listens on loopback only.
 @tokens_file@
 
-# Limits, budgets, approval, quarantine and which alerts count: docs/policy.md.
+# Limits, budgets, approval, quarantine and which alerts count: docs/operate/controller.md.
 # Default: the shipped policy.
 #policy_file = "/etc/rankmend/policy.toml"
 
@@ -74,7 +74,7 @@ state_dir = @state_dir@
 #nodes = []
 
 # Alertmanagers: people are told through them, and at the start it is read there what fires, since
-# webhooks may have been missed. docs/alertmanager.md. (restart)
+# webhooks may have been missed. docs/operate/alerts.md. (restart)
 [alertmanagers]
 # All of a cluster, each by its own address: "http://alertmanager-a:9093". Default: none, and people are
 # told by nobody.
@@ -91,7 +91,7 @@ state_dir = @state_dir@
 #receiver = "rankmend-controller"
 # Absolute URL of the folder with the runbooks that alerts link to: your own where nobody who is woken
 # reaches the default.
-#runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/runbooks"
+#runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
 """
 
 _TOKENS_OFF: Final = '#tokens_file = "/etc/rankmend/controller/tokens.toml"'

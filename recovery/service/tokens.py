@@ -1,7 +1,7 @@
 """The token file: who may speak to the controller, by the SHA-256 of a secret.
 
 TOML, mode 0600. A token is `rm_ID_SECRET`: the id finds the entry, the secret of 256 random bits
-is compared by its hash in constant time, and nothing but the hash is kept. docs/security.md.
+is compared by its hash in constant time, and nothing but the hash is kept. docs/operate/security.md.
 """
 
 import hashlib

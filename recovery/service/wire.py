@@ -1,4 +1,4 @@
-"""What the API says and hears beside reports and orders, typed. docs/api.md describes it.
+"""What the API says and hears beside reports and orders, typed. docs/reference/api.md describes it.
 
 The same types decode the requests, encode the answers and make /openapi.json.
 """
@@ -226,7 +226,7 @@ class StoryLine(Struct):
     kind: str
     text: str | None
     details: list[str]
-    record: msgspec.Raw  # as it is in the journal: docs/journal.md
+    record: msgspec.Raw  # as it is in the journal: docs/reference/journal.md
 
 
 class Story(Struct):

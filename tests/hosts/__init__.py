@@ -5,7 +5,7 @@
 
     pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-    with Fleet(4, tmp_path) as fleet:  # up in about 0.2 s; docs/testing-hosts.md has the rest
+    with Fleet(4, tmp_path) as fleet:  # up in about 0.2 s; docs/internals/testing-hosts.md has the rest
         h1, h2 = fleet["h1"], fleet["h2"]
         server = h1.popen([sys.executable, "-m", "http.server", "8000"], stdout=subprocess.DEVNULL)
         h2.run(["curl", "-s", "http://h1:8000/"])  # output as text; AssertionError when it fails

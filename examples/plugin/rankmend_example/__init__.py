@@ -1,1 +1,1 @@
-"""An example of a plugin for rankmend's node agent. docs/plugins.md explains it."""
+"""An example of a plugin for rankmend's node agent. docs/reference/plugins.md explains it."""

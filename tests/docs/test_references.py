@@ -1,0 +1,83 @@
+"""Every link in the documentation, and every path of a page that the code names, leads somewhere."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
+CODE = ("agent", "bench", "deploy", "detectors", "examples", "rankmend", "recovery", "tests")
+SUFFIXES = (".py", ".toml", ".yml", ".service", ".md", ".conf")
+FOREIGN = ("docs/alerting/latest", "docs/nic-health-monitor")
+"""Paths on other projects' sites that begin like ours."""
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"\bdocs/[a-z0-9-]+(?:/[a-z0-9-]+)*(?:\.md|\.svg)?")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes from a page's headings."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def _anchor(heading: str) -> str:
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Yield each relative link of a page whose file or heading does not exist."""
+    for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_and_anchor_of_a_page_exists(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+def test_a_link_to_a_missing_page_or_heading_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `b` (c)\n[ok](#a-b-c) [no](#d) [no](gone.md) [web](https://h/x)\n")
+
+    assert list(broken_links(page)) == ["#d", "gone.md"]
+
+
+def _sources() -> Iterator[Path]:
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in SUFFIXES and path.is_file():
+                yield path
+    yield ROOT / "Makefile"
+
+
+def test_every_page_that_code_names_exists() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in _sources()
+        for name in NAMED.findall(path.read_text(encoding="utf-8"))
+        if not name.startswith(FOREIGN)
+    }
+
+    assert len(named) > 50
+    assert {(path, name) for path, name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_index_links_to_every_page() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in LINK.findall(index)}
+
+    assert [page for page in DOCS.rglob("*.md") if page not in {*linked, DOCS / "README.md"}] == []
