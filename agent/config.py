@@ -6,12 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from agent import helper_parts, host_parts, network_cards, plugins
+from agent import plugins
+from agent.assembly import host, network_cards, privileged
+from agent.assembly.host import HostSettings
+from agent.assembly.network_cards import NetworkCardSettings
+from agent.assembly.privileged import RedfishSettings
 from agent.collectors import inventory
-from agent.collectors.inventory import Expect
-from agent.helper_parts import Redfish
-from agent.host_parts import Host
-from agent.network_cards import NetworkCards
+from agent.collectors.inventory import ExpectedDevices
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
@@ -22,7 +23,7 @@ GPU_CALL_S_MAX: Final = 300.0
 SERVICE_STATE_DIR: Final = Path("/var/lib/rankmend-agent")  # of deploy/systemd
 COLLECTORS: Final = (
     "ranks",
-    *host_parts.COLLECTORS,
+    *host.COLLECTORS,
     "network",
     "thermal",
     "gpu",
@@ -30,7 +31,7 @@ COLLECTORS: Final = (
     *network_cards.COLLECTORS,
     "rank_nics",
     "inventory",
-    *helper_parts.COLLECTORS,
+    *privileged.COLLECTORS,
     "kernel_log",
     "agent",
     "findings",
@@ -38,7 +39,7 @@ COLLECTORS: Final = (
 RELOADABLE: Final = frozenset({"interval_s", "intervals_s", "disabled", "findings", "tls"})
 
 
-class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GpuSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """GPUs. docs/reference/gpu.md"""
 
     expected_count: int | None = None  # None: nobody has said; a node without any is in order
@@ -46,14 +47,14 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     call_s_max: float = 10.0  # NVML answers in milliseconds, on a bad GPU in 45 s or never
 
 
-class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FindingsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is held to be wrong. docs/operate/findings.md"""
 
     policy: str | None = None  # TOML with the site's own rows over the shipped table
     silenced: tuple[str, ...] = ()  # checks, or patterns of finding ids
 
 
-class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who is told."""
 
     urls: tuple[str, ...] = ()  # Alertmanagers, a controller
@@ -63,7 +64,7 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 
-class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EndpointTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """PEM files of the endpoint. docs/operate/agent.md"""
 
     cert_file: str
@@ -71,7 +72,7 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     client_ca_file: str | None = None  # with it, only clients with a certificate of this CA
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = "127.0.0.1:9476"
     socket: str | None = None  # None: the first usable place of `agent_socket.socket_paths`
     node: str | None = None
@@ -81,30 +82,30 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     progress_glob: str | None = None
     procfs: str = "/proc"
     sysfs: str = "/sys"
-    nic: NetworkCards = NetworkCards()
-    host: Host = Host()
+    nic: NetworkCardSettings = NetworkCardSettings()
+    host: HostSettings = HostSettings()
     helper_socket: str | None = None  # of the root helper; None: its usual place
-    redfish: Redfish = Redfish()
+    redfish: RedfishSettings = RedfishSettings()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/reference/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart; None: systemd's folder, else nothing
-    tls: Tls | None = None  # None: plain HTTP
-    gpu: Gpu = Gpu()
-    expect: Expect = Expect()
-    findings: Findings = Findings()
-    alerts: Alerts = Alerts()
+    tls: EndpointTls | None = None  # None: plain HTTP
+    gpu: GpuSettings = GpuSettings()
+    expect: ExpectedDevices = ExpectedDevices()
+    findings: FindingsSettings = FindingsSettings()
+    alerts: AlertSettings = AlertSettings()
     plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/reference/plugins.md
 
 
-def load(path: Path) -> Config:
+def load(path: Path) -> AgentConfig:
     """Return the configuration in a TOML file, or raise ConfigError that names what is wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
     try:
-        config = msgspec.toml.decode(data, type=Config)
+        config = msgspec.toml.decode(data, type=AgentConfig)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # names the key or the place
         raise ConfigError(f"{path}: {error}") from error
     try:
@@ -114,13 +115,13 @@ def load(path: Path) -> Config:
     return config
 
 
-def with_state_dir(config: Config, environment: Mapping[str, str]) -> Config:
+def with_state_dir(config: AgentConfig, environment: Mapping[str, str]) -> AgentConfig:
     """Return the configuration with the folder of StateDirectory= (systemd.exec(5)) by default."""
     folder = environment.get("STATE_DIRECTORY", "").partition(":")[0]  # the first of several
     return override(config, state_dir=folder) if folder and config.state_dir is None else config
 
 
-def override(config: Config, **flags: object) -> Config:
+def override(config: AgentConfig, **flags: object) -> AgentConfig:
     """Return the configuration with the flags that were given, checked."""
     given = {name: value for name, value in flags.items() if value is not None}
     changed = msgspec.structs.replace(config, **given)
@@ -128,7 +129,7 @@ def override(config: Config, **flags: object) -> Config:
     return changed
 
 
-def check(config: Config) -> None:
+def check(config: AgentConfig) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     check_runbooks(config.alerts.runbooks)
     _check_collectors(config)
@@ -159,14 +160,14 @@ def check(config: Config) -> None:
     if config.state_dir is not None and not Path(config.state_dir).is_dir():
         raise ConfigError(f"state_dir is no folder: {config.state_dir}")
     network_cards.check(config.nic)
-    host_parts.check(config.host)
-    helper_parts.check(config.helper_socket, config.redfish)
+    host.check(config.host)
+    privileged.check(config.helper_socket, config.redfish)
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is no folder: {root}")
 
 
-def _check_collectors(config: Config) -> None:
+def _check_collectors(config: AgentConfig) -> None:
     """Raise ConfigError for a plugin or collector that there can't be."""
     enabled = plugins.choose(config.plugins).enabled
     for name in enabled:
@@ -178,11 +179,11 @@ def _check_collectors(config: Config) -> None:
             raise ConfigError(f"no collector {name!r}; there are {', '.join(collectors)}")
 
 
-def expected_gpus(config: Config) -> int | None:
+def expected_gpus(config: AgentConfig) -> int | None:
     """Return how many GPUs this node is meant to have, where somebody has said it."""
     return config.gpu.expected_count if config.expect.gpus is None else config.expect.gpus
 
 
-def interval_of(config: Config, name: str, own_s: float) -> float:
+def interval_of(config: AgentConfig, name: str, own_s: float) -> float:
     """Return the interval of a collector whose own is ``own_s``."""
     return config.intervals_s.get(name, config.interval_s or own_s)

@@ -11,7 +11,8 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
-from agent import helper_parts, host_parts, network_cards, plugins
+from agent import plugins
+from agent.assembly import host, network_cards, privileged
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.inventory import InventoryCollector, inventory_commands
@@ -20,23 +21,23 @@ from agent.collectors.network import NetworkCollector
 from agent.collectors.rank_nics import RankNicsCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
-from agent.config import Config
-from agent.control import ControlSocket, control_path
-from agent.finding_journal import FindingStore
-from agent.findings import FindingsCollector, load_checks
-from agent.inventory_file import InventoryFile
-from agent.kernel_policy import load_policy
+from agent.config import AgentConfig
+from agent.control_socket import ControlSocket, control_path
+from agent.findings.collector import FindingsCollector, load_checks
+from agent.findings.journal import FindingStore
+from agent.findings.policy_files import load_policy
+from agent.main_loop import STOPPING, MainLoop
 from agent.nvml.child_process import ChildProcess
-from agent.nvml.control import gpu_commands
+from agent.nvml.commands import gpu_commands
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
-from agent.page import make_app, make_registry
+from agent.page.application import make_app, make_registry
+from agent.page.http_server import HttpServer, make_context
 from agent.plugins import PluginContext, PluginsCollector
-from agent.rank_socket import RankSocket
-from agent.rank_table import RankTable
+from agent.ranks.launcher_socket import RankSocket
+from agent.ranks.table import RankTable
 from agent.runner import Collector, Runner
-from agent.server import HttpServer, make_context
-from agent.service import STOPPING, Service
+from agent.sources.remembered_devices import InventoryFile
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import Target, make_post, target_url
 from rankmend.clock import Clock, SystemClock
@@ -60,14 +61,14 @@ class Stoppable(Protocol):
 class Agent:
     """All parts of one agent."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: AgentConfig, clock: Clock) -> None:
         self._clock = clock
         self.config = config
         self.node = node_name(config.node)
         self.table = RankTable()
         self.ranks = RanksCollector(self.table, clock, config.progress_glob)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
-        is_live = (config.procfs, config.sysfs) == (Config().procfs, Config().sysfs)
+        is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
         plugged = plugins.load(
             plugins.choose(config.plugins),
             PluginContext(procfs_root, sysfs_root, is_live, clock),
@@ -104,7 +105,7 @@ class Agent:
             on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
         )
         expected_gpus = configuration.expected_gpus(config)
-        ask_helper = helper_parts.make_ask(config.helper_socket, clock, is_live)
+        ask_helper = privileged.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()
         self.inventory = InventoryCollector(
             sysfs_root,
@@ -117,7 +118,7 @@ class Agent:
         )
         self.collectors: tuple[Collector, ...] = (
             self.ranks,
-            *host_parts.make_collectors(
+            *host.make_collectors(
                 config.host,
                 procfs_root,
                 sysfs_root,
@@ -139,14 +140,14 @@ class Agent:
                 config.nic,
                 sysfs_root,
                 procfs_root,
-                helper_parts.make_read_memory(ask_helper, config.helper_socket, clock)
+                privileged.make_read_memory(ask_helper, config.helper_socket, clock)
                 if is_live
                 else None,
                 clock,
             ),
             self.rank_nics,
             self.inventory,
-            *helper_parts.make_collectors(config.redfish, ask_helper, clock),
+            *privileged.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
             *plugged,
             *((PluginsCollector(plugged),) if plugged else ()),
@@ -179,12 +180,12 @@ class Agent:
             if isinstance(collector, Stoppable):
                 collector.stop()
 
-    def reload(self, config: Config) -> None:
+    def reload(self, config: AgentConfig) -> None:
         """Take over what can change while running, and say what needs a restart."""
         checks = load_checks(
             _policy_path(config), self.families, self.kernel_policy
         )  # refuses before anything has changed
-        for name in Config.__struct_fields__:
+        for name in AgentConfig.__struct_fields__:
             old, new = getattr(self.config, name), getattr(config, name)
             if old != new and name not in configuration.RELOADABLE:
                 fields = {"key": name, "kept": old, "wanted": new}
@@ -203,11 +204,11 @@ class Agent:
         }
 
 
-def _policy_path(config: Config) -> Path | None:
+def _policy_path(config: AgentConfig) -> Path | None:
     return Path(config.findings.policy) if config.findings.policy else None
 
 
-def _alert_targets(config: Config, clock: Clock) -> list[Target]:
+def _alert_targets(config: AgentConfig, clock: Clock) -> list[Target]:
     alerts = config.alerts
     if not alerts.urls:
         return []
@@ -215,14 +216,14 @@ def _alert_targets(config: Config, clock: Clock) -> list[Target]:
     return [Target(target_url(url), clock, post) for url in alerts.urls]
 
 
-def _kernel_log_path(config: Config) -> Path | None:
+def _kernel_log_path(config: AgentConfig) -> Path | None:
     """Return this node's kernel log, but not beside a recorded tree of another node."""
     if config.kmsg is not None:
         return Path(config.kmsg)
-    return Path("/dev/kmsg") if config.procfs == Config().procfs else None
+    return Path("/dev/kmsg") if config.procfs == AgentConfig().procfs else None
 
 
-def run(config: Config, read_config: Callable[[], Config], inbox: SignalInbox) -> None:
+def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: SignalInbox) -> None:
     """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
 
     ``inbox`` catches SIGHUP already: one that comes while the agent starts must not end it.
@@ -277,7 +278,7 @@ def run(config: Config, read_config: Callable[[], Config], inbox: SignalInbox) -
     gc.freeze()
     gc.set_threshold(20_000)
     try:
-        Service(agent.runner, server, notifier, clock, reload).run(inbox)
+        MainLoop(agent.runner, server, notifier, clock, reload).run(inbox)
     finally:
         agent.runner.stop()
         for target in targets:
@@ -294,7 +295,7 @@ def run(config: Config, read_config: Callable[[], Config], inbox: SignalInbox) -
     log.info("agent stopped")
 
 
-def _open_socket(config: Config, table: RankTable, clock: Clock) -> RankSocket | None:
+def _open_socket(config: AgentConfig, table: RankTable, clock: Clock) -> RankSocket | None:
     """Return the socket that is configured, or the first usable one of the usual places."""
     if config.socket is not None:
         return RankSocket(Path(config.socket), table, clock)

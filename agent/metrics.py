@@ -1031,7 +1031,7 @@ _ALL: Final = (
         (),
         "Messages counted without their device because too many devices had trouble.",
     ),
-    # agent/findings.py
+    # agent/findings/collector.py
     _gauge(
         "finding_active",
         "",

@@ -60,7 +60,7 @@ class Collector(Protocol):
         ...
 
 
-class Outcome(Enum):
+class CollectorOutcome(Enum):
     PENDING = "pending"  # no run has finished yet
     MEASURED = "measured"
     ABSENT = "absent"
@@ -73,7 +73,7 @@ class CollectorView:
 
     name: str
     interval_s: float
-    outcome: Outcome
+    outcome: CollectorOutcome
     error: str  # why absent or broken; else empty
     age_s: float  # of its newest answer, or of the agent where there has been none
     duration_s: float | None  # of the last finished run
@@ -99,7 +99,7 @@ class Slot:
         self.interval_s = interval_s
         self._clock = clock
         self._lock = Lock()  # never held during a run of the collector
-        self._outcome = Outcome.PENDING
+        self._outcome = CollectorOutcome.PENDING
         self._error = ""
         self._metrics: tuple[Metric, ...] = ()
         self._answered_at_s = clock.now_s()
@@ -120,23 +120,23 @@ class Slot:
         traceback: BaseException | None = None
         try:
             metrics = _checked(self.collector.collect(), self._metrics, self._families)
-            outcome, error_text = Outcome.MEASURED, ""
+            outcome, error_text = CollectorOutcome.MEASURED, ""
         except NoSourceError as error:
-            metrics, outcome, error_text = (), Outcome.ABSENT, str(error)
+            metrics, outcome, error_text = (), CollectorOutcome.ABSENT, str(error)
         except SourceError as error:
-            metrics, outcome, error_text = (), Outcome.BROKEN, _text_of(error)
+            metrics, outcome, error_text = (), CollectorOutcome.BROKEN, _text_of(error)
         except Exception as error:  # noqa: BLE001 - one collector is isolated from the others
-            metrics, outcome, error_text = (), Outcome.BROKEN, _text_of(error)
+            metrics, outcome, error_text = (), CollectorOutcome.BROKEN, _text_of(error)
             traceback = error
         with self._lock:
-            is_first = self._outcome is Outcome.PENDING
+            is_first = self._outcome is CollectorOutcome.PENDING
             changed = outcome is not self._outcome and not (
-                is_first and outcome is Outcome.MEASURED
+                is_first and outcome is CollectorOutcome.MEASURED
             )
             self._outcome, self._error = outcome, error_text
             self._duration_s = perf_counter() - began_s
             self._is_running = False
-            if outcome is Outcome.BROKEN:
+            if outcome is CollectorOutcome.BROKEN:
                 self._failures += 1
             else:  # the values may be as old as the start of the run that read them
                 self._metrics, self._answered_at_s = metrics, began_at_s
@@ -174,7 +174,7 @@ class Slot:
     def forget(self) -> None:
         """Drop what was answered: the collector has been off and begins anew."""
         with self._lock:
-            self._outcome, self._error, self._metrics = Outcome.PENDING, "", ()
+            self._outcome, self._error, self._metrics = CollectorOutcome.PENDING, "", ()
             self._answered_at_s = self._began_at_s = self._clock.now_s()
 
     def log_staleness(self, view: CollectorView) -> None:
@@ -188,12 +188,12 @@ class Slot:
             log.info("collector answers again", extra=fields)
 
     def _log_outcome(
-        self, outcome: Outcome, error_text: str, traceback: BaseException | None
+        self, outcome: CollectorOutcome, error_text: str, traceback: BaseException | None
     ) -> None:
         fields = {"collector": self.collector.name, "outcome": outcome.value}
         if error_text:
             fields["error"] = error_text
-        level = logging.WARNING if outcome is Outcome.BROKEN else logging.INFO
+        level = logging.WARNING if outcome is CollectorOutcome.BROKEN else logging.INFO
         log.log(level, "collector changed", extra=fields, exc_info=traceback)
 
 
@@ -381,7 +381,7 @@ class Runner:
 
     def unanswered(self) -> tuple[str, ...]:
         """Return the collectors that have not finished a run yet."""
-        return tuple(view.name for view in self.views() if view.outcome is Outcome.PENDING)
+        return tuple(view.name for view in self.views() if view.outcome is CollectorOutcome.PENDING)
 
     def is_sampling(self) -> bool:
         """Tell whether runs still begin: nobody idle has waited for long past its interval."""

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from rankmend.links import RUNBOOKS
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
 NEEDS_PROMTOOL = pytest.mark.skipif(

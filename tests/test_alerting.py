@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.findings import target_metrics
+from agent.findings.collector import target_metrics
 from rankmend.alerting import (
     BATCH_MAX,
     RESOLVED_S,
@@ -27,7 +27,7 @@ from rankmend.alerting import (
 )
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
-from tests.agent_support import FakeClock, values_of, wait_for
+from tests.support.agent import FakeClock, values_of, wait_for
 
 URL = "http://am:9093/api/v2/alerts"
 

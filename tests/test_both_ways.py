@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.findings import FindingsCollector, load_checks
-from agent.kernel_policy import load_policy
+from agent.findings.collector import FindingsCollector, load_checks
+from agent.findings.policy_files import load_policy
 from agent.metrics import Metric
-from agent.runner import CollectorView, Outcome
+from agent.runner import CollectorOutcome, CollectorView
 from detectors.finding import Severity
 from detectors.kernel_event import EventKind, ManyEvents
 from detectors.kernel_log import Record
@@ -19,9 +19,9 @@ from detectors.kernel_state import KernelLogState
 from detectors.policy_table import Check
 from detectors.xid import KernelFinding, judge
 from rankmend.cli import cli
-from tests.agent_support import ROOT, FakeClock
+from tests.agent.test_kernel_log_collector import FakeDevice, collector
+from tests.support.agent import ROOT, FakeClock
 from tests.test_kernel_log import FORMS
-from tests.test_kernel_log_agent import FakeDevice, collector
 from tests.test_node_findings_shipped import Node, values_for
 
 POLICY = load_policy()
@@ -183,7 +183,7 @@ def by_agent(text: str) -> list[dict[str, Any]]:
     view = CollectorView(
         "kernel_log",
         1.0,
-        Outcome.MEASURED,
+        CollectorOutcome.MEASURED,
         "",
         0.0,
         0.0,

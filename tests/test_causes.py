@@ -35,10 +35,10 @@ from detectors.model import HardwareReading
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
 from rankmend.errors import SourceError
-from tests.agent_support import ROOT, wait_for
-from tests.nvml_stub.node import StubNode
-from tests.test_agent import fetch, query, running_prometheus
-from tests.test_gpu_child import library_folder  # noqa: F401 - a fixture
+from tests.agent.test_daemon import fetch, query, running_prometheus
+from tests.agent.test_gpu_child import library_folder  # noqa: F401 - a fixture
+from tests.support.agent import ROOT, wait_for
+from tests.support.nvml_stub.node import StubNode
 
 ONSET_S = 1_700_000_600.0
 WINDOW = Window(ONSET_S - 600, ONSET_S + 600, ONSET_S)

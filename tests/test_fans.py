@@ -1,6 +1,6 @@
 """Fans: one at its lowest speed is healthy, a slow one is watched, and with heat the node is drained."""
 
-from agent.findings import load_checks
+from agent.findings.collector import load_checks
 from agent.metrics import Metric
 from detectors.kernel_policy import Action
 from detectors.node import (

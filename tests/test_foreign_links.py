@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.finding_journal import FindingStore
+from agent.findings.journal import FindingStore
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, StorageError
 from rankmend.foreign_links import make_private, open_new, open_to_append, refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable

@@ -6,7 +6,7 @@ from recovery.cluster.policy import ClusterPolicy, Quarantine
 from recovery.messages import RankReport
 from recovery.observation import Observation
 from recovery.records import AttemptStarted, IncidentOpened
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 from tests.test_cluster_judge import FINDING, JOB, make_desk
 from tests.test_controller_nodes import FakeNode, make_training
 

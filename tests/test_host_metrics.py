@@ -25,7 +25,7 @@ from detectors.host_metrics import (
 from detectors.model import HardwareReading, Verdict
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.errors import SourceError
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 
 FIRST_CLASS = {
     "cpu drop": "odd_cpu_busy",

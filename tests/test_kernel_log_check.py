@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rankmend.cli import cli
 from rankmend.cli.compressed_log import lines_of
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")
 LOST = "[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python3, GPU has fallen off the bus.\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent_support import AgentProcess, running_agent, wait_for
-from tests.test_gpu_child import Node, Page, library_folder, node
+from tests.agent.test_gpu_child import Node, Page, library_folder, node
+from tests.support.agent import AgentProcess, running_agent, wait_for
 
 __all__ = ["library_folder", "node"]  # fixtures
 CONFIG = """

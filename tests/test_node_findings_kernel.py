@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.kernel_policy import load_policy
+from agent.findings.policy_files import load_policy
 from agent.metrics import Metric
 from detectors.finding import Severity
 from detectors.kernel_log import parse_line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.findings import load_checks
+from agent.findings.collector import load_checks
 from agent.metrics import FAMILIES, Metric
 from detectors.node import (
     NodeFinding,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from agent.root_helper.client import HelperClient
-from agent.root_helper.protocol import Query
+from agent.root_helper.questions import HelperQuery
 from rankmend.clock import SystemClock
-from tests.agent_support import ROOT, AgentProcess, is_listening, running_agent, wait_for
 from tests.service_support import make_folder
+from tests.support.agent import ROOT, AgentProcess, is_listening, running_agent, wait_for
 from tests.support.faults import process as faults
 from tests.support.faults.fault import Fault
 
@@ -195,7 +195,7 @@ def test_root_helper_survives_pauses_and_sighup_and_answers_after_them(tmp_path:
             with faults.stop(helper):
                 time.sleep(1.2)  # the fault itself: its loop waits for 1 s
         helper.send_signal(signal.SIGHUP)
-        answer = HelperClient(path, SystemClock(), LONG_S).ask(Query.TRANSCEIVERS)
+        answer = HelperClient(path, SystemClock(), LONG_S).ask(HelperQuery.TRANSCEIVERS)
         helper.send_signal(signal.SIGTERM)
         _out, text = helper.communicate(timeout=LONG_S)
 

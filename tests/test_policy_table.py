@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.findings import known_metrics, load_checks
-from agent.kernel_policy import load_policy
+from agent.findings.collector import known_metrics, load_checks
+from agent.findings.policy_files import load_policy
 from agent.metrics import FAMILIES
 from detectors.finding import Severity
 from detectors.kernel_policy import Action
@@ -25,7 +25,7 @@ from detectors.policy_table import (
     parse_rows,
 )
 from rankmend.errors import ConfigError
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 
 KNOWN = {
     "rankmend_x_celsius": MetricShape(("gpu", "uuid"), is_counter=False),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kernel_policy import load_policy
+from agent.findings.policy_files import load_policy
 from detectors.finding import Severity
 from detectors.kernel_event import EventKind
 from detectors.kernel_log import Record
@@ -17,7 +17,7 @@ from detectors.kernel_policy import COLUMNS, Action, Table, complete, parse_poli
 from detectors.kernel_state import KernelLogState
 from detectors.xid import KernelFinding, judge, judge_xids
 from rankmend.errors import ConfigError
-from tests.agent_support import ROOT
+from tests.support.agent import ROOT
 
 POLICY = load_policy()
 GPU = "0000:3b:00"

@@ -9,7 +9,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getpagesize, getrusage
 
 from agent.metrics import Metric
-from agent.rank_table import RankTable
+from agent.ranks.table import RankTable
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 

@@ -8,8 +8,8 @@ Cost:   two small reads a link, every 5 s; no privilege.
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
+from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 _LINKS_MAX = 64  # of one bond

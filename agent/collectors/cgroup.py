@@ -20,7 +20,7 @@ from typing import Final
 
 from agent.collectors.host import parse_number
 from agent.metrics import Metric
-from agent.rank_table import RankSample
+from agent.ranks.table import RankSample
 from rankmend.errors import NoSourceError, SourceError
 
 GROUPS_MAX: Final = 64  # 8 ranks of one job share theirs; the newest found are kept
@@ -30,7 +30,7 @@ _V1_LIMIT_NONE: Final = 1 << 62  # no limit is LONG_MAX rounded down to a page
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class CgroupMembership:
     """Where one process is: its path in the v2 tree, and in the v1 tree of each controller."""
 
     unified: str | None
@@ -42,7 +42,7 @@ class Membership:
         return self.by_controller.get("memory") or self.unified or "/"
 
 
-def parse_membership(text: str) -> Membership:
+def parse_membership(text: str) -> CgroupMembership:
     """Return what a ``/proc/<pid>/cgroup`` says."""
     unified, by_controller = None, {}
     for line in text.rstrip("\n").split("\n"):  # names may hold what splitlines splits at
@@ -58,7 +58,7 @@ def parse_membership(text: str) -> Membership:
             by_controller.update(dict.fromkeys(controllers.split(","), path))
     if unified is None and not by_controller:
         raise SourceError("the process is in no cgroup")
-    return Membership(unified, by_controller)
+    return CgroupMembership(unified, by_controller)
 
 
 def parse_flat(text: str) -> dict[str, int]:
@@ -134,7 +134,7 @@ class CgroupCollector:
             return None
         return parse_number(fields[1]) / 1e9 if len(fields) > 1 else None
 
-    def _membership_of(self, sample: RankSample) -> Membership | None:
+    def _membership_of(self, sample: RankSample) -> CgroupMembership | None:
         if not (pid := _pid_of(sample)):
             return None
         try:
@@ -142,7 +142,7 @@ class CgroupCollector:
         except (NoSourceError, SourceError):  # the rank has ended, or is not ours to see
             return None
 
-    def _watch(self, membership: Membership) -> None:
+    def _watch(self, membership: CgroupMembership) -> None:
         """Note the group of a process and those above it."""
         path = PurePosixPath(membership.name)
         depth = min(len(path.parts) - 1, DEPTH_MAX)
@@ -155,7 +155,7 @@ class CgroupCollector:
         while len(self._groups) > GROUPS_MAX:
             del self._groups[next(iter(self._groups))]
 
-    def _folders(self, membership: Membership, up: int) -> Iterator[tuple[str, Path]]:
+    def _folders(self, membership: CgroupMembership, up: int) -> Iterator[tuple[str, Path]]:
         for controller in ("memory", "cpu", "pids"):
             if (path := membership.by_controller.get(controller)) is not None:
                 mounted = self._root / controller

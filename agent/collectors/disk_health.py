@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.metrics import Metric
 from agent.root_helper.client import Ask
-from agent.root_helper.protocol import Outcome, Query, Result
+from agent.root_helper.questions import HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.disk_health import DiskHealth, parse_nvme_smart_log, parse_smartctl
 from rankmend.errors import NoSourceError, SourceError
 
@@ -49,8 +49,8 @@ class DiskHealthCollector:
         self._refusals: dict[str, str] = {}  # by disk, why it does not tell; logged on change
 
     def collect(self) -> Iterator[Metric]:
-        found: dict[str, list[Result]] = {}
-        for query in (Query.DISK_SMART, Query.NVME_SMART):  # the former knows more
+        found: dict[str, list[ProgramResult]] = {}
+        for query in (HelperQuery.DISK_SMART, HelperQuery.NVME_SMART):  # the former knows more
             for result in self._results(query):
                 found.setdefault(result.name, []).append(result)
         is_any = False
@@ -67,7 +67,7 @@ class DiskHealthCollector:
         if not is_any:
             raise NoSourceError("no disk whose health can be read")
 
-    def _first_health(self, device: str, results: Sequence[Result]) -> DiskHealth | None:
+    def _first_health(self, device: str, results: Sequence[ProgramResult]) -> DiskHealth | None:
         """Return what the first program learns; None where the disk has a health log and refuses it.
 
         Raises NoSourceError for a disk that has none, or sleeps.
@@ -93,14 +93,16 @@ class DiskHealthCollector:
             log.warning("disk health not read", extra={"device": device, "error": refusal})
         return None
 
-    def _results(self, query: Query) -> list[Result]:
+    def _results(self, query: HelperQuery) -> list[ProgramResult]:
         return [
-            result for result in self._ask(query).results if result.outcome is not Outcome.ABSENT
+            result
+            for result in self._ask(query).results
+            if result.outcome is not ProgramOutcome.ABSENT
         ]
 
 
-def _health(result: Result) -> DiskHealth:
-    if result.outcome is not Outcome.ANSWERED:
+def _health(result: ProgramResult) -> DiskHealth:
+    if result.outcome is not ProgramOutcome.ANSWERED:
         raise SourceError(f"health of {result.name}: {result.error}")
     if result.output.lstrip().startswith("{") and '"smartctl"' in result.output:
         return parse_smartctl(result.output, result.exit_code or 0)

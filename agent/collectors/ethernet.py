@@ -14,9 +14,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import has_hardware, is_excluded, list_names, read_driver, read_names, read_pci
+from agent.sources.kept_files import KeptFiles
+from agent.sources.pci_topology import (
+    has_hardware,
+    is_excluded,
+    list_names,
+    read_driver,
+    read_names,
+    read_pci,
+)
 from rankmend.errors import NoSourceError, SourceError
 
 Labels = tuple[tuple[str, str], ...]

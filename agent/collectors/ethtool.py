@@ -1,6 +1,6 @@
 """What network drivers count: pause, priority flow control, discards, errors of the link itself.
 
-Source: agent/ethtool.py. Names of counters are each driver's own:
+Source: agent/sources/network_driver.py. Names of counters are each driver's own:
         mlx5   Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst
         mlx4, mlxsw, bnxt_en, ice, i40e, ixgbe, hns3   the string tables of the driver's source
 Cost:   3 ioctls and 2 netlink questions a device, every 5 s: an mlx5 asks its firmware each time.
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from agent.collectors.ethernet import find_devices
-from agent.ethtool import DriverInfo, FecBlocks, PauseFrames
 from agent.metrics import Metric
+from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError
 
 _Value = TypeVar("_Value")

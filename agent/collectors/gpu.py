@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import FAMILIES, Metric
+from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
-from agent.nvml.protocol import NO_GPU
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
-from agent.rank_table import RankSample
+from agent.ranks.table import RankSample
 from agent.runner import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
 

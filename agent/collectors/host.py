@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
+from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 FILE_BYTES_MAX: Final = 1 << 20  # /proc/stat of 1,024 CPUs has 150 kB

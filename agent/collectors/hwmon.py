@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
+from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 SCAN_RUNS: Final = 30  # 5 minutes at 10 s: a limit is set once at boot, if at all
@@ -35,7 +35,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SensorKind:
     """One kind of sensor: what its files hold, and the metrics that they become."""
 
     divisor: int  # of the unit in the file to the base unit
@@ -48,38 +48,38 @@ def _limits(subject: str, unit: str, *names: str) -> tuple[tuple[str, str], ...]
 
 
 KINDS: Final = {
-    "temp": Kind(
+    "temp": SensorKind(
         1000,
         "rankmend_thermal_temperature_celsius",
         _limits("thermal", "celsius", "lcrit", "min", "max", "crit", "emergency"),
     ),
-    "fan": Kind(1, "rankmend_thermal_fan_rpm", _limits("thermal_fan", "rpm", "min", "max")),
-    "in": Kind(
+    "fan": SensorKind(1, "rankmend_thermal_fan_rpm", _limits("thermal_fan", "rpm", "min", "max")),
+    "in": SensorKind(
         1000,
         "rankmend_hwmon_voltage_volts",
         _limits("hwmon_voltage", "volts", "lcrit", "min", "max", "crit"),
     ),
-    "curr": Kind(
+    "curr": SensorKind(
         1000,
         "rankmend_hwmon_current_amperes",
         _limits("hwmon_current", "amperes", "max", "crit"),
     ),
-    "power": Kind(
+    "power": SensorKind(
         1_000_000,
         "rankmend_hwmon_power_watts",
         _limits("hwmon_power", "watts", "max", "crit", "cap"),
     ),
-    "energy": Kind(1_000_000, "rankmend_hwmon_energy_joules_total"),
-    "humidity": Kind(100_000, "rankmend_hwmon_humidity_ratio"),
+    "energy": SensorKind(1_000_000, "rankmend_hwmon_energy_joules_total"),
+    "humidity": SensorKind(100_000, "rankmend_hwmon_humidity_ratio"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Sensor:
+class HwmonSensor:
     """One sensor as it was found: where its values are, and what doesn't change."""
 
     labels: Labels
-    kind: Kind | None  # None: it has alarms and no value
+    kind: SensorKind | None  # None: it has alarms and no value
     value_path: str | None
     fault_path: str | None
     enable_path: str | None
@@ -100,7 +100,7 @@ class HwmonReader:
     def __init__(self, class_folder: Path) -> None:
         self._folder = class_folder
         self._files = KeptFiles()
-        self._sensors: tuple[Sensor, ...] = ()
+        self._sensors: tuple[HwmonSensor, ...] = ()
         self._chips: tuple[tuple[str, str], ...] = ()
         self._runs_left = 0
 
@@ -121,7 +121,7 @@ class HwmonReader:
         for sensor in self._sensors:
             yield from self._read_sensor(sensor)
 
-    def _read_sensor(self, sensor: Sensor) -> Iterator[Metric]:
+    def _read_sensor(self, sensor: HwmonSensor) -> Iterator[Metric]:
         if sensor.enable_path and self._flag(sensor.enable_path) == 0:
             return
         yield from sensor.fixed
@@ -148,7 +148,7 @@ class HwmonReader:
         except (NoSourceError, SourceError):
             return None
 
-    def _scan(self, chips: tuple[tuple[str, str], ...]) -> Iterator[Sensor]:
+    def _scan(self, chips: tuple[tuple[str, str], ...]) -> Iterator[HwmonSensor]:
         seen: set[str] = set()
         for name, _target in chips:
             chip = self._folder / name
@@ -160,7 +160,7 @@ class HwmonReader:
                 labels = (("device", device), ("sensor", sensor))
                 yield self._describe(labels, files)
 
-    def _describe(self, labels: Labels, files: dict[str, Path]) -> Sensor:
+    def _describe(self, labels: Labels, files: dict[str, Path]) -> HwmonSensor:
         match = _ATTRIBUTE.fullmatch(next(iter(files.values())).name)
         assert match is not None, "only such files were listed"
         kind = KINDS.get(match["kind"])
@@ -185,7 +185,7 @@ class HwmonReader:
             for what, path in sorted(files.items())
             if what == "alarm" or what.endswith("_alarm")
         )
-        return Sensor(
+        return HwmonSensor(
             labels=labels,
             kind=kind,
             value_path=str(value) if value else None,

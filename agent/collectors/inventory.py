@@ -1,6 +1,6 @@
 """What this node has, against what it had and what it is meant to have (detectors/inventory.py).
 
-Source: network cards and disks from sysfs (agent/device_scan.py); GPUs, memory modules and the size of
+Source: network cards and disks from sysfs (agent/sources/device_scan.py); GPUs, memory modules and the size of
         the memory from the newest answers of the collectors `gpu`, `gpu_state`, `edac` and `host`.
 Cost:   a listing of two folders a run; everything anew (10 ms) where one has changed, else each minute.
 """
@@ -17,8 +17,10 @@ import msgspec
 from agent.collectors.edac import EdacCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
-from agent.control import Command
-from agent.device_scan import (
+from agent.control_socket import Command
+from agent.metrics import Metric
+from agent.runner import CollectorOutcome, CollectorView
+from agent.sources.device_scan import (
     driven_functions,
     has_gpu_without_driver,
     is_guest,
@@ -28,10 +30,14 @@ from agent.device_scan import (
     scan_disks,
     scan_nics,
 )
-from agent.inventory_file import InventoryFile
-from agent.metrics import Metric
-from agent.runner import CollectorView, Outcome
-from agent.topology import Plane, Topology, assign_planes, read_default_route, read_names
+from agent.sources.pci_topology import (
+    Plane,
+    Topology,
+    assign_planes,
+    read_default_route,
+    read_names,
+)
+from agent.sources.remembered_devices import InventoryFile
 from detectors.inventory import (
     Device,
     Kind,
@@ -58,7 +64,7 @@ _GIB: Final = 1 << 30
 log = logging.getLogger(__name__)
 
 
-class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What this node is meant to have. docs/reference/inventory.md"""
 
     gpus: int | None = None
@@ -73,7 +79,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.nics if isinstance(self.nics, dict) else {ALL_PLANES: self.nics}
 
 
-def check(expect: Expect) -> None:
+def check(expect: ExpectedDevices) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     planes = [plane.value for plane in Plane]
     for plane in expect.nics_by_plane():
@@ -101,7 +107,7 @@ class InventoryCollector:
         sysfs_root: Path,
         procfs_root: Path,
         clock: Clock,
-        expect: Expect,
+        expect: ExpectedDevices,
         excluded: Sequence[str] = (),
         plane_by_pattern: Mapping[str, Plane] | None = None,
         kept: InventoryFile | None = None,
@@ -337,7 +343,7 @@ def describe(device: Device) -> str:
 
 def _series(views: Mapping[str, CollectorView], collector: str, metric: str) -> list[Metric]:
     view = views.get(collector)
-    if view is None or view.is_stale or view.outcome is not Outcome.MEASURED:
+    if view is None or view.is_stale or view.outcome is not CollectorOutcome.MEASURED:
         return []
     return [series for series in view.metrics if series.name == metric]
 
@@ -362,7 +368,7 @@ def _gpus(views: Mapping[str, CollectorView]) -> list[Device] | None:
     readings = views.get(GpuCollector.name)
     if readings is None or readings.is_stale:
         return None
-    if readings.outcome is Outcome.ABSENT:
+    if readings.outcome is CollectorOutcome.ABSENT:
         return []
     states = {
         name: _series(views, GpuStateCollector.name, f"rankmend_gpu_{name}")
@@ -373,7 +379,7 @@ def _gpus(views: Mapping[str, CollectorView]) -> list[Device] | None:
         for name in ("collector_stuck", "collector_released")
         for series in states[name]
     )
-    if readings.outcome is not Outcome.MEASURED or not states["success"] or is_held_up:
+    if readings.outcome is not CollectorOutcome.MEASURED or not states["success"] or is_held_up:
         return None
     # one that is lost has a finding of its own; one that is neither is no longer listed
     listed = {

@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.metrics import Metric
 from agent.root_helper.client import Ask
-from agent.root_helper.protocol import Outcome, Query, Result
+from agent.root_helper.questions import HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.ipmi import (
     Sensor,
     Unit,
@@ -42,11 +42,11 @@ class IpmiCollector:
         self._ask = ask
 
     def collect(self) -> Iterator[Metric]:
-        results = ask_all(self._ask, Query.IPMI_SENSORS, "BMC")
+        results = ask_all(self._ask, HelperQuery.IPMI_SENSORS, "BMC")
         sensors: list[Sensor] = []
         unreadable = 0
         for part, result in results.items():
-            has_answered = result.outcome is Outcome.ANSWERED and bool(result.output)
+            has_answered = result.outcome is ProgramOutcome.ANSWERED and bool(result.output)
             yield Metric("rankmend_ipmi_part_success", int(has_answered), (("part", part),))
             if has_answered:
                 parsed = parse_sensors(result.output)
@@ -67,10 +67,10 @@ class IpmiEventsCollector:
         self._ask = ask
 
     def collect(self) -> Iterator[Metric]:
-        results = ask_all(self._ask, Query.IPMI_EVENTS, "BMC")
+        results = ask_all(self._ask, HelperQuery.IPMI_EVENTS, "BMC")
         for part in ("info", "list"):
             result = results.get(part)
-            if result is None or result.outcome is not Outcome.ANSWERED or result.exit_code:
+            if result is None or result.outcome is not ProgramOutcome.ANSWERED or result.exit_code:
                 raise SourceError(f"ipmitool can't read the event log: {_why(results)}")
         info = parse_sel_info(results["info"].output)
         if info.entries is not None:
@@ -86,17 +86,17 @@ class IpmiEventsCollector:
             yield Metric("rankmend_ipmi_sel_events", count, labels)
 
 
-def ask_all(ask: Ask, query: Query, what: str) -> dict[str, Result]:
+def ask_all(ask: Ask, query: HelperQuery, what: str) -> dict[str, ProgramResult]:
     """Return the results by name, or raise NoSourceError where there is nothing to ask."""
     results = {result.name: result for result in ask(query).results}
     if not results:
         raise NoSourceError(f"this node has no {what}")
-    if all(result.outcome is Outcome.ABSENT for result in results.values()):
+    if all(result.outcome is ProgramOutcome.ABSENT for result in results.values()):
         raise NoSourceError(next(iter(results.values())).error)
     return results
 
 
-def _why(results: Mapping[str, Result]) -> str:
+def _why(results: Mapping[str, ProgramResult]) -> str:
     problems = [f"{part}: {result.error[:200]}" for part, result in results.items() if result.error]
     return "; ".join(problems) or "no reason is given"
 

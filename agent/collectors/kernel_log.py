@@ -1,6 +1,6 @@
 """XIDs, machine checks, lost links, OOM kills and lockups, from the kernel's log.
 
-Source: /dev/kmsg (agent/kmsg.py), read by a thread that the kernel wakes: a message is known
+Source: /dev/kmsg (agent/sources/kmsg.py), read by a thread that the kernel wakes: a message is known
         1 to 2 ms after it was printed. Rules: detectors/kernel_rules.py.
 Cost:   nothing while the kernel is silent; 10 us a record. CAP_SYSLOG where dmesg_restrict is 1.
 """
@@ -12,8 +12,15 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Final
 
-from agent.kmsg import Device, KmsgDevice, KmsgReader, Saved, load_saved, save
 from agent.metrics import Metric
+from agent.sources.kmsg import (
+    KernelLogDevice,
+    KmsgDevice,
+    KmsgReader,
+    SavedKernelLog,
+    load_saved,
+    save,
+)
 from detectors.kernel_event import EventKind, KernelEvent
 from detectors.kernel_policy import PolicyTable
 from detectors.kernel_state import EventGroup, KernelLogState
@@ -48,7 +55,7 @@ class KernelLogCollector:
         saved_path: Path | None = None,
         trusts_user: bool = False,
         on_events: Callable[[Sequence[KernelEvent]], None] | None = None,
-        open_device: Callable[[Path], Device] = KmsgDevice,
+        open_device: Callable[[Path], KernelLogDevice] = KmsgDevice,
         boot_id: str | None = None,
     ) -> None:
         """``path`` None: this node's log is not to be read. ``trusts_user``: for tests only."""
@@ -61,7 +68,7 @@ class KernelLogCollector:
         self._boot_id = boot_id if boot_id is not None else read_boot_id()
         saved = load_saved(saved_path, self._boot_id) if saved_path else None
         self._state = KernelLogState(trusts_user=trusts_user, old=saved.state if saved else None)
-        self._saved = saved or Saved(self._boot_id, newest=-1, lost=0, broken=0)
+        self._saved = saved or SavedKernelLog(self._boot_id, newest=-1, lost=0, broken=0)
         self._lock = Lock()  # guards the state and what has been read
         self._reader: KmsgReader | None = None
         self._thread: Thread | None = None
@@ -129,7 +136,9 @@ class KernelLogCollector:
         with self._lock:
             events = [event for record in records if (event := self._state.feed(record))]
             if records or reader.broken != self._saved.broken:
-                self._saved = Saved(self._boot_id, reader.newest, reader.lost, reader.broken)
+                self._saved = SavedKernelLog(
+                    self._boot_id, reader.newest, reader.lost, reader.broken
+                )
                 self._is_saved = False
         if events and self._on_events is not None:
             self._on_events(events)
@@ -142,7 +151,9 @@ class KernelLogCollector:
             return
         with self._lock:
             now, self._is_saved = self._saved, True
-            saved = Saved(now.boot_id, now.newest, now.lost, now.broken, self._state.snapshot())
+            saved = SavedKernelLog(
+                now.boot_id, now.newest, now.lost, now.broken, self._state.snapshot()
+            )
         try:
             save(self._saved_path, saved)
         except SourceError as error:

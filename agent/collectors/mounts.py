@@ -1,7 +1,7 @@
 """Mounted file systems: whether they answer, how full they are, whether they became read-only.
 
 Source: <root>/self/mountinfo (else 1/mountinfo, self/mounts, mounts), Linux
-        Documentation/filesystems/proc.rst 3.5; statvfs(3) through agent/mount_prober.py, since it
+        Documentation/filesystems/proc.rst 3.5; statvfs(3) through agent/sources/mount_prober.py, since it
         waits for ever on a dead server.
 Cost:   one child of 10 ms a run.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import Metric
-from agent.mount_prober import Answer, Hung, Refusal, Space
+from agent.sources.mount_prober import Answer, HungMount, MountRefusal, MountSpace
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
@@ -179,16 +179,16 @@ class MountsCollector:
     def _describe(
         self, mount: Mount, answer: Answer, labels: tuple[tuple[str, str], ...]
     ) -> Iterator[Metric]:
-        if isinstance(answer, Refusal) and answer.errno in _NOT_OURS:
+        if isinstance(answer, MountRefusal) and answer.errno in _NOT_OURS:
             return
-        is_answered = isinstance(answer, Space)
-        hung_s = self._clock.now_s() - answer.since_s if isinstance(answer, Hung) else 0.0
+        is_answered = isinstance(answer, MountSpace)
+        hung_s = self._clock.now_s() - answer.since_s if isinstance(answer, HungMount) else 0.0
         yield Metric("rankmend_mount_success", int(is_answered), labels)
         yield Metric("rankmend_mount_hung_seconds", hung_s, labels)
         disk = (("device", _printable(mount.device)), labels[0])
         if mount.is_disk:
             yield Metric("rankmend_disk_usage_success", int(is_answered), disk)
-        if not isinstance(answer, Space):
+        if not isinstance(answer, MountSpace):
             return
         yield Metric("rankmend_mount_answer_seconds", answer.took_s, labels)
         subject, place = ("disk", disk) if mount.is_disk else ("mount", labels)

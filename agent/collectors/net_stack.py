@@ -13,8 +13,8 @@ Cost:   five small reads every 5 s; no privilege.
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
+from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 _BYTES_MAX = 1 << 18  # a line of some 100 bytes for each CPU

@@ -18,9 +18,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
-from agent.topology import (
+from agent.sources.kept_files import KeptFiles
+from agent.sources.pci_topology import (
     is_excluded,
     list_known,
     list_names,

@@ -40,20 +40,20 @@ _STAT: Final = re.compile(r"(\d{1,10}) \((.*)\) (\S) (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessState:
     pid: int
     name: str
     state: str
     started_ticks: int  # since boot; with the pid it names one process
 
 
-def parse_stat(text: str) -> Process:
+def parse_stat(text: str) -> ProcessState:
     """Return what a ``/proc/<pid>/stat`` says. The name may hold spaces and parentheses."""
     found = _STAT.fullmatch(text.strip())
     fields = found.group(4).split() if found else []
     if found is None or len(fields) < 19:
         raise SourceError(f"stat is not '<pid> (<name>) <state> ...': {text[:80]!r}")
-    return Process(
+    return ProcessState(
         pid=parse_number(found.group(1)),
         name=found.group(2),
         state=_STATES.get(found.group(3), "other"),
@@ -72,7 +72,7 @@ class ProcessesCollector:
 
     def collect(self) -> Iterator[Metric]:
         counts = dict.fromkeys([*_STATES.values(), "other"], 0)
-        waiting: dict[tuple[int, int], Process] = {}
+        waiting: dict[tuple[int, int], ProcessState] = {}
         for process in self._read_all():
             counts[process.state] += 1
             if process.state == "disk_sleep":
@@ -90,7 +90,7 @@ class ProcessesCollector:
             except (OSError, UnicodeDecodeError, SourceError):
                 continue  # absent in a recorded tree
 
-    def _look_for_stuck(self, waiting: dict[tuple[int, int], Process]) -> Iterator[Metric]:
+    def _look_for_stuck(self, waiting: dict[tuple[int, int], ProcessState]) -> Iterator[Metric]:
         now_s = self._clock.now_s()
         self._waiting_since_s = {key: self._waiting_since_s.get(key, now_s) for key in waiting}
         ages_s = {key: now_s - since_s for key, since_s in self._waiting_since_s.items()}
@@ -103,7 +103,7 @@ class ProcessesCollector:
             labels = (("pid", str(key[0])), ("process", waiting[key].name[:64]))
             yield Metric("rankmend_host_process_stuck_seconds", ages_s[key], labels)
 
-    def _read_all(self) -> Iterator[Process]:
+    def _read_all(self) -> Iterator[ProcessState]:
         try:
             names = os.listdir(self._root)  # noqa: PTH208 - half the time of Path.iterdir
         except OSError as error:

@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.metrics import Metric
 from agent.runner import CollectorView
-from agent.topology import Closeness, Plane
+from agent.sources.pci_topology import Closeness, Plane
 from rankmend.errors import NoSourceError
 
 _GPU_INFO: Final = "rankmend_rank_gpu_info"

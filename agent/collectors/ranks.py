@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import Metric
-from agent.rank_table import (
+from agent.ranks.table import (
     RANKS_MAX,
     RankSample,
     RankTable,

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.metrics import Metric
-from agent.redfish import (
+from agent.sources.redfish_session import (
     BmcAddress,
+    BmcRefusedError,
     RedfishSession,
-    RefusedError,
     make_context,
     parse_url,
     read_credentials,
@@ -90,7 +90,7 @@ class RedfishCollector:
         session = RedfishSession(self._address, credentials, self._context, self._clock)
         try:
             walk = walk_bmc(session, now_s + RUN_S_MAX)
-        except RefusedError as error:
+        except BmcRefusedError as error:
             self._refused_until_s = now_s + REFUSED_S
             raise SourceError(str(error)) from error
         finally:

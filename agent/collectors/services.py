@@ -45,7 +45,7 @@ _TEXT_CHARS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SystemdUnit:
     name: str
     load: str
     active: str
@@ -59,7 +59,7 @@ class Unit:
         return self.active in ("active", "reloading", "refreshing")
 
 
-def parse_units(text: str) -> list[Unit]:
+def parse_units(text: str) -> list[SystemdUnit]:
     """Return the units of a ``systemctl show`` with several: blocks of ``Key=value`` lines."""
     units = []
     for block in text.split("\n\n"):
@@ -70,7 +70,7 @@ def parse_units(text: str) -> list[Unit]:
             raise SourceError(f"systemctl shows no unit: {block[:200]!r}")
         restarts = keys.get("NRestarts", "")
         units.append(
-            Unit(
+            SystemdUnit(
                 name=keys["Id"],
                 load=keys.get("LoadState", ""),
                 active=keys["ActiveState"],
@@ -191,7 +191,7 @@ class ServicesCollector:
             units = {}
         yield from self._describe(units)
 
-    def _describe(self, units: Mapping[str, Unit]) -> Iterator[Metric]:
+    def _describe(self, units: Mapping[str, SystemdUnit]) -> Iterator[Metric]:
         for name in sorted(self._required - units.keys()):
             yield Metric("rankmend_service_active", 0, (("unit", name),))
         for name, unit in sorted(units.items()):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.hwmon import HwmonReader, number_of, parse_integer, read_label
-from agent.kept_files import KeptFiles
 from agent.metrics import Metric
+from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 SCAN_RUNS: Final = 30  # 5 minutes at 10 s

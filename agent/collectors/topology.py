@@ -1,13 +1,13 @@
 """GPU, NIC and NUMA affinity, and the network plane and rail of each port.
 
-Source: agent/topology.py. Cost: about 10 ms on a node of 200 PCI devices, once a minute.
+Source: agent/sources/pci_topology.py. Cost: about 10 ms on a node of 200 PCI devices, once a minute.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agent.metrics import Metric
-from agent.topology import (
+from agent.sources.pci_topology import (
     PciDevice,
     PcieLink,
     Plane,

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from agent.metrics import Metric
-from agent.topology import is_excluded
+from agent.sources.pci_topology import is_excluded
 from rankmend.errors import ConfigError, NoSourceError
 
 DRIVERS: Final = (
@@ -47,7 +47,7 @@ Baseline = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class InstalledVersion:
     component: str  # what the baseline calls it: kernel, driver:mlx5_core, nic_firmware:MT4129
     device: str  # empty: the node
     version: str
@@ -108,28 +108,28 @@ class VersionsCollector:
             labels = (("component", component), ("device", ""))
             yield Metric("rankmend_version_matches_baseline", 0, labels)  # it ought to be there
 
-    def _read(self) -> Iterator[Version]:
+    def _read(self) -> Iterator[InstalledVersion]:
         if kernel := _read(self._procfs_root / "sys" / "kernel" / "osrelease"):
-            yield Version("kernel", "", kernel)
+            yield InstalledVersion("kernel", "", kernel)
         nvidia = _read(self._procfs_root / "driver" / "nvidia" / "version")
         if nvidia and (version := parse_nvidia_version(nvidia)):
-            yield Version("nvidia_kernel_module", "", version)
+            yield InstalledVersion("nvidia_kernel_module", "", version)
         for component, name in (
             ("bios", "class/dmi/id/bios_version"),
             ("embedded_controller", "class/dmi/id/ec_firmware_release"),
             ("microcode", "devices/system/cpu/cpu0/microcode/version"),
         ):
             if version := _read(self._sysfs_root / name):
-                yield Version(component, "", version)
+                yield InstalledVersion(component, "", version)
         for driver in DRIVERS:
             if version := _read(self._sysfs_root / "module" / driver / "version"):
-                yield Version(f"driver:{driver}", "", version)
+                yield InstalledVersion(f"driver:{driver}", "", version)
         yield from self._read_devices("infiniband", "nic_firmware", "fw_ver", "hca_type")
         yield from self._read_devices("nvme", "nvme_firmware", "firmware_rev", "model")
 
     def _read_devices(
         self, kind: str, component: str, version_file: str, model_file: str
-    ) -> Iterator[Version]:
+    ) -> Iterator[InstalledVersion]:
         """Return the firmware of each device; its model is part of the component's name."""
         excluded = self._excluded_nics if kind == "infiniband" else ()
         for folder in sorted((self._sysfs_root / "class" / kind).glob("*")):
@@ -137,7 +137,7 @@ class VersionsCollector:
                 continue
             if version := _read(folder / version_file):
                 model = _read(folder / model_file) or "unknown"
-                yield Version(f"{component}:{model}", folder.name, version)
+                yield InstalledVersion(f"{component}:{model}", folder.name, version)
 
 
 def _read(path: Path) -> str:

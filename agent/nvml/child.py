@@ -18,14 +18,14 @@ from struct import Struct
 from types import FrameType
 from typing import Any, Final
 
-from agent.nvml.protocol import MESSAGE_BYTES_MAX, CallPage
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, CallPage
 from agent.nvml.sampler import (
     PERIOD_S_BY_GROUP,
-    Gpu,
     GpuLostError,
+    GpuProcess,
     GpuSampler,
     NvmlGoneError,
-    Process,
+    SampledGpu,
     Value,
 )
 
@@ -89,7 +89,7 @@ class Child:
             self._due_at_s[group] = now_s + PERIOD_S_BY_GROUP.get(group, 0.0)
         self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s})
 
-    def _sample(self, gpu: Gpu, due: list[str]) -> None:
+    def _sample(self, gpu: SampledGpu, due: list[str]) -> None:
         now_s = time.monotonic()
         if gpu.is_lost and now_s >= self._ask_lost_at_s.setdefault(gpu.index, now_s + LOST_RETRY_S):
             del self._ask_lost_at_s[gpu.index]
@@ -109,7 +109,7 @@ class Child:
             self._report(gpu, "fast", [], None)
 
     def _report(
-        self, gpu: Gpu, group: str, values: list[Value], processes: list[Process] | None
+        self, gpu: SampledGpu, group: str, values: list[Value], processes: list[GpuProcess] | None
     ) -> None:
         message: dict[str, Any] = {
             "kind": "gpu",

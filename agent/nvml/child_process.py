@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from agent.nvml.protocol import Call, make_page, read_call
+from agent.nvml.child_protocol import NvmlCall, make_page, read_call
 
 DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its process
 
@@ -45,14 +45,14 @@ class ChildProcess:
         finally:
             theirs.close()
         self.is_connected = True
-        self.stuck_call: Call | None = None
+        self.stuck_call: NvmlCall | None = None
         self.killed_at_s: float | None = None
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def call(self) -> Call | None:
+    def call(self) -> NvmlCall | None:
         return read_call(self.page)
 
     def disconnect(self) -> None:

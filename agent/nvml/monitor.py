@@ -25,10 +25,7 @@ from threading import Condition, Thread
 from time import sleep
 from typing import Final
 
-from agent.nvml.child_process import ChildProcess
-from agent.nvml.fields import EVENT_TYPES
-from agent.nvml.left_out import LeftOut
-from agent.nvml.messages import (
+from agent.nvml.child_messages import (
     EventMessage,
     FailedMessage,
     GpuMessage,
@@ -37,7 +34,10 @@ from agent.nvml.messages import (
     SweepMessage,
     decode,
 )
-from agent.nvml.protocol import MESSAGE_BYTES_MAX, NO_GPU, Call
+from agent.nvml.child_process import ChildProcess
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, NO_GPU, NvmlCall
+from agent.nvml.fields import EVENT_TYPES
+from agent.nvml.left_out import LeftOut
 from agent.nvml.release import ReleaseFile
 from rankmend.clock import Clock
 from rankmend.errors import SourceError, StorageError
@@ -46,7 +46,7 @@ CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms, a bad GPU 45 s a call (NVIDIA/DC
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
 SILENT_S_MAX: Final = 30.0  # of a child that is in no call: stopped, or starved
 ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
-# of their own 9.2 MB each (nvidia-ml-py over tests/nvml_stub) of the service's 128 MB (MemoryHigh)
+# of their own 9.2 MB each (nvidia-ml-py over tests/support/nvml_stub) of the service's 128 MB (MemoryHigh)
 ABANDONED_MAX: Final = 6
 # that hang in no GPU's call, or are about to end: NVML as a whole hangs, and the next would hang, too
 AIMLESS_MAX: Final = 1
@@ -362,7 +362,7 @@ class GpuMonitor:
             return
         log.info("trying a GPU again that was left out", extra={"gpu": gpu})
 
-    def _end_trial(self, now_s: float, call: Call | None, *, has_answered: bool) -> None:
+    def _end_trial(self, now_s: float, call: NvmlCall | None, *, has_answered: bool) -> None:
         trial, gpu = self._trial, self._trial_gpu
         assert trial is not None
         if has_answered:
@@ -487,7 +487,7 @@ class GpuMonitor:
         else:
             if now_s - max(child.heard_at_s, self._resumed_at_s) <= SILENT_S_MAX + self._interval_s:
                 return
-            call = Call(0, child.heard_at_s, NO_GPU, "none")
+            call = NvmlCall(0, child.heard_at_s, NO_GPU, "none")
             problem = f"the collector of the GPUs has been silent for {SILENT_S_MAX:g} s"
         if child is self._trial:
             self._end_trial(now_s, call, has_answered=False)
@@ -515,7 +515,7 @@ class GpuMonitor:
         if now_s - child.started_at_s >= HEALTHY_S:
             self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s + BACK_OFF_S_MIN
 
-    def _abandon(self, child: ChildProcess, call: Call | None) -> None:
+    def _abandon(self, child: ChildProcess, call: NvmlCall | None) -> None:
         """Leave a child to itself: it ends when it finds the connection closed."""
         child.stuck_call = call
         child.disconnect()

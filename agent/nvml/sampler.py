@@ -16,9 +16,9 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from agent.nvml import fields
+from agent.nvml.child_protocol import NO_GPU, CallPage
 from agent.nvml.mig import INSTANCES_MAX, MigInstance, profile_of
 from agent.nvml.profiling import Profile
-from agent.nvml.protocol import NO_GPU, CallPage
 
 PERIOD_S_BY_GROUP: Final = {  # "fast" has the interval of the collector
     "processes": 3.0,  # a restarted rank is found on its GPU after so long
@@ -53,12 +53,12 @@ class NvmlGoneError(Exception):
     """NVML as a whole does not answer any more: begin anew."""
 
 
-class Process(NamedTuple):
+class GpuProcess(NamedTuple):
     pid: int
     memory_bytes: int | None
 
 
-class Identity(NamedTuple):
+class GpuIdentity(NamedTuple):
     uuid: str
     pci_bus_id: str  # as sysfs writes it: 0000:1b:00.0
 
@@ -91,13 +91,13 @@ class Batch:
             yield field, scope, code, value_type, raw
 
 
-class Gpu:
+class SampledGpu:
     """What the sampler remembers of one GPU."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.handle: Any = None
-        self.identity = Identity("", "")
+        self.identity = GpuIdentity("", "")
         self.is_lost = False
         self.needs_reset = False
         self.error_count = 0  # since the last report
@@ -152,7 +152,7 @@ class GpuSampler:
         self.nvml_version = ""
         self.driver_major = 0
         self.count = 0  # GPUs that the driver lists, with those that are left out
-        self.gpus: list[Gpu] = []
+        self.gpus: list[SampledGpu] = []
         self._event_set: Any = None
         self.event_mask = 0  # union over all GPUs
 
@@ -181,12 +181,12 @@ class GpuSampler:
                 self._close_profile(gpu, instance)
         self._quiet("nvmlShutdown")
 
-    def _open_gpu(self, index: int) -> Gpu:
-        gpu = Gpu(index)
+    def _open_gpu(self, index: int) -> SampledGpu:
+        gpu = SampledGpu(index)
         self.reopen(gpu)
         return gpu
 
-    def reopen(self, gpu: Gpu) -> None:
+    def reopen(self, gpu: SampledGpu) -> None:
         """Take up a GPU. One that can't be taken up is lost, and keeps the identity it had."""
         try:
             gpu.handle = self._in_call("nvmlDeviceGetHandleByIndex", gpu.index, gpu.index)
@@ -197,7 +197,7 @@ class GpuSampler:
             gpu.last_error = f"cannot be opened: {error}"[:TEXT_CHARS_MAX]
             return
         bus_id = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-        gpu.is_lost, gpu.identity = False, Identity(str(uuid), bus_id)
+        gpu.is_lost, gpu.identity = False, GpuIdentity(str(uuid), bus_id)
 
     def _open_events(self) -> None:
         self._event_set = self._quiet("nvmlEventSetCreate")
@@ -251,7 +251,7 @@ class GpuSampler:
 
     # ---- reading
 
-    def sample(self, gpu: Gpu, group: str) -> list[Value]:
+    def sample(self, gpu: SampledGpu, group: str) -> list[Value]:
         """Return the values of one group, or raise GpuLostError."""
         read = {
             "fast": self._fast,
@@ -265,7 +265,7 @@ class GpuSampler:
             found.setdefault((name, labels), value)  # the first of two sources wins
         return [(name, labels, value) for (name, labels), value in found.items()]
 
-    def processes(self, gpu: Gpu) -> list[Process] | None:
+    def processes(self, gpu: SampledGpu) -> list[GpuProcess] | None:
         """Return who has a compute context on the GPU, or None where it can't be said."""
         listed = self._read(gpu, "nvmlDeviceGetComputeRunningProcesses")
         if listed is None:
@@ -277,9 +277,9 @@ class GpuSampler:
             if before is not None or used is not None:
                 used = (before or 0) + (used or 0)
             memory_by_pid[process.pid] = used
-        return [Process(pid, used) for pid, used in memory_by_pid.items()][:PROCESSES_MAX]
+        return [GpuProcess(pid, used) for pid, used in memory_by_pid.items()][:PROCESSES_MAX]
 
-    def _fast(self, gpu: Gpu) -> Iterator[Value]:
+    def _fast(self, gpu: SampledGpu) -> Iterator[Value]:
         self._add_reasons(gpu)
         temperature = self._read(gpu, "nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
         yield from _one("temperature_celsius", temperature)
@@ -306,7 +306,7 @@ class GpuSampler:
         yield from _one("performance_state_id", self._read(gpu, "nvmlDeviceGetPerformanceState"))
         yield from _one("fan_ratio", self._read(gpu, "nvmlDeviceGetFanSpeed"), 0.01)
 
-    def _margins(self, gpu: Gpu, temperature: int | None) -> Iterator[Value]:
+    def _margins(self, gpu: SampledGpu, temperature: int | None) -> Iterator[Value]:
         """Return the distance to the slowdown, by the driver's margin or else by the threshold."""
         margin = self._read(gpu, "nvmlDeviceGetMarginTemperature")
         if margin is not None:
@@ -322,7 +322,7 @@ class GpuSampler:
             if limit is not None:
                 yield "slowdown_margin_celsius", (), limit - temperature
 
-    def _add_reasons(self, gpu: Gpu) -> None:
+    def _add_reasons(self, gpu: SampledGpu) -> None:
         """Add the time since the last sample to each reason that holds now."""
         reasons = self._read(gpu, "nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name before R535
@@ -337,7 +337,7 @@ class GpuSampler:
             held_s = since_s if reasons >> bit & 1 else 0.0
             gpu.seconds[reason] = gpu.seconds.get(reason, 0.0) + held_s
 
-    def _activity(self, gpu: Gpu) -> Iterator[Value]:
+    def _activity(self, gpu: SampledGpu) -> Iterator[Value]:
         for unit in ("Encoder", "Decoder", "Jpg", "Ofa"):
             used = self._read(gpu, f"nvmlDeviceGet{unit}Utilization")
             if used is not None:
@@ -356,11 +356,11 @@ class GpuSampler:
             for name, labels, value in self._profile(gpu, number):
                 yield f"mig_{name}", (str(number), *labels), value
 
-    def _close_profile(self, gpu: Gpu, instance: int | None) -> None:
+    def _close_profile(self, gpu: SampledGpu, instance: int | None) -> None:
         with contextlib.suppress(self._nvml.NVMLError):
             gpu.profiles.pop(instance).close()
 
-    def _profile(self, gpu: Gpu, instance: int | None) -> Iterator[Value]:
+    def _profile(self, gpu: SampledGpu, instance: int | None) -> Iterator[Value]:
         """Return how busy the units of a GPU, or of one of its instances, have been."""
         support = self._read(gpu, "nvmlGpmQueryDeviceSupport")
         if support is None or not support.isSupportedDevice:
@@ -380,7 +380,7 @@ class GpuSampler:
         read = self._attempt(gpu, ("gpm", instance), lambda: list(profile.read(take)))
         yield from read or ()
 
-    def _mig_instances(self, gpu: Gpu) -> list[MigInstance]:
+    def _mig_instances(self, gpu: SampledGpu) -> list[MigInstance]:
         mode = self._read(gpu, "nvmlDeviceGetMigMode")
         if mode is None or not mode[0]:
             return []
@@ -401,22 +401,22 @@ class GpuSampler:
             found.append(MigInstance(handle, int(ids[0]), int(ids[1]), uuid, profile_of(name)))
         return found
 
-    def _mig(self, gpu: Gpu, instance: MigInstance) -> Iterator[Value]:
+    def _mig(self, gpu: SampledGpu, instance: MigInstance) -> Iterator[Value]:
         yield "mig_info", (*instance.labels, instance.uuid, instance.profile), 1
         memory = self._read_instance(gpu, instance.handle, "nvmlDeviceGetMemoryInfo", instance.uuid)
         if memory is not None:
             yield "mig_memory_size_bytes", instance.labels, memory.total
             yield "mig_memory_used_bytes", instance.labels, memory.used
 
-    def _read_instance(self, gpu: Gpu, handle: Any, name: str, known_as: Any) -> Any:
+    def _read_instance(self, gpu: SampledGpu, handle: Any, name: str, known_as: Any) -> Any:
         """Return what a call about an instance of a GPU answers, or None where it has no answer."""
         call = partial(self._in_call, name, gpu.index, handle)
         return self._attempt(gpu, (name, "instance", known_as), call)
 
-    def _call_about(self, gpu: Gpu, name: str, *arguments: Any) -> Any:
+    def _call_about(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
         return self._in_call(name, gpu.index, *arguments)
 
-    def _medium(self, gpu: Gpu) -> Iterator[Value]:
+    def _medium(self, gpu: SampledGpu) -> Iterator[Value]:
         yield from self._fields(gpu, "medium", [(field, 0) for field in fields.MEDIUM])
         for number, kind in enumerate(("corrected", "uncorrected")):
             for counter_number, counter in enumerate(("volatile", "aggregate")):
@@ -442,7 +442,7 @@ class GpuSampler:
         yield from self._links(gpu)
         yield from self._fabric(gpu)
 
-    def _links(self, gpu: Gpu) -> Iterator[Value]:
+    def _links(self, gpu: SampledGpu) -> Iterator[Value]:
         count = self._field(gpu, fields.LINK_COUNT)
         links_max = int(count) if count is not None else self._nvml.NVML_NVLINK_MAX_LINKS
         states: list[int] = []
@@ -464,7 +464,7 @@ class GpuSampler:
                     errors = self._read(gpu, "nvmlDeviceGetNvLinkErrorCounter", link, number)
                     yield from _one("nvlink_errors_total", errors, 1, str(link), kind)
 
-    def _fabric(self, gpu: Gpu) -> Iterator[Value]:
+    def _fabric(self, gpu: SampledGpu) -> Iterator[Value]:
         nvml = self._nvml
         for info in (nvml.c_nvmlGpuFabricInfo_v3_t(), nvml.c_nvmlGpuFabricInfo_v2_t()):
             known_as = ("nvmlDeviceGetGpuFabricInfoV", info.version)
@@ -487,7 +487,7 @@ class GpuSampler:
         cluster = bytes(info.clusterUuid).hex()
         yield "fabric_info", (cluster, str(info.cliqueId)), 1
 
-    def _slow(self, gpu: Gpu) -> Iterator[Value]:
+    def _slow(self, gpu: SampledGpu) -> Iterator[Value]:
         names = (
             "nvmlDeviceGetName",
             "nvmlDeviceGetSerial",
@@ -516,7 +516,7 @@ class GpuSampler:
             yield from _one("clock_application_hertz", mhz, _MHZ, kind)
         yield from self._throughput(gpu)
 
-    def _throughput(self, gpu: Gpu) -> Iterator[Value]:
+    def _throughput(self, gpu: SampledGpu) -> Iterator[Value]:
         """Sample PCIe throughput where the card does not count bytes: 20 ms a call."""
         if not self._is_unsupported(gpu, (197, 0)):
             return
@@ -528,14 +528,18 @@ class GpuSampler:
 
     # ---- fields
 
-    def _field(self, gpu: Gpu, field: fields.Field) -> float | None:
+    def _field(self, gpu: SampledGpu, field: fields.Field) -> float | None:
         """Return one field that is no metric of its own."""
         for _name, _labels, value in self._fields(gpu, field.name, [(field, 0)]):
             return value
         return None
 
     def _fields(
-        self, gpu: Gpu, key: str, wanted: list[tuple[fields.Field, int]], is_scoped: bool = False
+        self,
+        gpu: SampledGpu,
+        key: str,
+        wanted: list[tuple[fields.Field, int]],
+        is_scoped: bool = False,
     ) -> Iterator[Value]:
         """Read fields in one call; those that this GPU doesn't have are left out from then on."""
         if key not in gpu.batches:
@@ -574,12 +578,12 @@ class GpuSampler:
 
     # ---- calls
 
-    def _read(self, gpu: Gpu, name: str, *arguments: Any) -> Any:
+    def _read(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
         """Return what a call about a GPU answers, or None where it has no answer."""
         call = partial(self._in_call, name, gpu.index, gpu.handle, *arguments)
         return self._attempt(gpu, (name, *arguments), call)
 
-    def _attempt(self, gpu: Gpu, known_as: Key, call: Callable[[], Any]) -> Any:
+    def _attempt(self, gpu: SampledGpu, known_as: Key, call: Callable[[], Any]) -> Any:
         if self._is_unsupported(gpu, known_as):
             return None
         try:
@@ -591,7 +595,7 @@ class GpuSampler:
                 self._note(gpu, str(known_as[0]), error.value)
             return None
 
-    def _read_batch(self, gpu: Gpu, batch: Batch) -> bool:
+    def _read_batch(self, gpu: SampledGpu, batch: Batch) -> bool:
         get = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
         self._page.begin(b"nvmlDeviceGetFieldValues", gpu.index, self._now_s())
         try:
@@ -602,7 +606,7 @@ class GpuSampler:
             raise self._nvml.NVMLError(code)
         return True
 
-    def _note(self, gpu: Gpu, what: str, code: int) -> None:
+    def _note(self, gpu: SampledGpu, what: str, code: int) -> None:
         """Take note of an error, or raise where it is the end of the GPU or of NVML."""
         if code in self._lost_codes:
             raise GpuLostError(f"{what}: {code}")
@@ -614,7 +618,7 @@ class GpuSampler:
             gpu.error_count += 1
             gpu.last_error = f"{what}: NVML error {code}"
 
-    def _is_unsupported(self, gpu: Gpu, key: Key) -> bool:
+    def _is_unsupported(self, gpu: SampledGpu, key: Key) -> bool:
         since_s = gpu.unsupported_since_s.get(key)
         if since_s is None:
             return False

@@ -11,12 +11,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from agent.root_helper.protocol import (
+from agent.root_helper.questions import (
     ANSWER_BYTES_MAX,
     QUERY_S_MAX,
-    Answer,
-    Outcome,
-    Query,
+    HelperAnswer,
+    HelperQuery,
+    ProgramOutcome,
     decode_answer,
     encode_question,
 )
@@ -27,7 +27,7 @@ ANSWER_S_MAX: Final = QUERY_S_MAX + 10.0  # the programs, their end, and the way
 MEMORY_REUSE_S: Final = 30.0  # half an interval of the transceiver collector
 _CHUNK: Final = 65_536
 
-Ask = Callable[[Query], Answer]
+Ask = Callable[[HelperQuery], HelperAnswer]
 
 
 class HelperClient:
@@ -38,7 +38,7 @@ class HelperClient:
         self._clock = clock
         self._answer_s_max = answer_s_max
 
-    def ask(self, query: Query) -> Answer:
+    def ask(self, query: HelperQuery) -> HelperAnswer:
         """Return the answer, or raise NoSourceError (no helper here) or SourceError."""
         deadline_s = self._clock.now_s() + self._answer_s_max
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
@@ -98,7 +98,7 @@ class TransceiverMemories:
                 self._asked_at_s = now_s
                 self._memories, self._failure = {}, None
                 try:
-                    self._memories = parse_memories(self._ask(Query.TRANSCEIVERS))
+                    self._memories = parse_memories(self._ask(HelperQuery.TRANSCEIVERS))
                 except (NoSourceError, SourceError) as error:
                     self._failure = error
             if self._failure is not None:
@@ -111,7 +111,7 @@ class TransceiverMemories:
         return memory
 
 
-def parse_memories(answer: Answer) -> dict[str, bytes | str]:
+def parse_memories(answer: HelperAnswer) -> dict[str, bytes | str]:
     """Return by device its transceiver's memory, or why it could not be read."""
     memories: dict[str, bytes | str] = {}
     for result in answer.results:
@@ -122,6 +122,6 @@ def parse_memories(answer: Answer) -> dict[str, bytes | str]:
                 memories[str(item["device"])] = str(text) if text else bytes.fromhex(item["memory"])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # the last line, where the program was cut off
-        if result.outcome is not Outcome.ANSWERED and not memories:
+        if result.outcome is not ProgramOutcome.ANSWERED and not memories:
             raise SourceError(f"transceivers can't be read: {result.error}")
     return memories

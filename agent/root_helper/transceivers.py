@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.ethtool import Ethtool
-from agent.root_helper.queries import is_excluded
+from agent.root_helper.program_list import is_excluded
+from agent.sources.network_driver import Ethtool
 from rankmend.errors import NoSourceError, SourceError
 
 DEVICES_MAX: Final = 64

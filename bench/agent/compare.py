@@ -37,8 +37,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from node import make_sysfs  # noqa: E402 - beside this file
 
 from agent.root_helper.client import HelperClient  # noqa: E402
-from agent.root_helper.protocol import Query  # noqa: E402
-from agent.root_helper.service import IDLE_S  # noqa: E402
+from agent.root_helper.listener import IDLE_S  # noqa: E402
+from agent.root_helper.questions import HelperQuery  # noqa: E402
 from rankmend import progress  # noqa: E402
 from rankmend.agent_socket import AgentLink, OfferedRank  # noqa: E402
 from rankmend.clock import SystemClock  # noqa: E402
@@ -147,7 +147,7 @@ def build_stub(folder: Path) -> bool:
     """Build the stand-in for NVML; without a compiler the node has no GPUs."""
     if shutil.which("cc") is None:
         return False
-    source = ROOT / "tests" / "nvml_stub" / "nvml_stub.c"
+    source = ROOT / "tests" / "support" / "nvml_stub" / "nvml_stub.c"
     library = folder / "libnvidia-ml.so.1"
     command = ["cc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1", "-o"]
     subprocess.run([*command, str(library), str(source), "-lpthread"], check=True)
@@ -155,7 +155,7 @@ def build_stub(folder: Path) -> bool:
 
 
 def write_gpus(path: Path, count: int) -> None:
-    from tests.nvml_stub.node import StubNode
+    from tests.support.nvml_stub.node import StubNode
 
     StubNode(count).save(path)
 
@@ -306,7 +306,7 @@ def measure_helper(folder: Path) -> HelperFigures:
                 raise SystemExit("the root helper does not start")
             time.sleep(0.005)
         client = HelperClient(path, SystemClock())
-        for query in Query:
+        for query in HelperQuery:
             client.ask(query)
         took_s = time.perf_counter() - began_s
         _count, mib = pss_mib(process.pid)

@@ -19,7 +19,7 @@ from typing import Final
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.findings import load_checks  # noqa: E402
+from agent.findings.collector import load_checks  # noqa: E402
 from detectors.finding import Severity  # noqa: E402
 from detectors.kernel_policy import ANY, Action, Table, parse_policy  # noqa: E402
 from detectors.node import alert_name  # noqa: E402

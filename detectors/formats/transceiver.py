@@ -3,7 +3,7 @@
 Standards: SFF-8472 (SFP), SFF-8636 (QSFP+, QSFP28), CMIS 5 (QSFP-DD, OSFP, QSFP112); identifiers
            from SFF-8024. Offsets as in the standards, which ethtool's qsfp.h, cmis.h and sfpdiag.c
            repeat.
-Layout:    the bytes that `agent.ethtool.Ethtool.module_memory` returns:
+Layout:    the bytes that `agent.sources.network_driver.Ethtool.module_memory` returns:
            SFF-8472: address A0h (256), then address A2h (256)
            SFF-8636: lower memory (128), upper pages 00h, 01h, 02h, 03h (128 each)
            CMIS:     lower memory (128), upper pages 00h, 01h, 02h, and 11h of bank 0 (128 each)

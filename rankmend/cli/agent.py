@@ -62,8 +62,8 @@ def _run(
     from rankmend.clock import SystemClock
     from rankmend.errors import ConfigError
 
-    def read_config() -> configuration.Config:
-        base = configuration.load(config_path) if config_path else configuration.Config()
+    def read_config() -> configuration.AgentConfig:
+        base = configuration.load(config_path) if config_path else configuration.AgentConfig()
         config = configuration.override(base, **flags)
         return config if once else configuration.with_state_dir(config, os.environ)
 
@@ -127,7 +127,7 @@ def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     """Send a command to the running agent and print its answer."""
     import os
 
-    from agent.control import ask, control_path
+    from agent.control_socket import ask, control_path
     from rankmend.agent_socket import socket_paths
     from rankmend.errors import SourceError
 

@@ -48,9 +48,9 @@ def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "Sign
     import os
     import pwd
 
-    from agent.root_helper import service
-    from agent.root_helper.protocol import SOCKET_PATH
-    from agent.root_helper.queries import Paths
+    from agent.root_helper.listener import IDLE_S, HelperService, inherited_listener, listen, log
+    from agent.root_helper.program_list import Paths
+    from agent.root_helper.questions import SOCKET_PATH
     from rankmend import logs
     from rankmend.clock import SystemClock
     from rankmend.errors import ConfigError
@@ -61,19 +61,17 @@ def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "Sign
         raise failure(f"no user {user!r}; --user names the agent's") from error
     logs.configure()
     try:
-        listener = service.inherited_listener(
-            os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")
-        )
+        listener = inherited_listener(os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS"))
         own_path = None
-        idle_s: float | None = service.IDLE_S
+        idle_s: float | None = IDLE_S
         if listener is None or path is not None:
             own_path, idle_s = path or SOCKET_PATH, None  # nobody would start it again
-            listener = service.listen(own_path, uid)
+            listener = listen(own_path, uid)
     except ConfigError as error:
         raise failure(error) from error
-    helper = service.HelperService(listener, uid, SystemClock(), Paths(), excluded, idle_s)
-    service.log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
+    helper = HelperService(listener, uid, SystemClock(), Paths(), excluded, idle_s)
+    log.info("helper started", extra={"socket": own_path or "systemd's", "uid": uid})
     helper.serve(inbox)
     if own_path is not None:
         own_path.unlink(missing_ok=True)
-    service.log.info("helper stopped")
+    log.info("helper stopped")

@@ -68,7 +68,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     FILE is the output of dmesg (with any options), journalctl -k, a syslog file, or a copy of
     /dev/kmsg, plain or packed by gzip, xz or bzip2; - reads standard input.
     """
-    from agent.kernel_policy import load_policy
+    from agent.findings.policy_files import load_policy
     from detectors.kernel_log import parse_log
     from detectors.kernel_state import KernelLogState
     from detectors.xid import judge

@@ -13,7 +13,7 @@ from rankmend.cli.output import echo
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
-    from agent.config import Config
+    from agent.config import AgentConfig
 
 UNCHECKED: Final = 64  # EX_USAGE of sysexits.h, as `check log`: neither good nor bad
 COLLECT_S_MAX: Final = 1.5  # of each of the two looks of a scan; with the pause 4 s in all
@@ -53,7 +53,7 @@ def node(
     from agent import config as configuration
 
     try:
-        base = configuration.load(config_path) if config_path else configuration.Config()
+        base = configuration.load(config_path) if config_path else configuration.AgentConfig()
         config = configuration.override(base, procfs=procfs, sysfs=sysfs)
         if release is not None:
             _release(config, release)
@@ -78,9 +78,9 @@ def exit_code(page: dict[str, Any]) -> int:
     return _WARNING if "warning" in heard or page["silent"] or page["blocked"] else 0
 
 
-def _release(config: "Config", finding_id: str) -> None:
+def _release(config: "AgentConfig", finding_id: str) -> None:
     from agent.config import SERVICE_STATE_DIR
-    from agent.finding_journal import ask_release
+    from agent.findings.journal import ask_release
     from rankmend.errors import ConfigError
 
     folder = Path(config.state_dir) if config.state_dir else SERVICE_STATE_DIR
@@ -90,12 +90,12 @@ def _release(config: "Config", finding_id: str) -> None:
     echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
 
 
-def _ask(config: "Config") -> dict[str, Any] | None:
+def _ask(config: "AgentConfig") -> dict[str, Any] | None:
     """Return the page of the agent of this node, or None where none answers in time."""
     import json
     from urllib.request import ProxyHandler, build_opener
 
-    from agent.server import parse_address
+    from agent.page.http_server import parse_address
 
     host, port = parse_address(config.listen)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to ask, not to listen
@@ -110,7 +110,7 @@ def _ask(config: "Config") -> dict[str, Any] | None:
         return None
 
 
-def _scan(config: "Config") -> dict[str, Any]:
+def _scan(config: "AgentConfig") -> dict[str, Any]:
     """Look at everything twice, a second apart, and return it in the form of the agent's page."""
     import logging
 

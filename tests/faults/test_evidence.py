@@ -11,8 +11,8 @@ import pytest
 from detectors.finding import Kind
 from recovery.overview import read_entries
 from recovery.records import AttemptStarted, Decided, EvidenceCollected
+from tests.agent.test_mounts import hanging_mount
 from tests.faults.harness import Job, kill, wait_for
-from tests.test_host_mounts import hanging_mount
 
 pytestmark = pytest.mark.real
 Make = Callable[..., Job]

@@ -22,8 +22,8 @@ import pytest
 
 from recovery.overview import slow_ranks, view_job
 from recovery.records import SlowEnded, SlowExplained, SlowFound
-from tests.agent_support import AgentProcess, running_agent
 from tests.faults.harness import JOBS, Job, wait_for
+from tests.support.agent import AgentProcess, running_agent
 from tests.support.faults.processor import prefer, taken_core
 
 pytestmark = pytest.mark.real

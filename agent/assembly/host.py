@@ -1,0 +1,111 @@
+"""The collectors of the host, made from one part of the configuration."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agent.collectors.bonding import BondingCollector
+from agent.collectors.cgroup import CgroupCollector
+from agent.collectors.clock import ClockCollector
+from agent.collectors.disk import DiskCollector
+from agent.collectors.edac import EdacCollector
+from agent.collectors.host import HostCollector
+from agent.collectors.md import MdCollector
+from agent.collectors.mounts import MountsCollector
+from agent.collectors.net_stack import NetStackCollector
+from agent.collectors.nfs import NfsCollector
+from agent.collectors.pcie_aer import PcieAerCollector
+from agent.collectors.pressure import PressureCollector
+from agent.collectors.processes import ProcessesCollector
+from agent.collectors.services import ServicesCollector, Systemctl
+from agent.collectors.versions import VersionsCollector, load_baseline
+from agent.ranks.table import RankSample
+from agent.runner import Collector
+from agent.sources.mount_prober import MountProber
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError
+
+NAMES_MAX: Final = 64
+COLLECTORS: Final = (
+    "host",
+    "pressure",
+    "disk",
+    "md",
+    "mounts",
+    "nfs",
+    "net_stack",
+    "bonding",
+    "processes",
+    "cgroup",
+    "edac",
+    "pcie_aer",
+    "clock",
+    "services",
+    "versions",
+)
+
+
+class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What this host ought to have. docs/reference/host.md"""
+
+    mounts: tuple[str, ...] = ()  # places where something must be mounted
+    mounts_ignored: tuple[str, ...] = ()  # shell patterns of mount points, never asked
+    services: tuple[str, ...] = ()  # systemd units that must run
+    modules: tuple[str, ...] = ()  # kernel modules that must be loaded
+    baseline: str | None = None  # TOML file of the versions that there may be
+
+
+def check(config: HostSettings) -> None:
+    """Raise ConfigError for what the types alone don't refuse."""
+    for place in config.mounts:
+        if not place.startswith("/"):
+            raise ConfigError(f"host.mounts: {place!r} is no absolute path")
+    for key, names in (("services", config.services), ("modules", config.modules)):
+        if len(names) > NAMES_MAX:
+            raise ConfigError(f"host.{key}: {len(names)} names, at most {NAMES_MAX}")
+        for name in names:
+            if not name or name.startswith("-") or "/" in name or not name.isprintable():
+                raise ConfigError(f"host.{key}: {name!r} is no name")
+    if config.baseline is not None:
+        load_baseline(Path(config.baseline))
+
+
+def make_collectors(
+    config: HostSettings,
+    procfs_root: Path,
+    sysfs_root: Path,
+    clock: Clock,
+    ranks: Callable[[], Iterable[RankSample]],
+    excluded_nics: Sequence[str] = (),
+) -> tuple[Collector, ...]:
+    """Return the collectors. Beside a recorded tree this machine's own mounts, services and clock
+    are not asked."""
+    is_live = procfs_root == Path("/proc")
+    baseline = load_baseline(Path(config.baseline)) if config.baseline else None
+    return (
+        HostCollector(procfs_root),
+        PressureCollector(procfs_root),
+        DiskCollector(procfs_root),
+        MdCollector(sysfs_root),
+        MountsCollector(
+            procfs_root,
+            clock,
+            MountProber(clock).probe if is_live else None,
+            config.mounts,
+            config.mounts_ignored,
+        ),
+        NfsCollector(procfs_root),
+        NetStackCollector(procfs_root),
+        BondingCollector(sysfs_root),
+        ProcessesCollector(procfs_root, clock),
+        CgroupCollector(procfs_root, sysfs_root, ranks),
+        EdacCollector(sysfs_root),
+        PcieAerCollector(sysfs_root),
+        ClockCollector(sysfs_root, is_live=is_live),
+        ServicesCollector(
+            sysfs_root, Systemctl() if is_live else None, config.services, config.modules
+        ),
+        VersionsCollector(procfs_root, sysfs_root, baseline, excluded_nics),
+    )

@@ -1,0 +1,516 @@
+"""Findings of this node: the detectors held against the newest answers, told to whoever asks.
+
+Runs as a collector of its own: what goes wrong here harms no other, and shows on the page as a
+collector that is broken. Order of a change: journal, then log, page and alerts.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from agent.findings.journal import VERSION, FindingStore, SavedState
+from agent.findings.policy_files import load_policy
+from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.page.application import runner_metrics
+from agent.runner import CollectorOutcome, CollectorView
+from detectors.finding import Severity
+from detectors.kernel_policy import PolicyTable
+from detectors.node import (
+    NodeFinding,
+    NodeState,
+    Observation,
+    Reading,
+    Snapshot,
+    StillByCheck,
+    alert_annotations,
+    alert_labels,
+    alert_name,
+    blocked_checks,
+    judge,
+    list_findings,
+    observe,
+    release,
+    restore,
+)
+from detectors.node_kernel import (
+    DriverEvents,
+    driver_events,
+    driver_groups,
+    kernel_observations,
+)
+from detectors.policy_table import (
+    Check,
+    MetricShape,
+    compile_table,
+    for_one_scan,
+    override,
+    parse_rows,
+)
+from detectors.xid import KernelFinding
+from detectors.xid import judge as judge_log
+from rankmend.alerting import Alert, Target
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, StorageError
+from rankmend.links import RUNBOOKS, check_runbooks
+
+SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become a finding yet
+DAY_S: Final = 86_400.0
+RAISES_MAX: Final = 10_000  # remembered for the last day
+_TABLE_BYTES_MAX: Final = 1_000_000
+LOG_RECORDS: Final = "rankmend_kernel_log_records_total"  # on the page: the log can be read
+XID_COLLECTOR: Final = "gpu"
+_KERNEL_CHECKS: Final = ("kernel_", "xid_", "sxid_")
+
+log = logging.getLogger(__name__)
+
+
+class KernelLog(Protocol):
+    def findings(self) -> tuple[KernelFinding, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsView:
+    """All findings as they stood at one time."""
+
+    at_s: float
+    findings: tuple[NodeFinding, ...] = ()
+    silenced: frozenset[str] = frozenset()  # ids
+    blocked: tuple[str, ...] = ()  # checks that can't run
+    silent: tuple[str, ...] = ()  # collectors that are broken, stuck or not yet heard
+    checks: int = 0
+    looks: int = 0  # rounds so far; 0 says that nothing has been looked at
+
+
+def load_checks(
+    site: Path | None = None,
+    families: Mapping[str, Family] = FAMILIES,
+    events: PolicyTable | None = None,
+) -> tuple[Check, ...]:
+    """Return the checks of the shipped table with the site's over it, or raise ConfigError.
+
+    ``events`` gives those that arrive by the kernel's log, too, their severity and action.
+    """
+    name = "node_policy.toml"
+    rows = parse_rows((files("detectors") / "data" / name).read_text(encoding="utf-8"), name)
+    origin = name
+    if site is not None:
+        rows = override(rows, parse_rows(_read(site), str(site)))
+        origin = f"{name} with {site}"
+    return compile_table(rows, known_metrics(families), origin, events or load_policy())
+
+
+def known_metrics(families: Mapping[str, Family] = FAMILIES) -> dict[str, MetricShape]:
+    return {
+        family.name: MetricShape(family.labels, family.type is MetricType.COUNTER)
+        for family in families.values()
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_TABLE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the policy {path}: {error.strerror}") from error
+    if len(data) > _TABLE_BYTES_MAX:
+        raise ConfigError(f"the policy {path} has more than {_TABLE_BYTES_MAX} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the policy {path} is no UTF-8: {error}") from error
+
+
+_Groups = dict[str, list[Metric]]  # by metric
+_Grouped = tuple[tuple[Metric, ...], _Groups]
+
+
+def make_snapshot(
+    views: Sequence[CollectorView], now_s: float, grouped: dict[str, _Grouped] | None = None
+) -> Snapshot:
+    """Return the newest answers by metric, and who is silent.
+
+    ``grouped`` keeps the answers by collector and metric. A metric of which no sample has changed
+    keeps its list, by which `observe` knows that it has seen it.
+    """
+    grouped = {} if grouped is None else grouped
+    readings: dict[str, Reading] = {}
+    for view in views:
+        metrics, by_name = grouped.get(view.name, ((), {}))
+        if metrics is not view.metrics:
+            by_name = _group(view.metrics, metrics, by_name)
+            grouped[view.name] = (view.metrics, by_name)
+        at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
+        for name, series in by_name.items():
+            readings[name] = Reading(view.name, at_s, series)
+    of_runner: dict[str, list[Metric]] = {}
+    for metric in (metric for view in views for metric in runner_metrics(view)):
+        of_runner.setdefault(metric.name, []).append(metric)
+    readings |= {name: Reading("runner", now_s, series) for name, series in of_runner.items()}
+    silent = {
+        view.name
+        for view in views
+        if view.name != FindingsCollector.name  # which is asking
+        and (view.is_stale or view.outcome in (CollectorOutcome.PENDING, CollectorOutcome.BROKEN))
+    }
+    return Snapshot(readings, silent)
+
+
+def _group(
+    metrics: tuple[Metric, ...], before: tuple[Metric, ...], groups_before: _Groups
+) -> _Groups:
+    if len(metrics) != len(before):
+        groups: _Groups = {}
+        for metric in metrics:
+            groups.setdefault(metric.name, []).append(metric)
+        return groups
+    changed: set[str] = set()
+    for new, old in zip(metrics, before, strict=True):
+        if new is not old:
+            changed |= {new.name, old.name}
+    anew: _Groups = {name: [] for name in changed}
+    for metric in metrics:
+        if metric.name in anew:
+            anew[metric.name].append(metric)
+    groups = groups_before | anew
+    return {name: series for name, series in groups.items() if series}
+
+
+class FindingsCollector:
+    name = "findings"
+    interval_s = 1.0
+
+    def __init__(
+        self,
+        clock: Clock,
+        node: str,
+        checks: Sequence[Check],
+        silenced: Sequence[str] = (),
+        kernel_log: KernelLog | None = None,
+        kernel_policy: PolicyTable | None = None,
+    ) -> None:
+        self._clock = clock
+        self._node = node
+        self._checks = tuple(checks)
+        self._patterns = tuple(silenced)
+        self._kernel_log = kernel_log
+        self._kernel_policy = kernel_policy
+        self._driver_events: DriverEvents = {}
+        self._views: Callable[[], Sequence[CollectorView]] = list
+        self._store: FindingStore | None = None
+        self._targets: tuple[Target, ...] = ()
+        self._runbooks = RUNBOOKS
+        self._state = NodeState()
+        self._still: StillByCheck = {}
+        self._grouped: dict[str, _Grouped] = {}
+        self._raised: Counter[tuple[str, str]] = Counter()  # (check, severity)
+        self._raised_at_s: list[tuple[float, str]] = []
+        self._saved_at_s = clock.now_s()
+        self._is_storing = True  # the last write succeeded
+        self._boot_id = read_boot_id()
+        self.newest = FindingsView(clock.now_s(), checks=len(self._checks))
+
+    def watch(self, views: Callable[[], Sequence[CollectorView]]) -> None:
+        """Take the collectors' answers from ``views``."""
+        self._views = views
+
+    def tell(self, targets: Sequence[Target], runbooks: str = RUNBOOKS) -> None:
+        """Send what is found to these, with a link to the runbooks at that URL."""
+        self._targets = tuple(targets)
+        self._runbooks = check_runbooks(runbooks)
+
+    def keep_in(self, store: FindingStore) -> None:
+        """Go on from what ``store`` remembers, and write all changes to it."""
+        self._store = store
+        try:
+            saved = store.load()
+        except StorageError as error:
+            log.warning("state of findings not read, beginning anew", extra={"error": str(error)})
+            return
+        if saved is None:
+            return
+        now_s = self._clock.now_s()
+        away_s = max(0.0, self._clock.unix_s() - saved.unix_s)
+        is_new_boot = saved.boot_id != self._boot_id
+        shift_s = now_s - away_s - saved.now_s
+        self._state = restore(saved.state, shift_s, is_new_boot=is_new_boot)
+        self._still = {}
+        known = list_findings(self._state, Snapshot({}), now_s)
+        self.newest = FindingsView(now_s, known, checks=len(self._checks))
+
+    def scan_only(self) -> None:
+        """Judge by two looks and no history, for one scan of a node."""
+        self._checks = for_one_scan(self._checks)
+
+    def reload(self, checks: Sequence[Check], silenced: Sequence[str]) -> None:
+        """Take over another policy; findings of checks that are gone end."""
+        self._checks, self._patterns = tuple(checks), tuple(silenced)
+        self._still = {}
+
+    def stop(self) -> None:
+        """Save the state. Alerts are not resolved: an agent that ends says nothing of the node."""
+        try:
+            self._save()
+        except StorageError as error:
+            log.warning("state of findings not saved", extra={"error": str(error)})
+
+    def blocked(self) -> tuple[str, ...]:
+        return self.newest.blocked
+
+    def page(self, now_s: float) -> dict[str, Any]:
+        return findings_page(self._node, self.newest, now_s)
+
+    def collect(self) -> Iterator[Metric]:
+        now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
+        checks, before = self._checks, self.newest
+        snapshot = make_snapshot(self._views(), now_s, self._grouped)
+        state = self._without_unknown(self._released(self._state))
+        state, observations = observe(state, checks, snapshot, self._still)
+        observations += self._kernel_observations(state, snapshot, now_s)
+        self._state = state = judge(state, observations, snapshot, now_s, unix_s)
+        findings = list_findings(state, snapshot, now_s)
+        silenced = frozenset(f.id for f in findings if is_silenced(f.id, self._patterns))
+        blocked = tuple(blocked_checks(state, checks, snapshot))
+        view = FindingsView(
+            now_s,
+            findings,
+            silenced,
+            blocked,
+            tuple(sorted(snapshot.silent)),
+            len(checks),
+            before.looks + 1,
+        )
+        self._settle(before, view, unix_s)
+        self.newest = view
+        self._alert(view)
+        yield from self._metrics(view)
+
+    def _kernel_observations(
+        self, state: NodeState, snapshot: Snapshot, now_s: float
+    ) -> list[Observation]:
+        """Return the looks at the kernel's messages, else at the XIDs that the driver reports."""
+        if self._kernel_log is not None and LOG_RECORDS in snapshot.readings:
+            found = self._kernel_log.findings()
+            return list(kernel_observations(found, state, snapshot, now_s))
+        if self._kernel_policy is None:
+            return []
+        self._driver_events = driver_events(self._driver_events, snapshot)
+        found = judge_log(driver_groups(self._driver_events), self._kernel_policy, now_s)
+        return list(kernel_observations(found, state, snapshot, now_s, XID_COLLECTOR))
+
+    def _without_unknown(self, state: NodeState) -> NodeState:
+        names = {check.name for check in self._checks}
+        held = {
+            key: subject
+            for key, subject in state.held.items()
+            if subject.seen.check in names or subject.seen.check.startswith(_KERNEL_CHECKS)
+        }
+        return state if len(held) == len(state.held) else replace(state, held=held)
+
+    def _released(self, state: NodeState) -> NodeState:
+        if self._store is None:
+            return state
+        for finding_id in self._store.released():
+            released = release(state, finding_id)
+            fields = {"finding": finding_id}
+            if released is None:
+                log.warning("no latched finding to release", extra=fields)
+            else:
+                log.info("finding released", extra=fields)
+                state = released
+        return state
+
+    def _settle(self, before: FindingsView, after: FindingsView, unix_s: float) -> None:
+        """Write, log and count what has changed."""
+        old = {finding.id: finding for finding in before.findings}
+        new = {finding.id: finding for finding in after.findings}
+        changes = [("raised", new[key]) for key in new if key not in old]
+        changes += [("ended", old[key]) for key in old if key not in new]
+        changes += [
+            ("changed", new[key])
+            for key in new
+            if key in old and _told_apart(new[key]) != _told_apart(old[key])
+        ]
+        for change, finding in changes:
+            if change == "raised":
+                self._raised[finding.check, finding.severity.value] += 1
+                self._raised_at_s.append((after.at_s, finding.severity.value))
+            fields = {"finding": finding.id, "action": finding.action.value}
+            level = logging.INFO if change == "ended" else logging.WARNING
+            log.log(level, f"finding {change}", extra={**fields, "summary": finding.summary})
+        cut = [raise_ for raise_ in self._raised_at_s if after.at_s - raise_[0] <= DAY_S]
+        self._raised_at_s = cut[-RAISES_MAX:]
+        if self._store is not None:
+            self._write(changes, unix_s, after.at_s)
+
+    def _write(self, changes: list[tuple[str, NodeFinding]], unix_s: float, now_s: float) -> None:
+        assert self._store is not None
+        try:
+            if changes:
+                self._store.append(
+                    [
+                        {"at": round(unix_s, 3), "change": change, **describe(finding)}
+                        for change, finding in changes
+                    ]
+                )
+            if changes or now_s - self._saved_at_s >= SAVE_S:
+                self._save()
+            is_storing = True
+        except StorageError as error:
+            is_storing = False
+            if self._is_storing:
+                log.error("findings are not kept on disk", extra={"error": str(error)})  # noqa: TRY400
+        self._is_storing = is_storing
+
+    def _save(self) -> None:
+        if self._store is None:
+            return
+        self._saved_at_s = self._clock.now_s()
+        self._store.save(
+            SavedState(
+                version=VERSION,
+                boot_id=self._boot_id,
+                now_s=self._clock.now_s(),
+                unix_s=self._clock.unix_s(),
+                state=self._state,
+            )
+        )
+
+    def _alert(self, view: FindingsView) -> None:
+        if not self._targets:
+            return
+        alerts = [
+            Alert(
+                alert_labels(finding, self._node),
+                alert_annotations(finding)
+                | {"runbook_url": f"{self._runbooks}/findings.md#{finding.check}"},
+                finding.started_unix_s,
+            )
+            for finding in view.findings
+            if finding.id not in view.silenced and finding.severity is not Severity.INFO
+        ]
+        for target in self._targets:
+            target.update(alerts)
+
+    def _metrics(self, view: FindingsView) -> Iterator[Metric]:
+        for finding in view.findings:
+            if finding.id not in view.silenced:
+                yield from _finding_metrics(finding)
+        yield Metric("rankmend_finding_silenced", len(view.silenced))
+        yield Metric("rankmend_finding_checks", view.checks)
+        yield Metric("rankmend_finding_checks_blocked", len(view.blocked))
+        for (check, severity), count in self._raised.items():
+            labels = (("check", check), ("severity", severity))
+            yield Metric("rankmend_finding_raised_total", count, labels)
+        day = Counter(severity for _at_s, severity in self._raised_at_s)
+        for severity in (member.value for member in Severity):
+            last_day = day[severity]
+            yield Metric("rankmend_finding_raised_last_day", last_day, (("severity", severity),))
+        yield Metric("rankmend_finding_overflow_total", self._state.dropped)
+        if self._store is not None:
+            yield Metric("rankmend_finding_journal_success", int(self._is_storing))
+        for target in self._targets:
+            yield from target_metrics(target)
+
+
+def target_metrics(target: Target) -> Iterator[Metric]:
+    """Return what has become of the alerts for one target, as metrics."""
+    labels, counts = (("target", target.name),), target.counts()
+    yield Metric("rankmend_alert_sent_total", counts.sent, labels)
+    yield Metric("rankmend_alert_failures_total", counts.failed, labels)
+    yield Metric("rankmend_alert_dropped_total", counts.dropped, labels)
+    yield Metric("rankmend_alert_ended_waiting", counts.ended_waiting, labels)
+    yield Metric("rankmend_alert_success", int(counts.is_taken), labels)
+
+
+def _finding_metrics(finding: NodeFinding) -> Iterator[Metric]:
+    uuid = dict(finding.labels).get("uuid", "")
+    labels = (
+        ("check", finding.check),
+        ("component", finding.component.value),
+        ("uuid", uuid),
+        ("device", finding.device),
+        ("severity", finding.severity.value),
+        ("action", finding.action.value),
+    )
+    yield Metric("rankmend_finding_active", 1, labels)
+    for rank in finding.ranks:
+        hit = (
+            ("job_id", rank.job_id),
+            ("rank", str(rank.rank)),
+            ("check", finding.check),
+            ("uuid", uuid),
+            ("device", finding.device),
+        )
+        yield Metric("rankmend_finding_rank_info", 1, hit)
+
+
+def is_silenced(finding_id: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a pattern of the configuration names this finding, or its whole check."""
+    check = finding_id.partition("/")[0]
+    return any(fnmatchcase(finding_id, pattern) or check == pattern for pattern in patterns)
+
+
+def describe(finding: NodeFinding) -> dict[str, Any]:
+    """Return a finding as the journal and the page /api/v1/findings show it."""
+    return {
+        "id": finding.id,
+        "check": finding.check,
+        "component": finding.component.value,
+        "device": finding.device,
+        "labels": dict(finding.labels),
+        "severity": finding.severity.value,
+        "action": finding.action.value,
+        "reason": finding.reason,
+        "summary": finding.summary,
+        "evidence": list(finding.evidence),
+        "source": finding.source,
+        "since": round(finding.started_unix_s, 3),
+        "since_age_s": round(finding.since_age_s, 3),
+        "ranks": [{"job_id": rank.job_id, "rank": rank.rank} for rank in finding.ranks],
+        "is_flapping": finding.is_flapping,
+        "is_latched": finding.is_latched,
+        "raises": finding.raises,
+        "boots": finding.boots,
+        "kernel": None if finding.kernel is None else asdict(finding.kernel),
+    }
+
+
+def findings_page(node: str, view: FindingsView, now_s: float) -> dict[str, Any]:
+    """Return the page /api/v1/findings."""
+    return {
+        "node": node,
+        "age_s": max(0.0, now_s - view.at_s),
+        "looks": view.looks,
+        "checks": view.checks,
+        "silent": list(view.silent),
+        "blocked": list(view.blocked),
+        "findings": [
+            {
+                **describe(finding),
+                "is_silenced": finding.id in view.silenced,
+                "how_to_silence": how_to_silence(finding, node),
+            }
+            for finding in view.findings
+        ],
+    }
+
+
+def how_to_silence(finding: NodeFinding, node: str) -> dict[str, str]:
+    """Return what a person types to have peace: for all, or for this node's agent."""
+    labels = alert_labels(finding, node)
+    named = " ".join(
+        f'{name}="{labels[name]}"' for name in ("node", "uuid", "device") if name in labels
+    )
+    return {
+        "alertmanager": f"amtool silence add alertname={alert_name(finding.check)} {named}",
+        "agent": f'[findings] silenced = ["{finding.id}"]',
+    }
+
+
+def _told_apart(finding: NodeFinding) -> tuple[object, ...]:
+    return finding.severity, finding.action, finding.is_flapping, finding.is_latched

@@ -1,0 +1,67 @@
+"""What the agent accepts from the collector child (`agent/nvml/child_protocol.py`)."""
+
+from typing import Any
+
+import msgspec
+
+from rankmend.errors import SourceError
+
+
+class NodeMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="node"):
+    """NVML has answered: what there is."""
+
+    driver: str
+    cuda: str
+    nvml: str
+    count: int
+    skipped: list[int]
+    event_mask: int
+
+
+class GpuMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="gpu"):
+    """One group of values of one GPU; replaces what the group had before."""
+
+    gpu: int
+    uuid: str
+    pci_bus_id: str
+    group: str
+    values: tuple[tuple[str, tuple[str, ...], float], ...]
+    seconds: dict[str, float]  # by clocks-event reason, since the message before
+    errors: int  # since the message before
+    error: str
+    is_lost: bool
+    needs_reset: bool
+    processes: list[tuple[int, int | None]] | None = None  # pid, memory in bytes
+
+
+class EventMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="event"):
+    gpu: int
+    event: str
+    code: int  # of an XID
+
+
+class SweepMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="sweep"):
+    """Every GPU has been read."""
+
+    duration_s: float
+
+
+class FailedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):
+    """The child ends: NVML can't be used."""
+
+    code: int  # NVML's error, 0 where it was none
+    error: str
+
+
+Message = NodeMessage | GpuMessage | EventMessage | SweepMessage | FailedMessage
+
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
+
+
+def decode(data: bytes) -> Message:
+    """Return the message in one packet, or raise SourceError."""
+    try:
+        message: Message = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError(f"the collector of the GPUs has sent nonsense: {error}") from error
+    return message

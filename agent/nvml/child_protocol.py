@@ -1,0 +1,63 @@
+"""What the collector child and the agent tell each other.
+
+Child to agent, over a socket of packets: one JSON object a packet, at most `MESSAGE_BYTES_MAX`
+bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: nothing but
+the end of the connection, which ends the child.
+
+The call that the child is in stands on a page of shared memory, since a child that hangs in a
+driver call can send nothing. One writer; the number before and after tells a torn read.
+
+Standard library only, and as little of it as works: this is loaded by the child.
+"""
+
+import mmap
+import os
+from struct import Struct
+from typing import Final, NamedTuple
+
+MESSAGE_BYTES_MAX: Final = (
+    131072  # a GPU with 36 links needs 60 kB; the default send buffer is 208 kB
+)
+NO_GPU: Final = -1
+_CALL: Final = Struct("<Qdi44s")  # number (odd: in a call), CLOCK_MONOTONIC at its start, GPU, name
+PAGE_BYTES: Final = _CALL.size
+
+
+class NvmlCall(NamedTuple):
+    """The driver call that the child is in. A tuple: dataclasses would cost the child 1.4 MB."""
+
+    number: int
+    began_at_s: float
+    gpu: int  # index, or NO_GPU
+    name: str
+
+
+class CallPage:
+    """The child's end: says which call is under way."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, PAGE_BYTES)
+        self._number = 0
+
+    def begin(self, name: bytes, gpu: int, now_s: float) -> None:
+        self._number += 1
+        _CALL.pack_into(self._memory, 0, self._number, now_s, gpu, name)
+
+    def end(self) -> None:
+        self._number += 1
+        _CALL.pack_into(self._memory, 0, self._number, 0.0, NO_GPU, b"")
+
+
+def make_page() -> int:
+    """Return the descriptor of a new page."""
+    descriptor = os.memfd_create("rankmend-gpu-call", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, PAGE_BYTES)
+    return descriptor
+
+
+def read_call(descriptor: int) -> NvmlCall | None:
+    """Return the call under way, or None between two calls (or while one is being written)."""
+    number, began_at_s, gpu, name = _CALL.unpack(os.pread(descriptor, PAGE_BYTES, 0))
+    if number % 2 == 0 or _CALL.unpack(os.pread(descriptor, PAGE_BYTES, 0))[0] != number:
+        return None
+    return NvmlCall(number, began_at_s, gpu, name.rstrip(b"\0").decode("ascii", "replace"))

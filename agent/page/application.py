@@ -1,0 +1,244 @@
+"""What the agent serves: metrics for Prometheus, and pages for people and scripts.
+
+Everything is made from the newest answers of the collectors, so no request waits for a source.
+"""
+
+import html
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import gzip_accepted
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from agent.collectors.agent import agent_version
+from agent.collectors.ranks import RanksCollector, describe_rank
+from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.page.exposition import Exposition, content_type_of, is_openmetrics
+from agent.runner import CollectorOutcome, CollectorView
+
+Environ = dict[str, Any]
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+PromFamily = CounterMetricFamily | GaugeMetricFamily
+
+
+class FindingsSource(Protocol):
+    """What is wrong, as the agent's detectors see it."""
+
+    def blocked(self) -> tuple[str, ...]:
+        """Return the checks that ought to run and can't."""
+        ...
+
+    def page(self, now_s: float) -> dict[str, Any]: ...
+
+
+def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
+    """Return what the runner says of one collector."""
+    steady = _steady_metrics(view.name, view.failures, view.is_stale, view.outcome)
+    labels = steady[0].labels
+    age = Metric("rankmend_collector_age_seconds", view.age_s, labels)
+    if view.duration_s is None:
+        return (age, *steady)
+    duration = Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
+    return (age, duration, *steady)
+
+
+@lru_cache(maxsize=256)  # of some 45 collectors; nearly always the same objects again
+def _steady_metrics(
+    name: str, failures: int, is_stale: bool, outcome: CollectorOutcome
+) -> tuple[Metric, ...]:
+    labels = (("collector", name),)
+    metrics = [
+        Metric("rankmend_collector_failures_total", failures, labels),
+        Metric("rankmend_collector_stale", int(is_stale), labels),
+    ]
+    if outcome is not CollectorOutcome.PENDING:
+        present = outcome is not CollectorOutcome.ABSENT
+        metrics.append(Metric("rankmend_collector_present", int(present), labels))
+        if present:
+            success = outcome is CollectorOutcome.MEASURED
+            metrics.append(Metric("rankmend_collector_success", int(success), labels))
+    return tuple(metrics)
+
+
+class PageCollector(PrometheusCollector):
+    """Hands the newest values to prometheus-client, at the moment of a scrape."""
+
+    def __init__(
+        self, views: Callable[[], list[CollectorView]], known: Mapping[str, Family] = FAMILIES
+    ) -> None:
+        self._views = views
+        self._known = known
+
+    def describe(self) -> Iterator[PromFamily]:
+        for family in self._known.values():
+            yield _prom_family(family)
+
+    def collect(self) -> Iterator[PromFamily]:
+        families: dict[str, PromFamily] = {}
+        for metric in self._metrics():
+            if metric.name not in families:
+                families[metric.name] = _prom_family(self._known[metric.name])
+            values = [value for _name, value in metric.labels]
+            families[metric.name].add_metric(values, metric.value)
+        for name in self._known:  # the order of docs/reference/metrics.md
+            if name in families:
+                yield families[name]
+
+    def _metrics(self) -> Iterator[Metric]:
+        for view in self._views():
+            yield from runner_metrics(view)
+            yield from view.metrics
+
+
+def _prom_family(family: Family) -> PromFamily:
+    if family.type is MetricType.COUNTER:
+        name = family.name.removesuffix("_total")  # prometheus-client adds it again
+        return CounterMetricFamily(name, family.help, labels=family.labels)
+    return GaugeMetricFamily(family.name, family.help, labels=family.labels)
+
+
+def make_registry(
+    views: Callable[[], list[CollectorView]], families: Mapping[str, Family] = FAMILIES
+) -> CollectorRegistry:
+    """Return a registry of our own, without what prometheus-client adds to the global one."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(PageCollector(views, families))
+    return registry
+
+
+def make_metrics_app(
+    views: Callable[[], list[CollectorView]],
+    now_s: Callable[[], float],
+    families: Mapping[str, Family] = FAMILIES,
+) -> Application:
+    """Return the WSGI application of /metrics; what is not a plain scrape is prometheus-client's."""
+    library_app: Application = make_wsgi_app(make_registry(views, families))
+    exposition = Exposition(views, runner_metrics, now_s, families)
+
+    def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
+            return library_app(environ, start_response)
+        content_type = content_type_of(environ.get("HTTP_ACCEPT", ""))
+        headers = [("Content-Type", content_type)]
+        compressed = gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", ""))
+        if compressed:
+            headers.append(("Content-Encoding", "gzip"))
+        openmetrics = is_openmetrics(content_type)
+        body = exposition.page(openmetrics=openmetrics, compressed=compressed)
+        headers.append(("Content-Length", str(len(body))))
+        start_response("200 OK", headers)
+        return [body]
+
+    return app
+
+
+def make_app(
+    node: str,
+    views: Callable[[], list[CollectorView]],
+    ranks: RanksCollector,
+    now_s: Callable[[], float],
+    findings: FindingsSource | None = None,
+    families: Mapping[str, Family] = FAMILIES,
+) -> Application:
+    """Return the WSGI application of the agent."""
+    metrics_app = make_metrics_app(views, now_s, families)
+    pages: dict[str, Callable[[], tuple[str, str, str]]] = {
+        "/": lambda: ("200 OK", "text/html", _home(node, views())),
+        "/healthz": lambda: _health(views(), findings.blocked() if findings else ()),
+        "/api/v1/ranks": lambda: ("200 OK", "application/json", _ranks(node, ranks, now_s())),
+    }
+    if findings is not None:
+        pages["/api/v1/findings"] = lambda: (
+            "200 OK",
+            "application/json",
+            json.dumps(findings.page(now_s()), indent=1) + "\n",
+        )
+
+    def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO") or "/"
+        if path == "/metrics":
+            return metrics_app(environ, start_response)
+        extra: list[tuple[str, str]] = []
+        if path not in pages:
+            status, kind, text = "404 Not Found", "text/plain", f"no page {path[:200]}\n"
+        elif environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            status, kind, text = "405 Method Not Allowed", "text/plain", "only GET\n"
+            extra = [("Allow", "GET, HEAD")]
+        else:
+            status, kind, text = pages[path]()
+        body = text.encode("utf-8", "replace")
+        start_response(
+            status,
+            [
+                ("Content-Type", f"{kind}; charset=utf-8"),
+                ("Content-Length", str(len(body))),
+                ("X-Content-Type-Options", "nosniff"),
+                *extra,
+            ],
+        )
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    return app
+
+
+def _health(views: list[CollectorView], blocked: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return whether everything that ought to be watched is watched; not whether it is well."""
+    problems = {
+        "stale": [f"{view.name} ({view.age_s:.0f} s old)" for view in views if view.is_stale],
+        "broken": [
+            f"{view.name} ({view.error[:200]})"
+            for view in views
+            if view.outcome is CollectorOutcome.BROKEN and not view.is_stale
+        ],
+        "checks that can't run": list(blocked),
+    }
+    lines = [f"{what}: {', '.join(names)}\n" for what, names in problems.items() if names]
+    if lines:
+        return "503 Service Unavailable", "text/plain", "".join(lines)
+    return "200 OK", "text/plain", "ok\n"
+
+
+def _ranks(node: str, ranks: RanksCollector, now_s: float) -> str:
+    view = ranks.newest
+    page = {
+        "node": node,
+        "age_s": max(0.0, now_s - view.at_s),
+        "ranks": [describe_rank(sample, view.at_s) for sample in view.samples],
+    }
+    return json.dumps(page, indent=1) + "\n"
+
+
+def _home(node: str, views: list[CollectorView]) -> str:
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _home_row(view)) + "</tr>\n"
+        for view in views
+    )
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>rankmend agent on {html.escape(node)}</title>
+<style>body{{font-family:sans-serif;margin:2em}}td,th{{text-align:left;padding:.2em 1em .2em 0}}</style>
+</head><body>
+<h1>rankmend agent on {html.escape(node)}</h1>
+<p>Version {html.escape(agent_version())}</p>
+<ul><li><a href="/metrics">/metrics</a></li><li><a href="/api/v1/ranks">/api/v1/ranks</a></li>
+<li><a href="/api/v1/findings">/api/v1/findings</a></li>
+<li><a href="/healthz">/healthz</a></li></ul>
+<table><tr><th>collector</th><th>state</th><th>age</th><th>interval</th><th>took</th><th>series</th>
+<th>why</th></tr>
+{rows}</table></body></html>
+"""
+
+
+def _home_row(view: CollectorView) -> tuple[str, ...]:
+    state = view.outcome.value
+    if view.is_stale:
+        state = f"stale, {state}"
+    if view.running_s is not None and view.is_stale:
+        state = f"{state}, running for {view.running_s:.0f} s"
+    took = "" if view.duration_s is None else f"{view.duration_s * 1000:.1f} ms"
+    age, interval = f"{view.age_s:.1f} s", f"{view.interval_s:g} s"
+    return view.name, state, age, interval, took, str(len(view.metrics)), view.error

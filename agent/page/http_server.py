@@ -1,0 +1,133 @@
+"""The agent's HTTP server: prometheus-client's threading server under our own pages."""
+
+import socket
+import ssl
+from socketserver import TCPServer
+from threading import BoundedSemaphore, Thread
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from agent.config import EndpointTls
+from agent.page.application import Application
+from rankmend.errors import ConfigError
+
+REQUESTS_MAX: Final = 32  # at once; two Prometheus replicas and a person need 3
+REQUEST_S_MAX: Final = 10.0  # of silence on a connection: Prometheus' default scrape timeout
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of text such as ``127.0.0.1:9476``, ``[::1]:9476`` or ``:9476``."""
+    host, separator, port_text = text.rpartition(":")
+    is_port = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
+    if not separator or not is_port or int(port_text) > 65535:
+        raise ConfigError(f"listen address is not HOST:PORT: {text!r}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigError(f"an IPv6 address stands in brackets, [::1]:9476: {text!r}")
+    return host.strip("[]") or "0.0.0.0", int(port_text)  # noqa: S104 - asked for by ":PORT"
+
+
+def make_context(tls: EndpointTls) -> ssl.SSLContext:
+    """Return the context of these files, or raise ConfigError that names the one at fault."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:  # a key with a passphrase is refused: a service has nobody to ask
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    except OSError as error:
+        named = f"cert_file {tls.cert_file} with key_file {tls.key_file}"
+        raise ConfigError(f"cannot use {named}: {error}") from error
+    if tls.client_ca_file is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(tls.client_ca_file)
+        except OSError as error:
+            named = f"client_ca_file {tls.client_ca_file}"
+            raise ConfigError(f"cannot use {named}: {error}") from error
+    return context
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_S_MAX
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Log nothing: a scrape is no change."""
+
+
+class _Server(ThreadingWSGIServer):
+    allow_reuse_address = True
+
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self._slots = BoundedSemaphore(REQUESTS_MAX)
+        self.context: ssl.SSLContext | None = None
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # without HTTPServer's look-up of our name in the DNS
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()  # no thread could be started
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            if self.context is not None:  # here and not in accept: a slow client holds up itself
+                request.settimeout(REQUEST_S_MAX)
+                request = self.context.wrap_socket(request, server_side=True)
+            super().process_request_thread(request, client_address)
+        except OSError:  # no TLS, or no certificate that we accept
+            self.shutdown_request(request)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, *_arguments: Any) -> None:
+        """Ignore a client that hangs up in mid-answer."""
+
+
+class HttpServer:
+    """Serves an application in daemon threads."""
+
+    def __init__(self, listen: str, app: Application, tls: EndpointTls | None = None) -> None:
+        host, port = parse_address(listen)
+        context = make_context(tls) if tls else None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _type, _protocol, _name, address = found[0]
+            self._server = _Server(family, (str(address[0]), port))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
+        self._server.set_app(app)
+        self._server.context = context
+        self._thread = Thread(
+            target=self._server.serve_forever, args=(0.2,), name="http", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def is_serving(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def use(self, context: ssl.SSLContext | None) -> None:
+        """Meet new connections with this context; None: without TLS."""
+        self._server.context = context
+
+    def stop(self) -> None:
+        """Stop taking requests, within 0.2 s; answers under way are cut off at exit."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,169 @@
+"""Reads /dev/kmsg from the oldest record on, and remembers how far over a restart.
+
+Source: Linux Documentation/ABI/testing/dev-kmsg. One read gives one record; EAGAIN: no more;
+        EPIPE: records were overwritten before they were read. Records are numbered without gaps,
+        so what is missing between two numbers was lost: that is counted, and nothing else is.
+Cost:   1 system call a record; nothing while the kernel is silent.
+"""
+
+import errno
+import logging
+import os
+import select
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from detectors.kernel_log import Record, parse_kmsg
+from detectors.kernel_state import StateSnapshot
+from rankmend.errors import NoSourceError, SourceError
+from rankmend.foreign_links import open_new
+
+RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
+SAVED_BYTES_MAX: Final = 4_000_000  # 550 groups of at most 6 KB
+_VERSION: Final = 1
+_OVERWRITTEN_IN_A_ROW_MAX: Final = 100  # reads that find their record gone: the log runs too fast
+
+log = logging.getLogger(__name__)
+
+
+class KernelLogDevice(Protocol):
+    """A source of records, one a read."""
+
+    def read(self) -> bytes | None:
+        """Return the next record, or None where there is none yet.
+
+        Raises BrokenPipeError where records were overwritten; the next read goes on behind them.
+        """
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether there is something to read within the time."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KmsgDevice:
+    """/dev/kmsg, or a file that behaves as it does."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise NoSourceError(f"no kernel log at {path}") from error
+        except PermissionError as error:
+            raise SourceError(
+                f"cannot open {path}: it needs CAP_SYSLOG (kernel.dmesg_restrict)"
+            ) from error
+        except OSError as error:
+            raise SourceError(f"cannot open {path}") from error
+        self._path = path
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    def read(self) -> bytes | None:
+        try:
+            return os.read(self._fd, RECORD_BYTES_MAX) or None
+        except BlockingIOError:
+            return None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise SourceError(f"cannot read {self._path}") from error
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(self._poll.poll(timeout_s * 1000))  # POLLERR, too: records were overwritten
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class KmsgReader:
+    """Records in order, each once, with a count of those that were lost."""
+
+    def __init__(
+        self, device: KernelLogDevice, after: int = -1, lost: int = 0, broken: int = 0
+    ) -> None:
+        """``after``: number of the newest record that has been read before, -1 for none."""
+        self._device = device
+        self.newest = after
+        self.lost = lost  # overwritten before anybody read them
+        self.broken = broken  # in no form that the kernel documents
+
+    def read_batch(self, records_max: int) -> list[Record]:
+        """Return the records that are there, at most so many; none while there is nothing."""
+        records: list[Record] = []
+        overwritten = 0
+        for _ in range(records_max):
+            try:
+                raw = self._device.read()
+            except BrokenPipeError:
+                overwritten += 1
+                if overwritten > _OVERWRITTEN_IN_A_ROW_MAX:
+                    break
+                continue  # the gap in the numbers tells how many
+            if raw is None:
+                break
+            overwritten = 0
+            record = parse_kmsg(raw.decode("utf-8", "replace"))
+            if record is None or record.seq is None:
+                self.broken += 1
+            elif record.seq > self.newest:  # else read before a restart
+                self.lost += record.seq - self.newest - 1
+                self.newest = record.seq
+                records.append(record)
+        return records
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._device.wait(timeout_s)
+
+    def close(self) -> None:
+        self._device.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedKernelLog:
+    """How far the log was read and what was found, written together: nothing counts twice."""
+
+    boot_id: str
+    newest: int
+    lost: int
+    broken: int
+    state: StateSnapshot = field(default_factory=StateSnapshot)
+    version: int = _VERSION
+
+
+def load_saved(path: Path, boot_id: str) -> SavedKernelLog | None:
+    """Return what an agent of this boot has saved, or None: then all of the log is read again."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SAVED_BYTES_MAX + 1)
+        if len(data) > SAVED_BYTES_MAX:
+            raise ValueError(f"more than {SAVED_BYTES_MAX} bytes")
+        saved = msgspec.json.decode(data, type=SavedKernelLog)
+        if saved.version != _VERSION:
+            raise ValueError(f"version {saved.version}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+        log.warning(
+            "saved kernel log state ignored", extra={"path": str(path), "error": str(error)}
+        )
+        return None
+    return saved if saved.boot_id == boot_id else None
+
+
+def save(path: Path, saved: SavedKernelLog) -> None:
+    """Put the file in place at once. Not flushed to disk: a new boot has a new log anyway."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        with os.fdopen(open_new(beside, 0o644), "wb") as file:
+            file.write(msgspec.json.encode(saved))
+        beside.replace(path)
+    except OSError as error:
+        raise SourceError(
+            f"cannot write {path}: {errno.errorcode.get(error.errno or 0)}"
+        ) from error

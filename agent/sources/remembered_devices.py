@@ -1,0 +1,85 @@
+"""The devices that this node is remembered to have, on disk, so that they outlive restarts and boots.
+
+One small file, replaced as a whole; it changes when a device comes, goes or boots, and so hardly ever.
+A file of another machine, which an image brought along, counts for nothing.
+A file that makes no sense is put aside under another name, and the node is learned anew.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agent.sources.pci_topology import read_text
+from detectors.inventory import DEVICES_MAX, Known, Memory
+from rankmend.errors import StorageError
+from rankmend.foreign_links import open_new
+
+BYTES_MAX: Final = 1_000_000  # 512 devices of 300 bytes
+VERSION: Final = 1
+MACHINE_ID_FILE: Final = Path("/etc/machine-id")  # machine-id(5): 32 hexadecimal digits
+_MACHINE_ID_CHARS: Final = 32
+
+log = logging.getLogger(__name__)
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    known: tuple[Known, ...]
+    memory_bytes_max: int = 0
+    machine_id: str = ""  # of /etc/machine-id
+
+
+class InventoryFile:
+    def __init__(self, path: Path, machine_id_file: Path = MACHINE_ID_FILE) -> None:
+        self._path = path
+        self._machine_id = (read_text(machine_id_file) or "")[:_MACHINE_ID_CHARS]
+
+    def load(self) -> Memory:
+        """Return what is remembered: nothing at the first start, or of a broken file."""
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(BYTES_MAX + 1)
+            if len(data) > BYTES_MAX:
+                raise StorageError(f"more than {BYTES_MAX} bytes")
+            saved = msgspec.json.decode(data, type=_Saved)
+            if saved.version != VERSION:
+                raise StorageError(f"version {saved.version}, not {VERSION}")
+        except FileNotFoundError:
+            return Memory()
+        except (OSError, StorageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("devices of this node not remembered, they are learned anew", extra=fields)
+            self._put_aside()
+            return Memory()
+        if saved.machine_id and self._machine_id and saved.machine_id != self._machine_id:
+            log.warning("devices of another machine forgotten", extra={"path": str(self._path)})
+            return Memory()
+        return Memory(saved.known[:DEVICES_MAX], memory_bytes_max=saved.memory_bytes_max)
+
+    def save(self, memory: Memory) -> None:
+        """Replace the file as a whole, or raise StorageError: a crash leaves the old or the new one."""
+        saved = _Saved(
+            version=VERSION,
+            known=memory.known,
+            memory_bytes_max=memory.memory_bytes_max,
+            machine_id=self._machine_id,
+        )
+        beside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            with os.fdopen(open_new(beside, 0o644), "wb") as file:
+                file.write(msgspec.json.encode(saved))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def _put_aside(self) -> None:
+        try:
+            self._path.replace(self._path.with_name(f"{self._path.name}.broken"))
+        except OSError as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("broken file not put aside", extra=fields)

@@ -1,0 +1,477 @@
+"""The agent as a whole: real processes, a real Prometheus, bad configuration, bad luck."""
+
+import contextlib
+import gzip
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import config as configuration
+from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
+from agent.config import AgentConfig
+from agent.page.application import make_app
+from agent.page.http_server import HttpServer, parse_address
+from agent.ranks.table import RankTable
+from agent.runner import CollectorOutcome, CollectorView
+from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError, SourceError
+from rankmend.logs import LineFormatter
+from rankmend.node import node_name
+from rankmend.progress import Section, StepRecord
+from tests.support.agent import (
+    FIXTURE,
+    JOB_ID,
+    ROOT,
+    FakeClock,
+    make_progress_file,
+    ranks_page,
+    running_agent,
+    tmpfs_folder,
+    values_of,
+    wait_for,
+)
+
+_CHANGING = re.compile(
+    r"^(rankmend_(?:agent_\w+|collector_(?:age|duration)_seconds)(?:\{[^}]*\})?) .*$", re.MULTILINE
+)
+
+
+def run_agent(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rankmend.cli", "agent", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def shm() -> Iterator[Path]:
+    with tmpfs_folder() as folder:
+        yield folder
+
+
+@pytest.mark.real
+def test_page_of_the_fixture_node_is_as_recorded() -> None:
+    run = run_agent("--once", "--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
+
+    page = _CHANGING.sub(r"\1 CHANGES", run.stdout)
+    page = re.sub(r'python="[^"]*",version="[^"]*"', 'python="CHANGES",version="CHANGES"', page)
+    assert run.returncode == 0, run.stderr
+    assert page == (FIXTURE / "expected.prom").read_text()
+
+
+@pytest.mark.real
+def test_launcher_to_scrape_and_back(shm: Path) -> None:
+    with running_agent("--socket", str(shm / "agent.sock"), "--interval", "0.1") as (agent, port):
+        link = AgentLink([shm / "agent.sock"], SystemClock())
+        link.offer(JOB_ID, "digits", 3, [(OfferedRank(2, 2, 77), make_progress_file(shm, 2, 3))])
+        wait_for(lambda: len(ranks_page(agent, port)) == 1, "the rank on the page")
+        ranks = ranks_page(agent, port)
+        _status, metrics = agent.get(port, "/metrics")
+        link.close()
+        wait_for(lambda: ranks_page(agent, port) == [], "the rank to go")
+        status = agent.stop()
+
+    assert (ranks[0]["rank"], ranks[0]["attempt"], ranks[0]["job_name"]) == (2, 3, "digits")
+    assert (ranks[0]["is_attached"], ranks[0]["error"]) == (False, None)
+    assert f'attempt="3",job_id="{JOB_ID}",job_name="digits",pid="77",rank="2"' in metrics
+    assert status == 0
+    assert "agent stopped" in "".join(agent.lines)
+    assert not (shm / "agent.sock").exists()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_the_agent_cleanly(number: int, tmp_path: Path) -> None:
+    with running_agent("--socket", str(tmp_path / "agent.sock")) as (agent, _port):
+        begun_s = time.monotonic()
+        status = agent.stop(number)
+        took_s = time.monotonic() - begun_s
+
+    assert status == 0, "".join(agent.lines)
+    assert not (tmp_path / "agent.sock").exists()
+    assert took_s < 20  # the bound is 2 s (docs/operate/agent.md); a loaded test machine gets more
+
+
+@pytest.mark.real
+def test_source_that_never_answers_holds_up_neither_the_page_nor_the_end(tmp_path: Path) -> None:
+    proc = shutil.copytree(FIXTURE / "proc", tmp_path / "proc")
+    (proc / "pressure" / "cpu").unlink()
+    os.mkfifo(proc / "pressure" / "cpu")  # opening it waits for a writer for ever
+    with running_agent("--socket", str(tmp_path / "agent.sock"), "--procfs", str(proc)) as found:
+        agent, port = found
+        wait_for(lambda: "host_load_processes{" in agent.get(port, "/metrics")[1], "the others")
+        _status, page = agent.get(port, "/metrics")
+        status = agent.stop()
+
+    assert 'collector_age_seconds{collector="pressure"}' in page
+    assert 'collector_success{collector="pressure"}' not in page
+    assert "pressure_some_seconds" not in page
+    assert status == 0
+
+
+@pytest.mark.real
+def test_pages_beside_the_metrics(tmp_path: Path) -> None:
+    with running_agent("--socket", str(tmp_path / "agent.sock"), "--node", "<gpu-1>") as found:
+        agent, port = found
+        wait_for(lambda: agent.get(port, "/healthz") == (200, "ok\n"), "health")
+        # The page is rendered once a sample: the first may be from before the agent's own.
+        wait_for(lambda: "rankmend_agent_info{" in agent.get(port, "/metrics")[1], "its own series")
+        home_status, home = agent.get(port, "/")
+        missing_status, _missing = agent.get(port, "/nothing")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            encoding, body = answer.headers["Content-Encoding"], answer.read()
+        posting = urllib.request.Request(f"http://127.0.0.1:{port}/", data=b"x")
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(posting, timeout=10)
+
+    assert (home_status, missing_status) == (200, 404)
+    assert "agent on &lt;gpu-1&gt;" in home
+    assert "<td>thermal</td>" in home
+    assert encoding == "gzip"
+    assert b"rankmend_agent_info{" in gzip.decompress(body)
+
+
+@pytest.mark.real
+def test_busy_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        run = run_agent("--listen", address, "--socket", str(tmp_path / "agent.sock"))
+
+    assert run.returncode == 1
+    assert f"cannot listen on {address}: Address already in use" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.real
+def test_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("interval_s = 0.1\n")
+    arguments = ("--config", str(file), "--socket", str(tmp_path / "agent.sock"))
+    with running_agent(*arguments) as (agent, port):
+        file.write_text("intervall_s = 5\n")
+        agent.process.send_signal(signal.SIGHUP)
+        refusal = agent.wait_for_line("configuration not reloaded")
+        wait_for(lambda: agent.get(port, "/healthz")[0] == 200, "the old one to go on")
+        file.write_text('disabled = ["thermal"]\nlisten = "127.0.0.1:1"\n')
+        agent.process.send_signal(signal.SIGHUP)
+        agent.wait_for_line("configuration reloaded")
+        _status, home = agent.get(port, "/")
+        status = agent.stop()
+
+    assert "intervall_s" in refusal
+    assert "<td>thermal</td>" not in home
+    assert status == 0
+    assert "this setting needs a restart" not in "".join(
+        agent.lines
+    )  # --listen is given: no change
+
+
+@pytest.mark.real
+def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    with running_agent("--socket", str(tmp_path / "agent.sock")) as (_agent, port):
+        text = (ROOT / "deploy" / "prometheus" / "rankmend.yml").read_text()
+        config = text.replace("scrape_interval: 5s", "scrape_interval: 1s")
+        (tmp_path / "prometheus.yml").write_text(config.replace("timeout: 4s", "timeout: 1s"))
+        targets = [{"targets": [f"localhost:{port}"]}]
+        (tmp_path / "rankmend-nodes.json").write_text(json.dumps(targets))
+        # Prometheus asks for OpenMetrics, where a counter's family has no _total
+        family = "rankmend_host_cpu_seconds"
+        with running_prometheus(tmp_path) as base:
+            wait_for(lambda: len(query(base, "up == 1")) == 1, "a good scrape", timeout_s=60)
+            agent_info = query(base, "rankmend_agent_info")
+            metadata = fetch(base, f"/api/v1/metadata?metric={family}")
+
+    assert agent_info[0]["metric"]["node"] == "localhost"
+    assert metadata["data"][family][0]["type"] == "counter"
+
+
+@contextlib.contextmanager
+def running_prometheus(folder: Path) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=error",
+        ]
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def fetch(base: str, path: str) -> dict[str, object]:
+    with urllib.request.urlopen(base + path, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def query(base: str, expression: str) -> list[dict[str, object]]:
+    try:
+        found = fetch(base, f"/api/v1/query?query={urllib.parse.quote(expression)}")
+    except OSError:
+        return []  # not up yet
+    return found["data"]["result"]
+
+
+@pytest.mark.real
+def test_importing_the_agent_loads_neither_numpy_nor_the_controller() -> None:
+    script = "import sys, agent.daemon; print(*sys.modules)"
+
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    tops = {name.partition(".")[0] for name in run.stdout.split()}
+    assert not tops & {"numpy", "torch", "recovery", "pynvml", "rich"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("interval = 1", "interval"),
+        ("interval_s = 'x'", "interval_s"),
+        ("interval_s = 0", "interval_s"),
+        ("intervals_s = {fpga = 1}", "no collector 'fpga'"),
+        ("intervals_s = {disk = 1e9}", "disk"),
+        ("disabled = ['gpus']", "no collector 'gpus'"),
+        ("progress_glob = 'relative/*'", "relative"),
+        ("procfs = '/nowhere'", "/nowhere"),
+        ("listen = ", "agent.toml"),
+        ("node = '\xff'", "agent.toml"),
+    ],
+)
+def test_wrong_configuration_is_refused_by_name(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        configuration.load(file)
+
+
+def test_missing_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.toml"):
+        configuration.load(tmp_path / "agent.toml")
+
+
+def test_flags_win_over_the_file_and_a_collectors_own_interval_over_the_common_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("listen = '127.0.0.1:1'\nnode = 'a'\ninterval_s = 2\nintervals_s = {disk = 30}")
+
+    config = configuration.override(configuration.load(file), listen="127.0.0.1:2", node=None)
+
+    assert (config.listen, config.node) == ("127.0.0.1:2", "a")
+    assert configuration.interval_of(config, "disk", 10.0) == 30
+    assert configuration.interval_of(config, "host", 1.0) == 2
+    assert configuration.interval_of(AgentConfig(), "host", 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9476", ("127.0.0.1", 9476)),
+        ("[::1]:80", ("::1", 80)),
+        (":9476", ("0.0.0.0", 9476)),
+        ("gpu-1:0", ("gpu-1", 0)),
+    ],
+)
+def test_listen_address_is_read(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "9476", "a:b", "a:65536", "::1:80", "a:-1", "a:1 2"])
+def test_listen_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(text))):
+        parse_address(text)
+
+
+def test_node_is_named_by_configuration_then_slurm_then_host() -> None:
+    slurm = {"SLURMD_NODENAME": "gpu-7"}
+
+    assert node_name("mine", slurm) == "mine"
+    assert node_name(None, slurm) == "gpu-7"
+    assert node_name(None, {}) == socket.gethostname().split(".")[0]
+
+
+def stale_view(name: str, *, is_stale: bool) -> CollectorView:
+    return CollectorView(
+        name, 1.0, CollectorOutcome.MEASURED, "", 61.0, 0.1, 60.0, 60.0, 0, is_stale, metrics=()
+    )
+
+
+def test_health_names_the_collector_that_is_stale() -> None:
+    views = [stale_view("host", is_stale=False), stale_view("disk", is_stale=True)]
+    clock = FakeClock()
+    app = make_app("n", lambda: views, RanksCollector(RankTable(), clock), clock.now_s)
+
+    status, body = call(app, "/healthz")
+
+    assert (status, body) == ("503 Service Unavailable", "stale: disk (61 s old)\n")
+    assert "stale, measured, running for 60 s" in call(app, "/")[1]
+
+
+def call(app: object, path: str, method: str = "GET") -> tuple[str, str]:
+    answered: list[str] = []
+    environ = {"PATH_INFO": path, "REQUEST_METHOD": method, "wsgi.input": io.BytesIO()}
+    body = app(environ, lambda status, headers: answered.append(status))
+    return answered[0], b"".join(body).decode()
+
+
+@pytest.mark.real
+def test_clients_that_say_nothing_do_not_shut_out_the_next_once_they_go() -> None:
+    clock = FakeClock()
+    app = make_app("n", list, RanksCollector(RankTable(), clock), clock.now_s)
+    server = HttpServer("127.0.0.1:0", app)
+    server.start()
+    try:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+        for connection in silent:
+            connection.close()
+
+        def answers() -> bool:
+            try:
+                url = f"http://127.0.0.1:{server.port}/healthz"
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    return answer.status == 200
+            except OSError:
+                return False
+
+        wait_for(answers, "an answer")
+    finally:
+        server.stop()
+
+
+def record(count: int, ended_at_s: float, compute_s: float = 0.0, io_s: float = 0.0) -> StepRecord:
+    return StepRecord(count, 100 + count, ended_at_s, compute_s, 0.0, io_s, 0.0)
+
+
+def test_pace_is_the_median_of_the_steps_and_the_shares_of_their_time() -> None:
+    records = (
+        record(1, 10.0),
+        record(2, 11.0, 0.5),
+        record(3, 12.0, 1.0),
+        record(4, 16.0, 4.0, 1.0),
+    )
+
+    times = measure_steps(records)
+
+    assert times is not None
+    assert (times.last_s, times.median_s) == (4.0, 1.0)
+    assert times.share_by_section[Section.COMPUTE] == pytest.approx(4 / 6)
+    assert times.share_by_section[Section.IO] == pytest.approx(1 / 6)
+    assert times.share_by_section[Section.IDLE] == pytest.approx(1 / 6)
+    assert sum(times.share_by_section.values()) == pytest.approx(1)
+
+
+def test_step_that_was_overtaken_by_the_writer_is_no_interval() -> None:
+    times = measure_steps((record(1, 10.0), record(3, 14.0), record(4, 15.0)))
+
+    assert times is not None
+    assert (times.last_s, times.median_s) == (1.0, 1.0)
+    assert measure_steps((record(1, 10.0), record(3, 14.0))) is None
+    assert measure_steps(()) is None
+
+
+@pytest.mark.parametrize(
+    "later", [record(2, 9.0), record(2, 11.0, compute_s=-1.0), record(2, 11.0, io_s=-0.1)]
+)
+def test_time_that_runs_backwards_is_corrupt(later: StepRecord) -> None:
+    with pytest.raises(SourceError, match="run backwards"):
+        measure_steps((record(1, 10.0), later))
+
+
+def test_progress_files_are_found_by_path_and_forgotten_when_removed(tmp_path: Path) -> None:
+    clock = SystemClock()
+    path = make_progress_file(tmp_path, rank=5)
+    collector = RanksCollector(RankTable(), clock, f"{tmp_path}/*.progress")
+
+    found = values_of(list(collector.collect()))
+    path.unlink()
+
+    assert found[f"rank_progress_success{{{JOB_ID},5}}"] == 1
+    assert list(collector.collect()) == []
+
+
+def test_path_that_is_no_progress_file_of_its_folders_owner_is_passed_over_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = make_progress_file(tmp_path, rank=5)
+    (tmp_path / "link.progress").symlink_to(real)
+    (tmp_path / "noise.progress").write_bytes(b"noise")
+    os.mkfifo(tmp_path / "pipe.progress")
+    if os.geteuid() == 0:
+        os.chown(make_progress_file(tmp_path, rank=6), 12345, 12345)
+    source = PathSource(f"{tmp_path}/*.progress")
+
+    with caplog.at_level(logging.WARNING):
+        found = [rank.identity.rank for _pass in range(3) for rank in source.ranks()]
+
+    assert found == [5, 5, 5]
+    assert len(caplog.records) == (4 if os.geteuid() == 0 else 3)
+
+
+def test_rank_that_its_launcher_shows_is_not_taken_from_the_path_as_well(shm: Path) -> None:
+    table, other_job_id = RankTable(), uuid.uuid4()
+    path = make_progress_file(shm, rank=0)
+    make_progress_file(shm, rank=0, job_id=other_job_id)
+    source = PathSource(f"{path}")
+    table.open(1, os.geteuid())
+    table.show(1, source.ranks())
+    collector = RanksCollector(table, SystemClock(), f"{shm}/*.progress")
+
+    values = values_of(list(collector.collect()))
+
+    shown = [name for name in values if name.startswith("rank_progress_success")]
+    assert sorted(shown) == sorted(
+        f"rank_progress_success{{{job_id},0}}" for job_id in (JOB_ID, other_job_id)
+    )
+
+
+def test_log_is_one_line_a_record_whatever_is_in_it() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logger.exception("it broke", extra={"why": 'a "quoted"\nword', "plain": "x", "none": ""})
+
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert 'level=error message="it broke" why="a \\"quoted\\"\\nword" plain=x none=""' in line
+    assert "ValueError: two\\nlines" in line

@@ -1,0 +1,204 @@
+"""The page /metrics: the same bytes as prometheus-client writes, and made only once."""
+
+import gzip
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from agent.metrics import FAMILIES, Metric
+from agent.page.application import make_metrics_app, make_registry, runner_metrics
+from agent.page.exposition import Exposition, content_type_of, is_openmetrics
+from agent.runner import CollectorOutcome, CollectorView
+from tests.support.agent import PATIENT
+
+OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]
+# -0.0 equals 0.0 and may be written as the one before it
+VALUES = st.floats().map(lambda value: value + 0.0) | st.integers(-(10**20), 10**20) | st.booleans()
+PROMETHEUS_ACCEPT = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+
+
+def view_of(*metrics: Metric, name: str = "all") -> CollectorView:
+    return CollectorView(
+        name, 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, tuple(metrics)
+    )
+
+
+class Node:
+    """A node whose answers and clock the test sets."""
+
+    def __init__(self, *views: CollectorView) -> None:
+        self.views = list(views)
+        self.time_s = 100.0
+        self.exposition = Exposition(lambda: self.views, runner_metrics, lambda: self.time_s)
+
+    def text(self) -> str:
+        return self.exposition.page(openmetrics=False, compressed=False).decode()
+
+
+@st.composite
+def metrics(draw: st.DrawFn) -> list[Metric]:
+    chosen = draw(st.lists(st.sampled_from(OWN), max_size=12, unique=True))
+    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+    return [
+        Metric(family.name, draw(VALUES), tuple((label, draw(text)) for label in family.labels))
+        for family in chosen
+    ]
+
+
+@PATIENT
+@given(metrics(), metrics())
+def test_page_is_byte_for_byte_what_prometheus_client_writes(
+    one: list[Metric], other: list[Metric]
+) -> None:
+    node = Node(view_of(*one, name="one"), view_of(*other, name="other"))
+    registry = make_registry(lambda: node.views)
+
+    plain = node.exposition.page(openmetrics=False, compressed=False)
+    openmetrics = node.exposition.page(openmetrics=True, compressed=False)
+
+    assert plain == generate_latest(registry)
+    assert openmetrics == generate_openmetrics(registry)
+
+
+@PATIENT
+@given(metrics(), st.data())
+def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
+    first: list[Metric], data: st.DataObject
+) -> None:
+    node = Node(view_of(*first))
+    node.text()
+    kept = [data.draw(st.booleans()) for _metric in first]
+    values = [data.draw(VALUES) for _metric in first]
+    second = [
+        metric if is_kept else metric._replace(value=value)
+        for metric, is_kept, value in zip(first, kept, values, strict=True)
+    ]
+    for answer in (second, data.draw(metrics()), second[::-1], first):
+        node.views = [view_of(*answer)]
+
+        assert node.text().encode() == generate_latest(make_registry(lambda: node.views))
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (1, "1.0"),
+        (0.1, "0.1"),
+        (999_999, "999999.0"),
+        (1_000_000, "1e+06"),
+        (-1_000_000, "-1000000.0"),
+        (1e-7, "1e-07"),
+        (math.inf, "+Inf"),
+        (-math.inf, "-Inf"),
+        (math.nan, "NaN"),
+    ],
+)
+def test_value_is_written_as_prometheus_reads_it(value: float, written: str) -> None:
+    node = Node(view_of(Metric("rankmend_host_cpus", value)))
+
+    assert f"\nrankmend_host_cpus {written}\n" in node.text()
+
+
+def test_page_is_made_once_for_all_who_ask_for_the_same_answers() -> None:
+    node = Node(view_of(Metric("rankmend_host_cpus", 8)))
+
+    first = node.exposition.page(openmetrics=True, compressed=True)
+    node.time_s += 0.9
+    second = node.exposition.page(openmetrics=True, compressed=True)
+
+    assert second is first
+    assert gzip.decompress(first).endswith(b"# EOF\n")
+
+
+def test_new_answer_is_on_the_page_at_once() -> None:
+    node = Node(view_of(Metric("rankmend_host_cpus", 8)))
+    node.text()
+
+    node.views = [view_of(Metric("rankmend_host_cpus", 6))]
+
+    assert "rankmend_host_cpus 6.0" in node.text()
+
+
+def test_collector_that_turned_stale_is_off_the_page_at_once() -> None:
+    node = Node(view_of(Metric("rankmend_host_cpus", 8)))
+    node.text()
+
+    node.views = [replace(node.views[0], is_stale=True, metrics=())]
+
+    assert "rankmend_host_cpus" not in node.text()
+    assert 'rankmend_collector_stale{collector="all"} 1.0' in node.text()
+
+
+def test_failure_of_a_collector_is_on_the_page_at_once() -> None:
+    node = Node(view_of())
+    node.text()
+
+    node.views = [replace(node.views[0], outcome=CollectorOutcome.BROKEN, failures=1)]
+
+    assert 'rankmend_collector_success{collector="all"} 0.0' in node.text()
+
+
+def test_ages_are_at_most_a_second_too_young() -> None:
+    node = Node(view_of())
+    node.text()
+
+    node.views = [replace(node.views[0], age_s=1.5)]  # the same answer, a second later
+    node.time_s += 1.0
+
+    assert 'rankmend_collector_age_seconds{collector="all"} 1.5' in node.text()
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (PROMETHEUS_ACCEPT, True),
+        ("text/plain;version=0.0.4", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_prometheus_gets_openmetrics_and_others_the_text_format(
+    accept: str, expected: bool
+) -> None:
+    assert is_openmetrics(content_type_of(accept)) is expected
+
+
+def answer_of(**environ: str) -> tuple[str, dict[str, str], bytes]:
+    view = view_of(Metric("rankmend_host_cpus", 8), Metric("rankmend_host_swap_size_bytes", 0))
+    app = make_metrics_app(lambda: [view], lambda: 100.0)
+    answered: list[tuple[str, list[tuple[str, str]]]] = []
+    request = {"PATH_INFO": "/metrics", "REQUEST_METHOD": "GET", **environ}
+    body = b"".join(app(request, lambda status, headers: answered.append((status, headers))))
+    return answered[0][0], dict(answered[0][1]), body
+
+
+def test_answer_to_prometheus_is_compressed_and_says_so() -> None:
+    status, headers, body = answer_of(HTTP_ACCEPT=PROMETHEUS_ACCEPT, HTTP_ACCEPT_ENCODING="gzip")
+
+    assert status == "200 OK"
+    assert headers["Content-Encoding"] == "gzip"
+    assert headers["Content-Length"] == str(len(body))
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert b"\nrankmend_host_cpus 8.0\n" in gzip.decompress(body)
+
+
+def test_query_for_some_names_is_answered_by_the_library() -> None:
+    status, _headers, body = answer_of(QUERY_STRING="name[]=rankmend_host_cpus")
+
+    assert status == "200 OK"
+    assert b"rankmend_host_cpus 8.0" in body
+    assert b"swap_size" not in body
+
+
+def test_other_methods_than_get_are_refused() -> None:
+    status, _headers, _body = answer_of(REQUEST_METHOD="DELETE")
+
+    assert status.startswith("405")

@@ -1,0 +1,77 @@
+"""The list of metrics: its rules, its documentation, and Prometheus' own opinion of it."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import generate_latest
+
+from agent.metrics import FAMILIES, Metric, MetricType, markdown_table
+from agent.page.application import make_registry
+from agent.runner import CollectorOutcome, CollectorView
+from tests.support.agent import ROOT
+
+
+def test_documentation_lists_exactly_the_metrics_that_exist() -> None:
+    text = (ROOT / "docs/reference/metrics.md").read_text()
+
+    listed = re.search(r"<!-- agent -->\n(.*?)<!-- end -->", text, re.DOTALL)
+
+    assert listed is not None
+    assert listed.group(1) == markdown_table(), (
+        "docs/reference/metrics.md differs from agent/metrics.py; the table is printed by "
+        "python -c 'from agent.metrics import markdown_table as t; print(t(), end=\"\")'"
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_metric_follows_the_naming_rules(name: str) -> None:
+    family = FAMILIES[name]
+
+    assert re.fullmatch(r"rankmend_[a-z0-9]+(_[a-z0-9]+)+", name)
+    assert name.endswith("_total") == (family.type is MetricType.COUNTER)
+    if family.unit and " " not in family.unit:
+        assert f"_{family.unit}" in name
+    assert not {"job", "instance", "node", "le", "quantile"} & set(family.labels)
+    assert family.help.endswith(".")
+
+
+@pytest.mark.real
+def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    metrics = tuple(
+        Metric(family.name, 1, tuple((label, 'a"b\\c\nd') for label in family.labels))
+        for family in FAMILIES.values()
+        if not family.name.startswith("rankmend_collector_")
+    )
+    view = CollectorView(
+        "all", 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, metrics
+    )
+
+    page = generate_latest(make_registry(lambda: [view]))
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False
+    )
+
+    assert all(f"# TYPE {name} ".encode() in page for name in FAMILIES)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@pytest.mark.real
+def test_promtool_accepts_the_scrape_configuration() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+
+    checked = subprocess.run(
+        [promtool, "check", "config", str(ROOT / "deploy" / "prometheus" / "rankmend.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stderr
+    assert "FAILED" not in checked.stdout + checked.stderr

@@ -1,0 +1,312 @@
+"""The runner: collectors are isolated, and old values never look healthy."""
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+
+from agent.metrics import Metric
+from agent.page.application import make_registry
+from agent.runner import HURRY_S_MIN, SERIES_MAX, CollectorOutcome, Runner, Slot, _Trigger
+from rankmend.errors import NoSourceError, SourceError
+from tests.support.agent import PATIENT, FakeClock, wait_for
+
+LOAD = Metric("rankmend_host_load_processes", 3.0, (("window", "1m"),))
+
+
+class FakeCollector:
+    """Answers what the test says; an exception is raised."""
+
+    def __init__(self, name: str, *answers: Metric | Exception) -> None:
+        self.name = name
+        self.interval_s = 1.0
+        self.answers = answers
+        self.runs = 0
+
+    def collect(self) -> Iterator[Metric]:
+        self.runs += 1
+        for answer in self.answers:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+
+class OrderedCollector(FakeCollector):
+    """Notes when it ran among others."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        super().__init__(name)
+        self.order = order
+
+    def collect(self) -> Iterator[Metric]:
+        self.order.append(self.name)
+        return super().collect()
+
+
+class StuckCollector(FakeCollector):
+    """Answers once and then hangs until the test lets it go."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, LOAD)
+        self.release = threading.Event()
+
+    def collect(self) -> Iterator[Metric]:
+        self.runs += 1
+        if self.runs > 1:
+            assert self.release.wait(60)
+        yield LOAD
+
+
+def make_slot(*answers: Metric | Exception) -> tuple[Slot, FakeCollector, FakeClock]:
+    collector, clock = FakeCollector("host", *answers), FakeClock()
+    return Slot(collector, 1.0, clock), collector, clock
+
+
+def test_values_carry_their_age_and_are_dropped_past_the_bound() -> None:
+    slot, _collector, clock = make_slot(LOAD)
+    slot.run()
+
+    at_bound = slot.view(clock.time_s + 10.0)
+    past_bound = slot.view(clock.time_s + 10.01)
+
+    assert (at_bound.age_s, at_bound.is_stale, at_bound.metrics) == (10.0, False, (LOAD,))
+    assert (past_bound.is_stale, past_bound.metrics) == (True, ())
+    assert (
+        past_bound.outcome is CollectorOutcome.MEASURED
+    )  # age alone tells: nothing was measured anew
+
+
+def test_collector_that_never_answered_becomes_stale() -> None:
+    slot, _collector, clock = make_slot(LOAD)
+
+    assert slot.view(clock.time_s).outcome is CollectorOutcome.PENDING
+    assert slot.view(clock.time_s + 11).is_stale
+
+
+def test_broken_collector_keeps_its_last_values_with_their_age() -> None:
+    slot, collector, clock = make_slot(LOAD)
+    slot.run()
+    collector.answers = (LOAD, SourceError("no answer from the device"))
+    clock.time_s += 2
+    slot.run()
+
+    view = slot.view(clock.time_s)
+
+    assert (view.outcome, view.failures) == (CollectorOutcome.BROKEN, 1)
+    assert (view.age_s, view.metrics) == (2.0, (LOAD,))
+    assert view.error == "no answer from the device"
+
+
+def test_absent_collector_has_no_values_and_is_no_failure() -> None:
+    slot, collector, clock = make_slot(LOAD)
+    slot.run()
+    collector.answers = (NoSourceError("no such device"),)
+    slot.run()
+
+    view = slot.view(clock.time_s)
+
+    assert (view.outcome, view.failures, view.metrics) == (CollectorOutcome.ABSENT, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ((ZeroDivisionError("oops"),), "ZeroDivisionError: oops"),
+        ((LOAD, LOAD), "1 series twice"),
+        ((Metric("rankmend_unheard_of", 1),), "AssertionError: rankmend_unheard_of"),
+        ((Metric(LOAD.name, 1, (("gpu", "0"),)),), "AssertionError: rankmend_host_load_processes"),
+    ],
+)
+def test_whatever_a_collector_does_is_only_its_own_failure(
+    answers: tuple[Metric | Exception, ...], error: str
+) -> None:
+    slot, _collector, clock = make_slot(*answers)
+
+    slot.run()
+
+    assert slot.view(clock.time_s).outcome is CollectorOutcome.BROKEN
+    assert slot.view(clock.time_s).error.startswith(error)
+
+
+def test_collector_without_end_is_cut_off() -> None:
+    many = [Metric(LOAD.name, 1, (("window", str(number)),)) for number in range(SERIES_MAX + 1)]
+    slot, _collector, clock = make_slot(*many)
+
+    slot.run()
+
+    assert slot.view(clock.time_s).error == "more than 10000 series"
+
+
+def make_runner(clock: FakeClock, *collectors: FakeCollector) -> Runner:
+    return Runner(collectors, clock, {collector.name: 0.05 for collector in collectors})
+
+
+@pytest.mark.real
+def test_stuck_collector_stops_neither_the_others_nor_the_page_and_is_not_started_again() -> None:
+    clock = FakeClock()
+    stuck, lively = StuckCollector("host"), FakeCollector("disk")
+    runner = make_runner(clock, stuck, lively)
+    runner.start()
+    try:
+        wait_for(lambda: stuck.runs == 2, "the second run to hang")
+        runs_before = lively.runs
+        wait_for(lambda: lively.runs >= runs_before + 5, "five more runs of the other")
+        clock.time_s += 8
+        page_before = generate_latest(make_registry(runner.views)).decode()
+        clock.time_s += 3
+        wait_for(lambda: not views(runner)["disk"].is_stale, "the other to answer")
+        page_after = generate_latest(make_registry(runner.views)).decode()
+    finally:
+        runner.stop()
+        stuck.release.set()
+
+    assert stuck.runs == 2
+    assert 'rankmend_collector_age_seconds{collector="host"} 8.0' in page_before
+    assert 'rankmend_host_load_processes{window="1m"} 3.0' in page_before
+    assert 'rankmend_collector_age_seconds{collector="host"} 11.0' in page_after
+    assert "rankmend_host_load_processes" not in page_after
+
+
+def views(runner: Runner) -> dict[str, object]:
+    return {view.name: view for view in runner.views()}
+
+
+@pytest.mark.real
+def test_collector_that_the_scheduler_forgot_is_woken_by_the_watch() -> None:
+    clock, collector = FakeClock(), FakeCollector("host", LOAD)
+    runner = make_runner(clock, collector)
+    runner.start()
+    try:
+        wait_for(lambda: collector.runs > 0, "a first run")
+        # what a wall clock that was set back by a day does
+        far = datetime.now(timezone.utc) + timedelta(days=1)
+        runner._scheduler.modify_job("host", next_run_time=far)
+        wait_for(lambda: views(runner)["host"].running_s is None, "no run under way")
+        runs_before = collector.runs
+        clock.time_s += 1
+        runner.watch()
+        wait_for(lambda: collector.runs >= runs_before + 2, "two more runs")
+    finally:
+        runner.stop()
+
+
+@pytest.mark.real
+def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
+    clock = FakeClock()
+    host, disk = FakeCollector("host", LOAD), FakeCollector("disk")
+    runner = make_runner(clock, host, disk)
+    runner.start()
+    intervals_s = {"host": 0.05, "disk": 0.05}
+    try:
+        wait_for(lambda: host.runs > 0, "a first run")
+        runner.reload(intervals_s, disabled={"host"})
+        assert list(views(runner)) == ["disk"]
+        wait_for(lambda: disk.runs > 3, "the other to go on")
+        runner.reload(intervals_s, disabled=set())
+        runs_before = host.runs
+        wait_for(lambda: host.runs > runs_before, "the disabled one to run again")
+    finally:
+        runner.stop()
+
+
+def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
+    clock = FakeClock()
+    runner = Runner([FakeCollector("host", LOAD)], clock, {"host": 1.0}, disabled={"host"})
+    clock.time_s += 3600
+
+    runner.reload({"host": 1.0}, disabled=set())
+
+    (view,) = runner.views()
+    assert (view.outcome, view.is_stale, view.age_s) == (CollectorOutcome.PENDING, False, 0.0)
+
+
+@PATIENT
+@given(
+    missed_s=st.floats(min_value=0, max_value=2e9),
+    interval_s=st.floats(min_value=0.1, max_value=3600),
+)
+def test_runs_missed_by_a_jump_of_the_clock_are_skipped(missed_s: float, interval_s: float) -> None:
+    previous = datetime(1970, 1, 2, tzinfo=timezone.utc)
+    now = previous + timedelta(seconds=missed_s)
+
+    due_at = _Trigger(seconds=interval_s, timezone=timezone.utc).get_next_fire_time(previous, now)
+
+    assert now < due_at <= now + timedelta(seconds=interval_s, milliseconds=1)
+
+
+@pytest.mark.real
+def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
+    stuck = [StuckCollector("disk"), StuckCollector("thermal")]  # each quick once
+    other = FakeCollector("host", LOAD)
+    runner = make_runner(FakeClock(), *stuck, other)
+    runner.start()
+    try:
+        wait_for(lambda: all(one.runs == 2 for one in stuck), "both to hang")
+        runs_before = other.runs
+        wait_for(lambda: other.runs >= runs_before + 3, "three more runs of the other")
+    finally:
+        runner.stop()
+        for one in stuck:
+            one.release.set()
+
+    assert [one.runs for one in stuck] == [2, 2]  # none was started a second time
+    wait_for(
+        lambda: not any(thread.name == "collect" for thread in threading.enumerate()),
+        "the threads to end with the runner",
+    )
+
+
+@pytest.mark.real
+def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_events() -> None:
+    clock = FakeClock()
+    collector = FakeCollector("host", LOAD)
+    runner = Runner([collector], clock, {"host": 3600.0})
+    runner.start()
+    try:
+        wait_for(lambda: collector.runs == 1, "the first run")
+        for _event in range(20):  # just now it has run: all of these wait
+            runner.hurry("host")
+        wait_for(lambda: collector.runs > 1, "the run out of turn")
+        runs_after_storm = collector.runs
+        clock.time_s += 2 * HURRY_S_MIN
+        runner.hurry("host")
+        wait_for(lambda: collector.runs > runs_after_storm, "the next run out of turn")
+    finally:
+        runner.stop()
+
+    assert runs_after_storm == 2
+
+
+@pytest.mark.real
+def test_collectors_that_are_hurried_together_run_in_order() -> None:
+    clock = FakeClock()
+    order: list[str] = []
+    first, second = OrderedCollector("host", order), OrderedCollector("pressure", order)
+    runner = Runner([second, first], clock, {"host": 3600.0, "pressure": 3600.0})
+    runner.start()
+    try:
+        wait_for(lambda: first.runs == second.runs == 1, "the first runs")
+        order.clear()
+        runner.hurry("host", "disk", "pressure")  # there is no collector "disk": it is left out
+        wait_for(lambda: len(order) == 2, "the runs out of turn")
+    finally:
+        runner.stop()
+
+    assert order == ["host", "pressure"]
+
+
+def test_disabled_collector_is_not_hurried() -> None:
+    clock = FakeClock()
+    collector = FakeCollector("host", LOAD)
+    runner = Runner([collector], clock, {"host": 3600.0}, disabled={"host"})
+    runner.start()
+    clock.time_s += 10
+
+    runner.hurry("host")
+    runner.stop()
+
+    assert collector.runs == 0

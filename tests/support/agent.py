@@ -1,0 +1,144 @@
+"""Fakes and small doers that the tests of the agent share."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from agent.metrics import Metric
+from rankmend import progress
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURE = ROOT / "tests" / "fixtures" / "sys-node"
+JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000001")
+# a shared machine may be slow: neither is a failure of what is tested
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class FakeClock:
+    def __init__(self, now_s: float = 1000.0) -> None:
+        self.time_s = now_s
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def unix_s(self) -> float:
+        return 1.7e9 + self.time_s
+
+
+def values_of(metrics: list[Metric]) -> dict[str, float]:
+    """Return series as text to value, ``name{value,value}``."""
+    return {
+        metric.name.removeprefix("rankmend_")
+        + ("{" + ",".join(value for _, value in metric.labels) + "}" if metric.labels else ""): (
+            metric.value
+        )
+        for metric in metrics
+    }
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
+        time.sleep(0.01)
+
+
+def is_listening(path: Path) -> bool:
+    """Tell whether somebody takes connections at a socket; it is there a moment before they do."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        return peer.connect_ex(str(path)) == 0
+
+
+@contextmanager
+def tmpfs_folder() -> Iterator[Path]:
+    """A folder on tmpfs, as the launcher uses it."""
+    import shutil
+
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        pytest.skip(f"{SHARED_MEMORY} is not writable here")
+    folder = SHARED_MEMORY / f"rankmend-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_progress_file(
+    folder: Path, rank: int = 0, attempt: int = 1, job_id: uuid.UUID = JOB_ID
+) -> Path:
+    path = folder / f"{job_id}-{attempt}-rank-{rank}.progress"
+    identity = progress.RankIdentity(job_id, attempt, rank, rank, world_size=8)
+    os.close(progress.create(path, identity))
+    return path
+
+
+class AgentProcess:
+    """A real `rankmend agent`."""
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rankmend.cli", "agent", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+
+    def wait_for_line(self, text: str) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"the agent ended before it said {text!r}: {''.join(self.lines)}")
+
+    def get(self, port: int, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return int(answer.status), answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.lines.append(self.process.communicate(timeout=20)[1])
+        return self.process.returncode
+
+
+@contextmanager
+def running_agent(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[AgentProcess, int]]:
+    """Run an agent on a free port; yield it with its port."""
+    agent = AgentProcess("--listen", "127.0.0.1:0", *arguments, environment=environment)
+    try:
+        line = agent.wait_for_line("agent started")
+        yield agent, int(line.rpartition(" port=")[2].split()[0])
+    finally:
+        if agent.process.poll() is None:
+            agent.process.kill()
+        agent.process.communicate()
+
+
+def ranks_page(agent: AgentProcess, port: int) -> list[dict[str, object]]:
+    _status, text = agent.get(port, "/api/v1/ranks")
+    ranks = json.loads(text)["ranks"]
+    assert isinstance(ranks, list)
+    return ranks
