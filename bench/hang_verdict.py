@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from detectors.formats.flight_recorder import parse_dump
-from detectors.groups import Parallelism, Sizes, layout_groups
-from detectors.hang import diagnose_hang
-from detectors.hang_state import JobView, RankView, Standing
-from detectors.model import Operation, OperationState, Shape
+from detectors.hang.flight_dump import Operation, OperationState, Shape
+from detectors.hang.from_dumps import diagnose_hang
+from detectors.hang.standings import JobView, RankView, Standing
+from detectors.parallel_groups import Parallelism, Sizes, layout_groups
 
 REPEATS = 5
 

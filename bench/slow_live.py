@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/slow_live.py [--jobs 100] [--json]
 
-Simulated synchronous jobs (tests/test_slow_live.py): healthy ones of half an hour each for false
+Simulated synchronous jobs (tests/detectors/slow/test_live.py): healthy ones of half an hour each for false
 alarms, then slow ranks of several factors for recall and delay. Beside it two baselines on the
 same steps: a rank below 0.75 of the fastest one's pace (in the manner of NVRx), and a single step
 above 1.1 times the median. Last, one look at 100,000 ranks.
@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from detectors.persistence import Persistence, Track, look
-from detectors.slow_live import SlowLive, Steps
+from detectors.slow.live import SlowLive, Steps
 from recovery.slow_watch import RULES
 
 STEP_S = 0.2

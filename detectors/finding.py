@@ -4,9 +4,12 @@ The label names below are the only ones that rankmend routes by; docs/operate/al
 with their meanings, and a test compares the list with this file.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+_RANKS_SHOWN_MAX: Final = 16
 
 
 class Kind(Enum):
@@ -23,6 +26,24 @@ class Severity(Enum):
     INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
+
+
+class Action(Enum):
+    """What an operator or the controller should do, the weakest first."""
+
+    NONE = "none"
+    WATCH = "watch"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    DRAIN = "drain"
+    REPLACE = "replace"
+    CONTACT_SUPPORT = "contact_support"
+
+    @property
+    def ends_use(self) -> bool:
+        """Whether the device can't simply be used on by the next attempt."""
+        return self not in (Action.NONE, Action.WATCH, Action.RESTART_APP)
 
 
 class Blame(Enum):
@@ -129,3 +150,14 @@ def identity(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
             if name in LABELS and name not in IDENTITY_EXCLUDES and value  # empty: not there
         )
     )
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return ranks in words: "rank 2", "ranks 0, 1 and 3"."""
+    ordered = sorted(ranks)
+    shown = [str(rank) for rank in ordered[:_RANKS_SHOWN_MAX]]
+    if len(ordered) > _RANKS_SHOWN_MAX:
+        shown.append(f"{len(ordered) - _RANKS_SHOWN_MAX} more")
+    if len(shown) == 1:
+        return f"rank {shown[0]}"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

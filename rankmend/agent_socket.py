@@ -64,7 +64,7 @@ class ShownFinding:
     kind: str  # of detectors.finding.Kind: one of KINDS
     ranks: tuple[int, ...]  # the culprits; none: nobody is accused
     section: str  # of a slow rank: what grew
-    cause: str  # of a slow rank, of detectors.cause_table; empty: hardware shows nothing
+    cause: str  # of a slow rank, of detectors.slow.cause_table; empty: hardware shows nothing
     factor: float  # of a slow rank: its own work against its peers'
     at_s: float  # since when it is known, by the clock of who holds this; on the wire an age
 

@@ -1,7 +1,7 @@
 """Finds out why a slow rank is slow: hardware of its node and of some peers, judged once.
 
 The journal's record of a slow rank makes the orders of a few nodes ask for hardware readings
-(`nodes_to_read`); the launchers tell, each its own; `detectors.causes` compares. The record that
+(`nodes_to_read`); the launchers tell, each its own; `detectors.slow.causes` compares. The record that
 comes of it is made when all have told, or when those that have not are overdue. Nothing waits.
 """
 
@@ -9,10 +9,10 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from detectors.cause_table import METRICS, Section
-from detectors.causes import Accused, Explanation, Window, explain_slow, reading_of
 from detectors.finding import Evidence
-from detectors.model import HardwareReading
+from detectors.slow.cause_table import METRICS, Section
+from detectors.slow.causes import Accused, Explanation, Window, explain_slow
+from detectors.slow.hardware_reading import HardwareReading, reading_of
 from recovery.ledger import Ledger
 from recovery.messages import Hardware, Report, ToldFinding
 from recovery.records import Placement, SlowExplained, SlowFound

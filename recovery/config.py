@@ -1,6 +1,6 @@
 """Reads the limits of recovery from a TOML file: the tables [policy] and [hang].
 
-Their keys are the fields of `recovery.policy.Policy` and `detectors.hung.HungLimits`, which
+Their keys are the fields of `recovery.policy.Policy` and `detectors.hang.live.HungLimits`, which
 hold the defaults with their reasons. A key that is none of them is an error.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
 from recovery.policy import Policy
 

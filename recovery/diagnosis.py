@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from detectors.failed import detect_failed
+from detectors.failed.verdict import detect_failed
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
-from detectors.hung import Hang, HungLimits, RankStand, detect_hung, hang_finding
+from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
 from recovery.messages import RankError
 from recovery.observation import Observation
 from recovery.outside import NodeEvidence

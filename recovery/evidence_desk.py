@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Blame, Finding, Kind
-from detectors.hang_evidence import judge_evidence
+from detectors.hang.evidence import judge_evidence
 from recovery.ledger import Ledger
 from recovery.machine import Phase
 from recovery.messages import Collected, Report

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from detectors.errors_text import Cause
+from detectors.failed.error_text import Cause
 from detectors.finding import Blame, Finding, Kind
 from recovery.outside import trains
 from recovery.records import Failure

@@ -7,8 +7,7 @@ what comes between two ticks is one record. Whatever is passed over is logged wi
 import logging
 from typing import Final
 
-from detectors.finding import Severity
-from detectors.kernel_policy import Action
+from detectors.finding import Action, Severity
 from recovery.ledger import KeptEvidence, Ledger
 from recovery.outside import NodeEvidence
 from recovery.records import EvidenceTaken

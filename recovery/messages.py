@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Final
 
 from detectors.finding import Finding
-from detectors.formats.flight_recorder import FlightDump
-from detectors.hang_stacks import Frame
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.python_stack import Frame
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -121,7 +121,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class HardwareSeries:
-    """Readings of one series of a node, as `detectors.cause_table` names them."""
+    """Readings of one series of a node, as `detectors.slow.cause_table` names them."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
@@ -145,7 +145,7 @@ class ToldFinding:
     kind: str  # of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
     ranks: tuple[int, ...]  # of this node, the culprits; none: nobody is accused
     section: str = ""  # of a slow rank
-    cause: str = ""  # of a slow rank, of detectors.cause_table; empty: hardware shows nothing
+    cause: str = ""  # of a slow rank, of detectors.slow.cause_table; empty: hardware shows nothing
     factor: float = 0.0  # of a slow rank: its own work against its peers'
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from detectors.errors_text import ErrorText
-from detectors.failed import RankEnd
-from detectors.hung import RankStand
+from detectors.failed.error_text import ErrorText
+from detectors.failed.verdict import RankEnd
+from detectors.hang.live import RankStand
 from recovery.messages import RankExit, RankReport, Report
 from recovery.policy import Policy
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.failed import DO_NOT_RETRY
+from detectors.failed.verdict import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
 from recovery.checkpoints.model import Verdict
 from recovery.faults import OWN_CAUSES, cause_of

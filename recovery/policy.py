@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from detectors.finding import Kind
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError, LaunchError
 from recovery.config import read_policy
 from recovery.launcher.output import OutputPlan, parse_streams

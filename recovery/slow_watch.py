@@ -1,6 +1,6 @@
 """Names slow ranks while the job runs: reports in, records for the journal out.
 
-`detectors.slow_live` judges the steps of each look, `detectors.persistence` decides when looks
+`detectors.slow.live` judges the steps of each look, `detectors.persistence` decides when looks
 become a finding and when it ends. A slow rank is named and training goes on: nothing here stops
 or restarts anything. For the controller's thread; what it knows may be lost and is heard again.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.persistence import Persistence, Track, look
-from detectors.slow_live import SECTIONS, LiveLimits, Look, SlowLive, SlowRank, Steps
+from detectors.slow.live import SECTIONS, LiveLimits, Look, SlowLive, SlowRank, Steps
 from recovery.messages import RankReport, Report
 from recovery.records import Record, SlowEnded, SlowFound
 

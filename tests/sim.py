@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
 from recovery.codec import decode_order, decode_report, encode_message

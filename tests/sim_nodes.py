@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from detectors.finding import Severity
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointKind
 from recovery.codec import decode_order, decode_report, encode_message

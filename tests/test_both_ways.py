@@ -11,18 +11,18 @@ from agent.findings.collector import FindingsCollector, load_checks
 from agent.findings.policy_files import load_policy
 from agent.metrics import Metric
 from agent.runner import CollectorOutcome, CollectorView
-from detectors.finding import Severity
-from detectors.kernel_event import EventKind, ManyEvents
-from detectors.kernel_log import Record
-from detectors.kernel_policy import Action, Table
-from detectors.kernel_state import KernelLogState
-from detectors.policy_table import Check
-from detectors.xid import KernelFinding, judge
+from detectors.finding import Action, Severity
+from detectors.kernel.event import EventKind, ManyEvents
+from detectors.kernel.event_groups import KernelLogState
+from detectors.kernel.event_policy import Table
+from detectors.kernel.log import Record
+from detectors.kernel.verdict import KernelFinding, judge
+from detectors.node.checks import Check
 from rankmend.cli import cli
 from tests.agent.test_kernel_log_collector import FakeDevice, collector
+from tests.detectors.kernel.test_log import FORMS
+from tests.detectors.node.test_shipped_checks import Node, values_for
 from tests.support.agent import ROOT, FakeClock
-from tests.test_kernel_log import FORMS
-from tests.test_node_findings_shipped import Node, values_for
 
 POLICY = load_policy()
 CHECKS = [check for check in load_checks() if check.event]

@@ -29,7 +29,7 @@ from recovery.records import (
     SavedEvidence,
 )
 from recovery.scrub import Scrubber, shown_environment
-from tests.test_hang_stacks import HUNG
+from tests.detectors.hang.test_from_stacks import HUNG
 
 SECRETS = {
     "hf_AbCdEfGhIjKlMnOpQrStUvWx": "token by shape",

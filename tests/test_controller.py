@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Blame
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
 from recovery.controller import (

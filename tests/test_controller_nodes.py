@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
-from detectors.formats.flight_recorder import FlightDump, parse_dump
-from detectors.hung import HungLimits
+from detectors.formats.flight_recorder import parse_dump
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.live import HungLimits
 from recovery.controller import Controller
 from recovery.evidence_desk import LATE_S
 from recovery.gate import (

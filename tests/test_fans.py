@@ -2,8 +2,8 @@
 
 from agent.findings.collector import load_checks
 from agent.metrics import Metric
-from detectors.kernel_policy import Action
-from detectors.node import (
+from detectors.finding import Action
+from detectors.node.findings import (
     NodeFinding,
     NodeState,
     Reading,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detectors.finding import Kind
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
 from recovery.cluster.policy import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
 from recovery.cluster.policy_file import PolicyFile, parse_policy, read_policy_file, tomllib

@@ -1,4 +1,4 @@
-"""What this node has, against what it had and what it is meant to have (detectors/inventory.py).
+"""What this node has, against what it had and what it is meant to have (detectors/node/inventory.py).
 
 Source: network cards and disks from sysfs (agent/sources/device_scan.py); GPUs, memory modules and the size of
         the memory from the newest answers of the collectors `gpu`, `gpu_state`, `edac` and `host`.
@@ -38,7 +38,7 @@ from agent.sources.pci_topology import (
     read_names,
 )
 from agent.sources.remembered_devices import InventoryFile
-from detectors.inventory import (
+from detectors.node.inventory import (
     Device,
     Kind,
     Look,

@@ -1,7 +1,7 @@
 """XIDs, machine checks, lost links, OOM kills and lockups, from the kernel's log.
 
 Source: /dev/kmsg (agent/sources/kmsg.py), read by a thread that the kernel wakes: a message is known
-        1 to 2 ms after it was printed. Rules: detectors/kernel_rules.py.
+        1 to 2 ms after it was printed. Rules: detectors/kernel/rules/matcher.py.
 Cost:   nothing while the kernel is silent; 10 us a record. CAP_SYSLOG where dmesg_restrict is 1.
 """
 
@@ -21,10 +21,10 @@ from agent.sources.kmsg import (
     load_saved,
     save,
 )
-from detectors.kernel_event import EventKind, KernelEvent
-from detectors.kernel_policy import PolicyTable
-from detectors.kernel_state import EventGroup, KernelLogState
-from detectors.xid import KernelFinding, judge
+from detectors.kernel.event import EventKind, KernelEvent
+from detectors.kernel.event_groups import EventGroup, KernelLogState
+from detectors.kernel.event_policy import PolicyTable
+from detectors.kernel.verdict import KernelFinding, judge
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import NoSourceError, SourceError
 

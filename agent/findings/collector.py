@@ -19,8 +19,18 @@ from agent.metrics import FAMILIES, Family, Metric, MetricType
 from agent.page.application import runner_metrics
 from agent.runner import CollectorOutcome, CollectorView
 from detectors.finding import Severity
-from detectors.kernel_policy import PolicyTable
-from detectors.node import (
+from detectors.kernel.event_policy import PolicyTable
+from detectors.kernel.verdict import KernelFinding
+from detectors.kernel.verdict import judge as judge_log
+from detectors.node.checks import (
+    Check,
+    MetricShape,
+    compile_table,
+    for_one_scan,
+    override,
+    parse_rows,
+)
+from detectors.node.findings import (
     NodeFinding,
     NodeState,
     Observation,
@@ -37,22 +47,12 @@ from detectors.node import (
     release,
     restore,
 )
-from detectors.node_kernel import (
+from detectors.node.kernel_findings import (
     DriverEvents,
     driver_events,
     driver_groups,
     kernel_observations,
 )
-from detectors.policy_table import (
-    Check,
-    MetricShape,
-    compile_table,
-    for_one_scan,
-    override,
-    parse_rows,
-)
-from detectors.xid import KernelFinding
-from detectors.xid import judge as judge_log
 from rankmend.alerting import Alert, Target
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError

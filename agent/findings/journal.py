@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from detectors.node import NodeState
+from detectors.node.findings import NodeState
 from rankmend.errors import ConfigError, StorageError
 from rankmend.foreign_links import open_new, open_to_append, refuse_foreign_link
 

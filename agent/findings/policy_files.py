@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from detectors.kernel_policy import PolicyTable, complete, parse_policy
+from detectors.kernel.event_policy import PolicyTable, complete, parse_policy
 from rankmend.errors import ConfigError
 
 _BYTES_MAX: Final = 1_000_000  # the shipped one has 45,000

@@ -24,7 +24,7 @@ from agent.sources.pci_topology import (
     read_text,
     read_topology,
 )
-from detectors.inventory import Device, Kind
+from detectors.node.inventory import Device, Kind
 
 NO_GUIDS: Final = frozenset({"", "0000:0000:0000:0000", "ffff:ffff:ffff:ffff"})
 _PERMANENT_ADDRESS: Final = "0"  # NET_ADDR_PERM, include/uapi/linux/netdevice.h

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from detectors.kernel_log import Record, parse_kmsg
-from detectors.kernel_state import StateSnapshot
+from detectors.kernel.event_groups import StateSnapshot
+from detectors.kernel.log import Record, parse_kmsg
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.foreign_links import open_new
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from agent.sources.pci_topology import read_text
-from detectors.inventory import DEVICES_MAX, Known, Memory
+from detectors.node.inventory import DEVICES_MAX, Known, Memory
 from rankmend.errors import StorageError
 from rankmend.foreign_links import open_new
 

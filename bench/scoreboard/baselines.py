@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from detectors.formats.flight_recorder import FlightDump
-from detectors.hang_state import JobView
-from detectors.host_metrics import HostTable
-from detectors.peers import column_medians, group_rows
-from detectors.slow import total_work
-from detectors.slow_model import WorkTable
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.standings import JobView
+from detectors.slow.from_records import total_work
+from detectors.slow.odd_nodes import HostTable
+from detectors.slow.peers import column_medians, group_rows
+from detectors.slow.work_table import WorkTable
 
 FASTEST_RATIO = 0.75  # NVRx straggler: default threshold of the relative score
 SINGLE_STEP = 1.1

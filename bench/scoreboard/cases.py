@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.scoreboard.hang_jobs import hang_cases
 from bench.scoreboard.host_cases import FAULTS, host_job
-from detectors.hang_state import JobView
-from detectors.host_metrics import HostTable
-from detectors.slow_model import Worker, WorkTable
+from detectors.hang.standings import JobView
+from detectors.slow.odd_nodes import HostTable
+from detectors.slow.work_table import Worker, WorkTable
 from rankmend.errors import ConfigError
 
 try:

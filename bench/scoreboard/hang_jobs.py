@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from detectors.groups import Group, Parallelism, Sizes, layout_groups
-from detectors.hang_state import JobView, RankView, Standing
-from detectors.model import Operation, OperationState, Shape
+from detectors.hang.flight_dump import Operation, OperationState, Shape
+from detectors.hang.standings import JobView, RankView, Standing
+from detectors.parallel_groups import Group, Parallelism, Sizes, layout_groups
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agent.findings.collector import load_checks  # noqa: E402
-from detectors.finding import Severity  # noqa: E402
-from detectors.kernel_policy import ANY, Action, Table, parse_policy  # noqa: E402
-from detectors.node import alert_name  # noqa: E402
+from detectors.finding import Action, Severity  # noqa: E402
+from detectors.kernel.event_policy import ANY, Table, parse_policy  # noqa: E402
+from detectors.node.findings import alert_name  # noqa: E402
 from rankmend.links import RUNBOOKS, check_runbooks  # noqa: E402
 
 CONTROLLER_RULES: Final = "deploy/prometheus/rankmend-controller-rules.yml"

@@ -13,12 +13,17 @@ completed collective is as high. gloo leaves the state at scheduled for ever.
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from detectors.formats.plain_pickle import BYTES_MAX, load_plain
-from detectors.groups import RANKS_MAX, Group, Parallelism, parallelism_of
-from detectors.model import Operation, OperationState, Shape
+from detectors.hang.flight_dump import (
+    FlightDump,
+    GroupStatus,
+    Operation,
+    OperationState,
+    Shape,
+)
+from detectors.parallel_groups import RANKS_MAX, Group, Parallelism, parallelism_of
 from rankmend.errors import SourceError
 
 ENTRIES_MAX: Final = 200_000  # the default buffer has 2,000
@@ -32,33 +37,6 @@ _STATES: Final = {
     "started": OperationState.STARTED,
     "completed": OperationState.DONE,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """How far a rank has come in one group, by the group's own count; None where not told."""
-
-    group: str
-    enqueued: int | None
-    completed: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class FlightDump:
-    """What one dump says. Operations are in the order in which the rank launched them."""
-
-    version: str
-    library: str  # version of NCCL; empty where not told
-    groups: tuple[Group, ...]
-    statuses: tuple[GroupStatus, ...]
-    operations: tuple[Operation, ...]
-    timeout_s: float | None  # the longest that an operation of the dump may take
-    warnings: tuple[str, ...]  # what makes the dump less trustworthy
-
-    @property
-    def newest_s(self) -> float | None:
-        """Return when the newest operation was launched, unix seconds of the host."""
-        return max((op.enter_s for op in self.operations if op.enter_s is not None), default=None)
 
 
 def parse_dump(data: bytes) -> FlightDump:

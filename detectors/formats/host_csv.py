@@ -1,15 +1,15 @@
 """Host metrics as CSV: rows of node, time, metric, value; or of time and one column a node.
 
 Times are unix seconds on an even grid (samples fall to the nearest place of it). Values are levels and
-rates, not counters. Names of metrics that are quantities of `detectors.host_metrics` keep their figures.
+rates, not counters. Names of metrics that are quantities of `detectors.slow.odd_nodes` keep their figures.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from detectors.formats.work import number_column, require
-from detectors.host_metrics import CELLS_MAX, NODES_MAX, HostTable
+from detectors.formats.work_rows import number_column, require
+from detectors.slow.odd_nodes import CELLS_MAX, NODES_MAX, HostTable
 from rankmend.errors import SourceError
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from detectors.formats.work import UNIX_S_MIN, single_kind
-from detectors.slow_model import Worker, WorkTable
+from detectors.formats.work_rows import UNIX_S_MIN, single_kind
+from detectors.slow.work_table import Worker, WorkTable
 from rankmend.errors import SourceError
 
 CELLS_MAX: Final = 20_000_000

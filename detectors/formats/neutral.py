@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from detectors.formats.work import (
+from detectors.formats.work_rows import (
     drop_partial,
     number_column,
     require,
@@ -22,7 +22,7 @@ from detectors.formats.work import (
     tabulate,
     usable,
 )
-from detectors.slow_model import Matrix, Worker, WorkTable
+from detectors.slow.work_table import Matrix, Worker, WorkTable
 from rankmend.errors import SourceError
 
 ROWS_MAX: Final = 20_000_000

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from detectors.formats.work import number_column, require, single_kind, tabulate, usable
-from detectors.slow_model import Worker, WorkTable
+from detectors.formats.work_rows import number_column, require, single_kind, tabulate, usable
+from detectors.slow.work_table import Worker, WorkTable
 
 COLUMNS = ("worker", "time", "batch_time_norm")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.formats.work import (
+from detectors.formats.work_rows import (
     CELLS_MAX,
     Column,
     drop_partial,
@@ -21,7 +21,7 @@ from detectors.formats.work import (
     tabulate,
     usable,
 )
-from detectors.slow_model import Worker, WorkTable
+from detectors.slow.work_table import Worker, WorkTable
 from rankmend.errors import SourceError
 
 COLUMNS: Final = ("dp_rank", "stage", "step", "optype", "duration")

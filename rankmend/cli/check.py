@@ -15,9 +15,9 @@ from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
-    from detectors.kernel_policy import PolicyTable
-    from detectors.kernel_state import KernelLogState
-    from detectors.xid import KernelFinding
+    from detectors.kernel.event_groups import KernelLogState
+    from detectors.kernel.event_policy import PolicyTable
+    from detectors.kernel.verdict import KernelFinding
 
 UNREADABLE = 64  # EX_USAGE of sysexits.h: neither good nor bad
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
@@ -69,9 +69,9 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     /dev/kmsg, plain or packed by gzip, xz or bzip2; - reads standard input.
     """
     from agent.findings.policy_files import load_policy
-    from detectors.kernel_log import parse_log
-    from detectors.kernel_state import KernelLogState
-    from detectors.xid import judge
+    from detectors.kernel.event_groups import KernelLogState
+    from detectors.kernel.log import parse_log
+    from detectors.kernel.verdict import judge
     from rankmend.cli.compressed_log import lines_of
 
     try:
@@ -121,7 +121,7 @@ def _report(
 def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
     from dataclasses import asdict
 
-    from detectors.xid import account_of
+    from detectors.kernel.verdict import account_of
 
     return {
         **asdict(account_of(finding)),
@@ -152,7 +152,7 @@ def _print_table(
     from rich.table import Table
     from rich.text import Text
 
-    from detectors.kernel_policy import policy_of
+    from detectors.kernel.event_policy import policy_of
 
     console = output.console()
     if findings:

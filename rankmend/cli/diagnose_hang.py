@@ -17,10 +17,10 @@ from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
-    from detectors.formats.flight_recorder import FlightDump
-    from detectors.groups import Sizes
-    from detectors.hang_state import JobView
-    from detectors.model import Diagnosis
+    from detectors.diagnosis import Diagnosis
+    from detectors.hang.flight_dump import FlightDump
+    from detectors.hang.standings import JobView
+    from detectors.parallel_groups import Sizes
 
 UNREADABLE: Final = 2
 FILES_MAX: Final = 200_000  # in the folder and the folders in it
@@ -66,9 +66,9 @@ def hang(
 
     Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
     """
-    from detectors.hang import diagnose_hang
-    from detectors.hang_state import view_job
-    from detectors.model import diagnosis_page
+    from detectors.diagnosis import diagnosis_page
+    from detectors.hang.from_dumps import diagnose_hang
+    from detectors.hang.standings import view_job
 
     try:
         pyplot = _load_pyplot() if plot else None
@@ -93,7 +93,7 @@ def _place(
     diagnosis: "Diagnosis", places: Mapping[int, Place], layout: "Sizes | None"
 ) -> "Diagnosis":
     """Return the verdict with what is known of each culprit's place, what dumps say first."""
-    from detectors.groups import layout_groups, places_of
+    from detectors.parallel_groups import layout_groups, places_of
 
     ranks = [culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None]
     stands = places_of(layout_groups(layout), ranks) if layout else {}
@@ -158,7 +158,7 @@ def _join_hosts(series: list[tuple[str, Dumps]]) -> tuple[Dumps, list[str]]:
     Each host may have a folder or a name of its own in the file names. Where files have
     the number of the rank on its node, the groups of the dumps have to tell the rank in the job.
     """
-    from detectors.hang_state import ATTEMPT_GAP_S
+    from detectors.hang.standings import ATTEMPT_GAP_S
 
     newest_s = _newest_s(series[0][1])
     near = [
@@ -283,7 +283,7 @@ def _may_be_dump(path: Path) -> bool:
 def _read_series(files: dict[int, Path]) -> Dumps:
     from detectors.formats.flight_recorder import parse_dump
     from detectors.formats.plain_pickle import BYTES_MAX
-    from detectors.hang_state import trim_dump
+    from detectors.hang.standings import trim_dump
 
     dumps, unread = {}, {}
     for rank, path in sorted(files.items()):

@@ -10,8 +10,9 @@ from rankmend.cli import output
 from rankmend.cli.options import fail
 
 if TYPE_CHECKING:
-    from detectors.causes import Explanation
-    from detectors.slow_model import SlowDiagnosis, WorkTable
+    from detectors.slow.causes import Explanation
+    from detectors.slow.verdict import SlowDiagnosis
+    from detectors.slow.work_table import WorkTable
 
 MAP_ROWS_MAX = 32
 MAP_COLUMNS_MAX = 72
@@ -23,8 +24,8 @@ def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[i
     """Return rows and the ratios to show: suspects first, steps in blocks of equal size."""
     import numpy as np
 
-    from detectors.peers import group_rows, log_ratios
-    from detectors.slow import total_work
+    from detectors.slow.from_records import total_work
+    from detectors.slow.peers import group_rows, log_ratios
 
     groups = group_rows([worker.peers for worker in table.workers])
     ratios = np.exp(log_ratios(total_work(table), groups))

@@ -15,8 +15,8 @@ from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 
 if TYPE_CHECKING:
-    from detectors.host_metrics import HostTable
-    from detectors.model import Diagnosis
+    from detectors.diagnosis import Diagnosis
+    from detectors.slow.odd_nodes import HostTable
 
 UNREADABLE: Final = 2
 LOOK_BACK_S: Final = 1_800.0  # without --start: twice Minder's 15 min, so that most have a past
@@ -41,8 +41,8 @@ def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
         import numpy as np  # noqa: F401 - says at once what is missing
     except ImportError:
         fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
-    from detectors.host_metrics import diagnose_hosts
-    from detectors.model import diagnosis_page
+    from detectors.diagnosis import diagnosis_page
+    from detectors.slow.odd_nodes import diagnose_hosts
 
     try:
         diagnosis = diagnose_hosts(_table(files, options))
@@ -55,7 +55,7 @@ def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
 
 
 def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
-    from detectors.host_metrics import METRICS, SELECTIONS, table_of
+    from detectors.slow.odd_nodes import METRICS, SELECTIONS, table_of
 
     if options["url"] is not None:
         if files:

@@ -10,7 +10,7 @@ import click
 from rankmend.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from detectors.groups import Sizes
+    from detectors.parallel_groups import Sizes
 
 FILE_BYTES_MAX: Final = 16_000_000
 RANKS_MAX: Final = 1_000_000
@@ -40,7 +40,7 @@ def layout_options(command: _F) -> _F:
 
 def read_hosts(path: Path) -> dict[int, Place]:
     """Return host and device of each rank that a file names, or raise SourceError."""
-    from detectors.placement import expand_hosts
+    from detectors.slow.placement import expand_hosts
 
     try:
         with path.open("rb") as file:
@@ -85,7 +85,7 @@ def read_hosts(path: Path) -> dict[int, Place]:
 
 def read_sizes(ranks: int, sizes: dict[str, int | None]) -> "Sizes | None":
     """Return the layout that the options name; None where they name none."""
-    from detectors.groups import Sizes
+    from detectors.parallel_groups import Sizes
 
     if all(value is None for value in sizes.values()):
         return None

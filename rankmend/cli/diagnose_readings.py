@@ -16,7 +16,7 @@ import click
 from rankmend.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from detectors.model import HardwareReading
+    from detectors.slow.hardware_reading import HardwareReading
 
 FILE_BYTES_MAX: Final = 512_000_000
 ANSWER_BYTES_MAX: Final = 256_000_000

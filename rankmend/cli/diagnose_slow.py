@@ -25,8 +25,9 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
-    from detectors.causes import Explanation, Window
-    from detectors.slow_model import SlowDiagnosis, Span, WorkTable
+    from detectors.slow.causes import Explanation, Window
+    from detectors.slow.verdict import SlowDiagnosis, Span
+    from detectors.slow.work_table import WorkTable
 
 UNREADABLE = 2
 ACCUSED_MAX = 32  # that hardware is looked at for
@@ -77,10 +78,10 @@ def slow(
         import numpy as np  # noqa: F401 - says at once what is missing
     except ImportError:
         fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
-    from detectors.causes import explanation_page
-    from detectors.model import diagnosis_page
-    from detectors.placement import parse_topology
-    from detectors.slow import diagnose_slow
+    from detectors.diagnosis import diagnosis_page
+    from detectors.slow.causes import explanation_page
+    from detectors.slow.from_records import diagnose_slow
+    from detectors.slow.placement import parse_topology
 
     if plot is not None and plot.suffix not in (".svg", ".png"):
         fail(f"--plot {plot}: the picture is written as .svg or .png")
@@ -113,7 +114,7 @@ def slow(
 
 def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
     """Return one span for scripts: whose it is, when it was, and whether they changed together."""
-    from detectors.slow_model import Reason
+    from detectors.slow.verdict import Reason
 
     workers = [table.workers[suspect.row] for suspect in span.suspects]
     is_joint = span.reason is Reason.SLOWER_TOGETHER
@@ -135,7 +136,7 @@ def _place(
 
     What the records themselves say comes first.
     """
-    from detectors.groups import Parallelism, layout_groups, places_of
+    from detectors.parallel_groups import Parallelism, layout_groups, places_of
 
     ranks = [worker.rank for worker in table.workers]
     known = [rank for rank in ranks if rank is not None]
@@ -172,8 +173,8 @@ def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
 ) -> "tuple[SlowDiagnosis, tuple[Explanation, ...] | None]":
     """Return the verdict with what readings add to it, and why each culprit is slow."""
-    from detectors.cause_table import METRICS, SELECTIONS, Scope, Section
-    from detectors.causes import Accused, explain_slow
+    from detectors.slow.cause_table import METRICS, SELECTIONS, Scope, Section
+    from detectors.slow.causes import Accused, explain_slow
 
     if not options["metrics"] and options["url"] is None:
         return found, None
@@ -218,8 +219,8 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     """Return when it was slow: as the options say, else by the times of the records."""
     import numpy as np
 
-    from detectors.causes import Window
-    from detectors.slow_model import Reason
+    from detectors.slow.causes import Window
+    from detectors.slow.verdict import Reason
 
     known = np.array([]) if table.starts_s is None else table.starts_s
     known = known[np.isfinite(known)]
@@ -239,9 +240,9 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
 
 
 def _tell_delays(delays: Delays, as_json: bool) -> None:
+    from detectors.diagnosis import Culprit, Diagnosis, Verdict, diagnosis_page
     from detectors.finding import Evidence
-    from detectors.model import Culprit, Diagnosis, Verdict, diagnosis_page
-    from detectors.placement import locate_delay
+    from detectors.slow.placement import locate_delay
 
     parts = locate_delay(delays.names, delays.matrix)
     lines = tuple(

@@ -12,7 +12,7 @@ from rankmend.errors import SourceError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from detectors.slow_model import WorkTable
+    from detectors.slow.work_table import WorkTable
 
 FILE_BYTES_MAX = 2_000_000_000
 ALL_BYTES_MAX = 8_000_000_000

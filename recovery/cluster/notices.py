@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.failed import ranks_in_words
-from detectors.finding import Kind, Severity
+from detectors.finding import Kind, Severity, ranks_in_words
 from recovery.cluster.book import ClusterLedger
 from recovery.cluster.judge import HOUR_S, quarantine
 from recovery.cluster.policy import DAY_S, ClusterPolicy

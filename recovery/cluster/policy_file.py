@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from detectors.hung import HungLimits
+from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
 from recovery.cluster.policy import (
     AlertRules,

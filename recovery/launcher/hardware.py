@@ -2,7 +2,7 @@
 
 Always, every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control
 groups, the pressure on the node; so there is a past when a rank becomes slow, and no agent is
-needed. Only when an order asks: the metrics of `detectors.cause_table` on the node agent's page,
+needed. Only when an order asks: the metrics of `detectors.slow.cause_table` on the node agent's page,
 three times. A thread reads; the launcher's loop only takes what is there.
 
 Source: Linux Documentation/scheduler/sched-stats.rst (/proc/PID/schedstat, nanoseconds),
@@ -21,9 +21,9 @@ from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from detectors.cause_table import METRICS, RUN_QUEUE, SELECTIONS
 from detectors.formats.prometheus import read_page
-from detectors.model import HardwareReading
+from detectors.slow.cause_table import METRICS, SELECTIONS
+from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from recovery.messages import Hardware, HardwareSeries

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.errors_text import parse_elastic_error, parse_error
+from detectors.failed.error_text import parse_elastic_error, parse_error
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress, StepRecord
 from recovery.launcher.environment import RankFiles

@@ -19,7 +19,7 @@ from agent.findings.journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_relea
 from agent.metrics import Metric
 from agent.page.application import make_app
 from agent.runner import CollectorOutcome, CollectorView
-from detectors.policy_table import Check
+from detectors.node.checks import Check
 from rankmend.alerting import Alert, Counts
 from rankmend.errors import ConfigError, StorageError
 from rankmend.links import RUNBOOKS

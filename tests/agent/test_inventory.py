@@ -18,7 +18,7 @@ from agent.runner import CollectorOutcome, CollectorView
 from agent.sources.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
 from agent.sources.pci_topology import Plane
 from agent.sources.remembered_devices import BYTES_MAX, InventoryFile
-from detectors.inventory import (
+from detectors.node.inventory import (
     DEVICES_MAX,
     REPLACED_S,
     Device,

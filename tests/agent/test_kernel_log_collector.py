@@ -18,9 +18,9 @@ from agent.collectors.kernel_log import KernelLogCollector
 from agent.findings.policy_files import load_policy
 from agent.sources.kmsg import KmsgDevice, KmsgReader, SavedKernelLog, load_saved, save
 from detectors.finding import Severity
-from detectors.kernel_event import EventKind, KernelEvent
-from detectors.kernel_log import Record
-from detectors.kernel_state import KernelLogState
+from detectors.kernel.event import EventKind, KernelEvent
+from detectors.kernel.event_groups import KernelLogState
+from detectors.kernel.log import Record
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import ROOT, FakeClock, running_agent, values_of, wait_for
 

@@ -17,10 +17,11 @@ from typing import Final
 
 import msgspec
 
-from detectors.formats.flight_recorder import FlightDump, parse_dump
+from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.plain_pickle import BYTES_MAX
-from detectors.hang_stacks import main_frames, parse_stacks
-from detectors.hang_state import trim_dump
+from detectors.formats.python_stacks import main_frames, parse_stacks
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.standings import trim_dump
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.launcher.evidence.folder import EvidenceFolder

@@ -1,0 +1,319 @@
+"""Failed rank: which rank failed first and of what, and which ones are its victims.
+
+One death takes every other rank with it, as errors of communication, as exit codes, or because
+the launcher stops what is left. So classes come before times: a rank that names a cause of its
+own outranks one that lost its peer; among those with a cause the earliest is the culprit, with
+all that failed together with it. Several culprits at once are legal. The same error on every
+rank accuses no machine. Call it once the ends have settled: it sees only ranks that have ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from detectors.failed.error_text import (
+    Cause,
+    ErrorText,
+    classify,
+    error_line,
+    find_device_line,
+    parse_error,
+)
+from detectors.failed.error_text import signature as error_signature
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, ranks_in_words
+
+DO_NOT_RETRY: Final = 93  # exit code by which a rank says that a restart is of no use
+TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md
+EVIDENCE_MAX: Final = 16
+_TEXT_CHARS_MAX: Final = 400
+
+# Linux, signal(7), numbers of x86 and ARM
+SIGNALS: Final = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+_SIGABRT: Final = 6
+_SIGKILL: Final = 9
+_SIGPIPE: Final = 13
+_CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # brought about by the process itself
+_REQUESTS: Final = frozenset({1, 2, 3, 10, 12, 15})  # what people and schedulers send
+_SHELL_BASE: Final = 128  # a shell exits with 128 + n when its child died by signal n
+
+_SIGNAL_NOTES: Final = {
+    "SIGBUS": "a full /dev/shm, a truncated mapped file or bad memory",
+    "SIGKILL": "no out-of-memory kill was counted; who sent it is not known",
+}
+
+# cause -> who is responsible when some ranks have it, and when every rank has it
+_BLAMES: Final = {
+    Cause.DO_NOT_RETRY: (Blame.PROGRAM, Blame.PROGRAM),
+    Cause.OOM_KILLED: (Blame.MEMORY, Blame.MEMORY),
+    Cause.HOST_MEMORY: (Blame.MEMORY, Blame.MEMORY),
+    Cause.DEVICE_MEMORY: (Blame.PROGRAM, Blame.PROGRAM),
+    Cause.DEVICE: (Blame.RANK, Blame.RANK),
+    Cause.KERNEL_FAULT: (Blame.RANK, Blame.PROGRAM),
+    Cause.KILLED: (Blame.RANK, Blame.NOBODY),  # all at once: from outside, no machine's fault
+    Cause.CRASHED: (Blame.RANK, Blame.PROGRAM),
+    Cause.PROGRAM: (Blame.PROGRAM, Blame.PROGRAM),
+    Cause.EXCEPTION: (Blame.RANK, Blame.PROGRAM),
+    Cause.EXIT: (Blame.RANK, Blame.PROGRAM),
+    Cause.USER: (Blame.USER, Blame.USER),
+}
+_STRENGTH: Final = {
+    cause: place for place, cause in enumerate(Cause)
+}  # which one a tie is named by
+# These say the least: beside another cause at the same time they are its consequence.
+_VAGUE: Final = frozenset({Cause.EXIT, Cause.USER})
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank's process ended. Exactly one of exit code and signal is set."""
+
+    rank: int
+    age_s: float
+    exit_code: int | None
+    signal: int | None
+    by_launcher: bool = False  # the launcher had sent the signal
+    oom_killed: bool = False  # an out-of-memory kill was counted in the same second
+    error: ErrorText | None = None  # its error file; where None, its last lines are parsed
+    last_lines: tuple[str, ...] = ()
+    step: int | None = None  # its newest finished step
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """One rank's end with what it means."""
+
+    end: RankEnd
+    cause: Cause
+    said: str  # "SIGKILL", "exit code 3", "ValueError: bad batch 7"
+    signature: str
+    is_doubtful: bool = False  # it crashed after it had lost a peer
+
+
+def detect_failed(
+    ends: Sequence[RankEnd],
+    *,
+    job_id: str,
+    attempt: int,
+    node: str,
+    world_size: int,
+    together_s: float = TOGETHER_S,
+) -> Finding | None:
+    """Return what failed first among the ranks that have ended, or None where none failed."""
+    ended = sorted(ends, key=lambda end: (-end.age_s, end.rank))
+    deaths = [_judge(end) for end in ended if not _is_success(end)]
+    failed = [death for death in deaths if death.cause is not Cause.STOPPED]
+    if not failed:
+        return None
+    culprits = _pick_culprits(failed, together_s)
+    if culprits:
+        named = min(culprits, key=lambda death: (_STRENGTH[death.cause], death.signature))
+        alike = _alike(named, deaths)
+        blame, ranks = _responsible(named.cause, culprits, alike, world_size)
+        accused = culprits if ranks or blame is Blame.USER else alike
+        signature = named.signature
+        summary = _summary(named, ranks, accused, world_size, len(deaths) > len(accused))
+    else:
+        early = [end.rank for end in ended if _is_success(end) and end.age_s > failed[0].end.age_s]
+        blame, ranks, accused = Blame.COMMUNICATION, (), []
+        signature = Cause.COMMUNICATION.value
+        summary = f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank says why"
+        if early:
+            blame, signature = Blame.PROGRAM, f"{signature}:early_end"
+            summary = f"{ranks_in_words(early)} ended with exit code 0 while others still needed it"
+    accused_ranks = {death.end.rank for death in accused}
+    victims = [death for death in deaths if death.end.rank not in accused_ranks]
+    return Finding(
+        kind=Kind.RANK_FAILED,
+        severity=Severity.WARNING if blame is Blame.USER else Severity.CRITICAL,
+        blame=blame,
+        summary=summary,
+        job_id=job_id,
+        attempt=attempt,
+        node=node,
+        ranks=ranks,
+        victims=tuple(sorted(death.end.rank for death in victims)),
+        since_age_s=max(death.end.age_s for death in accused or failed),
+        signature=signature,
+        evidence=_evidence(accused, victims),
+    )
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, or its number where it has none here."""
+    return SIGNALS.get(number, f"signal {number}")
+
+
+def _is_success(end: RankEnd) -> bool:
+    return end.exit_code == 0 and end.signal is None
+
+
+def _judge(end: RankEnd) -> _Death:
+    """Return what one end means, looked at alone."""
+    assert (end.exit_code is None) != (end.signal is None), f"rank {end.rank} ended how?"
+    error = end.error or parse_error(end.last_lines)
+    number, said = _signal_of(end)
+    if end.exit_code == DO_NOT_RETRY:
+        return _Death(end, Cause.DO_NOT_RETRY, _told(said, error), Cause.DO_NOT_RETRY.value)
+    if end.by_launcher:
+        # a rank on its way out with the same error as another is told by its signature
+        own = _by_error(end, error) if error else None
+        return _Death(end, Cause.STOPPED, said, own.signature if own else Cause.STOPPED.value)
+    if number is not None:
+        return _by_signal(end, number, said, error)
+    return _by_error(end, error) if error else _by_lines(end, said)
+
+
+def _by_signal(end: RankEnd, number: int, said: str, error: ErrorText | None) -> _Death:
+    name = signal_name(number)
+    if number == _SIGKILL and end.oom_killed:
+        return _Death(end, Cause.OOM_KILLED, f"{said}, by the out-of-memory killer", "oom_killed")
+    if number in _CRASHES:
+        cause = classify(error) if error else Cause.EXCEPTION
+        if error and number == _SIGABRT and cause is not Cause.EXCEPTION:
+            return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
+        signature = f"{Cause.CRASHED.value}:{name}"
+        is_doubtful = cause is Cause.COMMUNICATION
+        return _Death(end, Cause.CRASHED, _told(said, error), signature, is_doubtful)
+    if number == _SIGPIPE:
+        return _Death(end, Cause.COMMUNICATION, said, Cause.COMMUNICATION.value)
+    cause = Cause.USER if number in _REQUESTS else Cause.KILLED
+    return _Death(end, cause, said, f"{cause.value}:{name}")
+
+
+def _signal_of(end: RankEnd) -> tuple[int | None, str]:
+    """Return the signal that ended the rank or its only child, and the end in words."""
+    if end.signal is not None:
+        return end.signal, signal_name(end.signal)
+    said = f"exit code {end.exit_code}"
+    number = (end.exit_code or 0) - _SHELL_BASE
+    if number in SIGNALS:
+        return number, f"{said} ({SIGNALS[number]} of its child)"
+    return None, said
+
+
+def _by_error(end: RankEnd, error: ErrorText) -> _Death:
+    cause = classify(error)
+    said = error_line(error)
+    if end.oom_killed and cause is Cause.HOST_MEMORY:
+        return _Death(end, Cause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed")
+    return _Death(end, cause, said, f"{cause.value}:{error_signature(error)}")
+
+
+def _by_lines(end: RankEnd, said: str) -> _Death:
+    """Judge an exit code without an error."""
+    if end.oom_killed:
+        return _Death(end, Cause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed")
+    if line := find_device_line(end.last_lines):
+        error = ErrorText("", line, line)
+        return _Death(end, Cause.DEVICE, f"{said}: {line}", f"device:{error_signature(error)}")
+    return _Death(end, Cause.EXIT, said, f"{Cause.EXIT.value}:{end.exit_code}")
+
+
+def _told(said: str, error: ErrorText | None) -> str:
+    return f"{said}; last error: {error_line(error)}" if error else said
+
+
+def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
+    """Return the first ranks of the strongest class; none where all only lost a peer.
+
+    ``failed`` is sorted, earliest first.
+    """
+    told = [death for death in failed if death.cause is Cause.DO_NOT_RETRY]
+    if told:
+        return told
+    own = [death for death in failed if death.cause is not Cause.COMMUNICATION]
+    first = [death for death in own if not death.is_doubtful] or own
+    together = [death for death in first if first[0].end.age_s - death.end.age_s <= together_s]
+    return [death for death in together if death.cause not in _VAGUE] or together
+
+
+def _alike(named: _Death, deaths: list[_Death]) -> list[_Death]:
+    """Return all with the same cause, those stopped after they had told the same error too."""
+    return [death for death in deaths if death.signature == named.signature]
+
+
+def _responsible(
+    cause: Cause, culprits: list[_Death], alike: list[_Death], world_size: int
+) -> tuple[Blame, tuple[int, ...]]:
+    some, every = _BLAMES[cause]
+    ranks = tuple(sorted(death.end.rank for death in culprits))
+    has_no_peer = world_size == 1 and cause in (Cause.EXCEPTION, Cause.EXIT)
+    if len(alike) < world_size or (world_size == 1 and not has_no_peer):
+        return some, ranks
+    return every, () if every in (Blame.PROGRAM, Blame.NOBODY) else ranks
+
+
+def _summary(
+    named: _Death,
+    ranks: tuple[int, ...],
+    accused: list[_Death],
+    world_size: int,
+    has_victims: bool,
+) -> str:
+    step = max((d.end.step for d in accused if d.end.step is not None), default=None)
+    at = "" if step is None else f" after step {step}"
+    said = named.said[:_TEXT_CHARS_MAX]
+    if not ranks and world_size > 1:
+        return f"the same end on all {world_size} ranks{at}: {said}"
+    who = ranks_in_words(death.end.rank for death in accused)
+    if named.cause is Cause.DO_NOT_RETRY:
+        return f"{who} asked not to be restarted{at}: {said}"
+    return f"{who} failed{' first' if has_victims else ''}{at}: {said}"
+
+
+def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, ...]:
+    lines: list[Evidence] = []
+    for said, group in _grouped(accused):
+        note = _SIGNAL_NOTES.get(said, "")
+        text = f"{ranks_in_words(d.end.rank for d in group)}: {said}{note and f' ({note})'}, {_ages(group)}"
+        lines.append(Evidence(_source(group[0]), text))
+    for said, group in _grouped(victims):
+        who, death = ranks_in_words(d.end.rank for d in group), group[0]
+        if death.cause is Cause.STOPPED:
+            lines.append(Evidence("launcher", f"{who}: stopped by rankmend ({said})"))
+        elif death.cause is Cause.COMMUNICATION:
+            lines.append(Evidence(_source(death), f"{who}: lost a peer: {said}"))
+        else:
+            lines.append(Evidence(_source(death), f"{who}: also failed, later: {said}"))
+    if len(lines) > EVIDENCE_MAX:
+        left_out = len(lines) - EVIDENCE_MAX + 1
+        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines left out")]
+    return tuple(lines)
+
+
+def _grouped(deaths: list[_Death]) -> list[tuple[str, list[_Death]]]:
+    """Return the deaths by what they say, so that a thousand victims are one line."""
+    groups: dict[tuple[Cause, str], list[_Death]] = {}
+    for death in deaths:
+        groups.setdefault((death.cause, death.signature), []).append(death)
+    return [(group[0].said[:_TEXT_CHARS_MAX], group) for group in groups.values()]
+
+
+def _source(death: _Death) -> str:
+    return "wait status" if death.said.startswith(("SIG", "signal", "exit code")) else "stderr"
+
+
+def _ages(group: list[_Death]) -> str:
+    ages = [death.end.age_s for death in group]
+    if max(ages) - min(ages) < 0.005:
+        return f"{max(ages):.2f} s ago"
+    return f"{min(ages):.2f} to {max(ages):.2f} s ago"

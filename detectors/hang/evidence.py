@@ -1,0 +1,93 @@
+"""Joins what the launchers saved of a hung job with the verdict of the live detector.
+
+The live detector sees states, steps and sections; a flight recorder says who waits for whom,
+and Python stacks say where each rank stands. In this order of trust:
+
+    a process that is stopped or stuck in the kernel   a fact, and a cause by itself
+    flight-recorder dumps                              `detectors.hang.from_dumps`
+    Python stacks                                      `detectors.hang.from_stacks`
+    what the live detector said
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.diagnosis import Diagnosis, Verdict
+from detectors.finding import Blame, Evidence, Finding, ranks_in_words
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.from_dumps import HangClass, diagnose_hang
+from detectors.hang.from_stacks import diagnose_stacks
+from detectors.hang.live import HangCause
+from detectors.hang.python_stack import Frame
+from detectors.hang.standings import view_job
+
+EVIDENCE_MAX: Final = 32
+_FACTS: Final = frozenset({f"hung:{HangCause.STOPPED.value}", f"hung:{HangCause.BLOCKED.value}"})
+_BLAME: Final = {
+    HangClass.PROGRAM.value: Blame.PROGRAM,
+    HangClass.DEADLOCK.value: Blame.PROGRAM,
+    HangClass.NETWORK.value: Blame.COMMUNICATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A hang's finding after the evidence, and what changed it."""
+
+    finding: Finding
+    cause: str  # the class of the diagnosis that is told; empty: nothing new
+    reason: str
+    confidence: float  # of the diagnosis; 0 where there is none
+
+
+def judge_evidence(
+    finding: Finding,
+    dumps: Mapping[int, FlightDump],
+    stacks: Mapping[int, tuple[Frame, ...]],
+    alive: frozenset[int] = frozenset(),
+) -> Judged:
+    """Return the finding with what the dumps and the stacks add to it.
+
+    ``alive`` are ranks that had a process: one of them without a dump is not called gone.
+    """
+    if not (dumps or stacks):
+        return Judged(finding, "", "neither flight-recorder dumps nor Python stacks", 0.0)
+    diagnosis = _diagnose(dumps, stacks, alive)
+    if diagnosis is None or not diagnosis.cause:
+        reason = diagnosis.reason if diagnosis else "the stacks tell no rank from the others"
+        return Judged(finding, "", reason, diagnosis.confidence if diagnosis else 0.0)
+    named = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
+    lines = [*diagnosis.evidence, *finding.evidence][:EVIDENCE_MAX]
+    if finding.signature in _FACTS:
+        if set(named) != set(finding.ranks):
+            who = ranks_in_words(named) if named else "nobody"
+            doubt = f"they would name {who}: {diagnosis.reason}"
+            lines.insert(0, Evidence("flight recorder and stacks", doubt))
+        kept = replace(finding, evidence=tuple(lines[:EVIDENCE_MAX]))
+        return Judged(kept, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
+    everyone = {*finding.ranks, *finding.victims}
+    judged = replace(
+        finding,
+        blame=Blame.RANK if named else _BLAME.get(diagnosis.cause, Blame.NOBODY),
+        summary=f"no rank advances; {diagnosis.reason}",
+        ranks=named,
+        victims=tuple(sorted(everyone - set(named))),
+        signature=f"hung:{diagnosis.cause}" if diagnosis.cause else finding.signature,
+        evidence=tuple(lines),
+    )
+    return Judged(judged, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
+
+
+def _diagnose(
+    dumps: Mapping[int, FlightDump],
+    stacks: Mapping[int, tuple[Frame, ...]],
+    alive: frozenset[int],
+) -> Diagnosis | None:
+    if dumps:
+        found = diagnose_hang(view_job(dumps, alive - set(dumps)))
+        # A verdict without a class says that no collective hangs: the stacks may know what does.
+        if found.verdict is not Verdict.UNKNOWN and found.cause:
+            return found
+        return diagnose_stacks(stacks) or found
+    return diagnose_stacks(stacks)

@@ -1,0 +1,89 @@
+"""Which rank a hung job waits for, from where each rank's Python code stands.
+
+Ranks that wait for another stand in a collective, or all at one place; who stands elsewhere is
+waited for. Weaker than a flight recorder's word: a stack says where a rank is, not for whom it
+waits, and code that runs inside one C++ call (a backward pass) has one place for all of it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from detectors.diagnosis import Culprit, Diagnosis, Verdict
+from detectors.finding import Evidence, ranks_in_words
+from detectors.hang.python_stack import Frame
+
+EVIDENCE_MAX: Final = 32
+SURE: Final = 0.6  # below the flight recorder's kinds of answer: a place is no proof of a wait
+_MINORITY_MAX: Final = 0.5  # more than that elsewhere share one cause, and nobody is waited for
+_RANKS_MIN: Final = 3  # without a known place of waiting, two ranks say nothing of each other
+# A rank there waits for others, or may. Paths end so in every release of PyTorch 2.
+_WAITING: Final = (
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/c10d_logger.py",  # wraps each collective
+    "torch/autograd/graph.py",  # a backward pass: the gradients' all-reduce is in it
+)
+
+
+def diagnose_stacks(stacks: Mapping[int, tuple[Frame, ...]]) -> Diagnosis | None:
+    """Return who is waited for by where all ranks stand, or None where that tells nothing.
+
+    ``stacks`` are the main threads; a rank without one is left out.
+    """
+    told = {rank: frames for rank, frames in stacks.items() if frames}
+    waiting = [rank for rank, frames in told.items() if is_waiting(frames)]
+    if not waiting and len(told) >= _RANKS_MIN:
+        waiting = _crowd(told)
+    others = sorted(set(told) - set(waiting))
+    if not waiting or not others or len(others) > _MINORITY_MAX * len(told):
+        return None
+    crowd = told[min(waiting)]
+    evidence = [
+        Evidence(f"Python stack of rank {rank}", f"{_own_place(told[rank])}; it waits for nobody")
+        for rank in others[:EVIDENCE_MAX]
+    ]
+    at_wait = f"{ranks_in_words(sorted(waiting))}: {_own_place(crowd)}"
+    evidence.append(Evidence("Python stacks", at_wait))
+    return Diagnosis(
+        verdict=Verdict.CULPRITS,
+        culprits=tuple(Culprit(rank=rank, cause="host-stuck") for rank in others),
+        cause="host-stuck",
+        reason=f"{ranks_in_words(others)} stand{'s' * (len(others) == 1)} at "
+        f"{_own_place(told[others[0]])}, while {len(waiting)} of {len(told)} ranks wait",
+        onset=None,
+        confidence=SURE,
+        evidence=tuple(evidence),
+    )
+
+
+def is_waiting(frames: tuple[Frame, ...]) -> bool:
+    """Return whether a stack stands where ranks wait for each other."""
+    for frame in frames:
+        if not _is_library(frame.file):
+            return False  # the script's own code runs: a hook inside a backward pass, for one
+        if frame.file.endswith(_WAITING):
+            return True
+    return False
+
+
+def _crowd(told: Mapping[int, tuple[Frame, ...]]) -> list[int]:
+    """Return the ranks at the place where more than half of them are."""
+    places = {rank: (frames[0].file, frames[0].function) for rank, frames in told.items()}
+    place, count = Counter(places.values()).most_common(1)[0]
+    return [rank for rank in told if places[rank] == place] if 2 * count > len(told) else []
+
+
+def _own_place(frames: tuple[Frame, ...]) -> str:
+    """Return where a stack stands, in the script's own code where there is some."""
+    own = next((frame for frame in frames if not _is_library(frame.file)), frames[0])
+    inner = "" if own is frames[0] else f", inside {frames[0].function}"
+    return f"{own.text}{inner}"
+
+
+def _is_library(file: str) -> bool:
+    parts = file.split("/")
+    return file.startswith("<") or any(
+        part in ("site-packages", "dist-packages") or re.fullmatch(r"python3\.\d+", part)
+        for part in parts
+    )

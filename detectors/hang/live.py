@@ -1,0 +1,365 @@
+"""Hung job: ranks are alive, and none of them gets any further.
+
+One stuck rank stalls all its peers, so stillness alone names no culprit. How long stillness may
+last before it counts depends on what is known: a process that is stopped stays so until
+somebody wakes it, while ranks that only tell nothing may be evaluating. docs/reference/thresholds.md has
+the rules and the figures with their reasons.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import isfinite
+from statistics import median
+from typing import Final
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, ranks_in_words
+from rankmend.errors import ConfigError
+
+GAP_MULTIPLE: Final = 2.0  # how much longer than the longest healthy pause a hang has to be
+# Of the time-out after which PyTorch itself ends a collective. The rest is for the look (a
+# twentieth of the stand-still later at most) and for taking stacks.
+COLLECTIVE_SHARE: Final = 0.85
+STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up: one says nothing of the next
+EVIDENCE_MAX: Final = 16
+
+# letters of /proc/PID/stat, proc_pid_stat(5); empty where the process is gone without an end
+_STATES: Final = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "uninterruptible, waiting for the kernel",
+    "T": "stopped by a signal",
+    "t": "stopped by a debugger",
+    "Z": "zombie",
+    "X": "dead",
+    "": "gone",
+}
+# These can't get further by themselves. Not t: a debugger lets its process go.
+_STILL_STATES: Final = frozenset({"T", "Z", "X", ""})
+_IN_STEP: Final = frozenset({"compute", "communication"})  # sections that belong to a step
+_SAVING: Final = frozenset({"io", "checkpoint"})
+
+
+class HangCause(Enum):
+    """What the suspects are. The value is the second word of the finding's signature."""
+
+    STOPPED = "stopped"  # states T, Z, gone
+    BLOCKED = "blocked"  # state D
+    BEHIND = "behind"  # fewer sections or steps than the others
+    NOBODY = "nobody"
+
+
+class LimitRule(Enum):
+    """Which limit was in force."""
+
+    STOPPED = "stopped"  # a stopped process
+    UNTOLD = "untold"  # a stopped process, and no rank tells of its progress
+    STARTUP = "startup"
+    STEP_TIME = "step_time"  # a multiple of the job's own step time
+    FLOOR = "floor"
+    CEIL = "ceil"
+    OUTSIDE = "outside"  # some rank is not in the middle of a step
+    GAP = "gap"  # the job's longest healthy pause so far
+    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own time-out comes next
+
+
+@dataclass(frozen=True, slots=True)
+class HungLimits:
+    """How long all ranks may stand still. Reasons for the figures: docs/reference/thresholds.md."""
+
+    multiple: float = 20.0  # of the job's median step time
+    floor_s: float = 300.0
+    ceil_s: float = 1800.0
+    stopped_floor_s: float = 5.0
+    startup_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name in ("multiple", "floor_s", "ceil_s", "stopped_floor_s", "startup_s"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise ConfigError(f"hung limit {name} is {value}, not a number above 0")
+        if not self.stopped_floor_s <= self.floor_s <= self.ceil_s:
+            raise ConfigError(
+                "hung limits are not in order: stopped_floor_s "
+                f"{self.stopped_floor_s} <= floor_s {self.floor_s} <= ceil_s {self.ceil_s}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RankStand:
+    """Where one rank stands. Ages are seconds by the clock of who asks."""
+
+    rank: int
+    process_state: str  # letter of /proc/PID/stat
+    state_age_s: float  # for how long it has been seen in that state only
+    is_done: bool  # it ended with exit code 0
+    steps_done: int  # in this attempt
+    advanced_age_s: float | None  # since a step, a section change, attaching; None: never attached
+    section: str = "idle"
+    section_age_s: float | None = None
+    sections_entered: int = 0
+    step_times_s: tuple[float, ...] = ()  # its recent steps
+    collectives_entered: int = 0
+    collective_timeout_s: float | None = None  # of the newest one's process group
+    has_pairs: bool = False  # it sends to or receives from single ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How long all ranks may stand still now, and why so long."""
+
+    limit_s: float
+    rule: LimitRule
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """All ranks stand still, for too long."""
+
+    stalled_s: float
+    limit: Limit
+    cause: HangCause
+    suspects: tuple[int, ...]  # empty: the job hangs and nothing accuses a rank
+    victims: tuple[int, ...]
+    reason: str  # why these are the suspects, or why nobody is
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def why(self) -> str:
+        """Return why this is a hang, in words."""
+        return (
+            f"no rank advanced for {self.stalled_s:.1f} s; "
+            f"limit {self.limit.limit_s:g} s ({self.limit.reason})"
+        )
+
+
+def detect_hung(
+    stands: Sequence[RankStand],
+    limits: HungLimits,
+    *,
+    attempt_age_s: float,
+    longest_gap_s: float = 0.0,
+    has_stepped_before: bool = False,
+) -> Hang | None:
+    """Return the hang that is visible, or None while any rank advances or none can be judged.
+
+    ``stands`` holds every rank of the attempt; one that failed is `failed.detect_failed`'s.
+    ``longest_gap_s`` is the job's longest time without any advance that ended by itself,
+    ``has_stepped_before`` whether an earlier attempt of the job has told of a step.
+    """
+    live = sorted((stand for stand in stands if not stand.is_done), key=lambda stand: stand.rank)
+    if not live:
+        return None
+    ages = [stand.advanced_age_s for stand in live if stand.advanced_age_s is not None]
+    stalled_s = min(ages, default=attempt_age_s)
+    step_s = _median_step_s(stands)
+    still = [stand for stand in live if stand.process_state in _STILL_STATES]
+    if still:
+        limit = _stopped_limit(limits, step_s, is_told=bool(ages))
+        held_s = min(stalled_s, max(stand.state_age_s for stand in still))
+        if held_s >= limit.limit_s:
+            return _hang(held_s, limit, live, stands, limits.stopped_floor_s)
+    is_told = has_stepped_before or any(s.steps_done or s.sections_entered for s in stands)
+    if not ages or not is_told:
+        return None  # a program that tells of no step can't be seen to miss one
+    if max(stand.steps_done for stand in stands) < STEPS_KNOWN_MIN:
+        limit = Limit(limits.startup_s, LimitRule.STARTUP, "before the attempt's second step")
+    else:
+        limit = _running_limit(stands, limits, step_s)
+    gap_s = GAP_MULTIPLE * longest_gap_s
+    if gap_s > limit.limit_s:
+        reason = f"{GAP_MULTIPLE:g} x the job's longest pause so far, {longest_gap_s:.1f} s"
+        limit = Limit(gap_s, LimitRule.GAP, reason)
+    collective = _collective_limit(live, limits)
+    if collective is not None and collective.limit_s < limit.limit_s:
+        limit = collective
+    if stalled_s < limit.limit_s:
+        return None
+    return _hang(stalled_s, limit, live, stands, limits.stopped_floor_s)
+
+
+def hang_finding(hang: Hang, *, job_id: str, attempt: int, node: str) -> Finding:
+    """Return the hang as a finding."""
+    return Finding(
+        kind=Kind.RANK_HUNG,
+        severity=Severity.CRITICAL,
+        blame=Blame.RANK if hang.suspects else Blame.NOBODY,
+        summary=f"no rank advances; {hang.reason}",
+        job_id=job_id,
+        attempt=attempt,
+        node=node,
+        ranks=hang.suspects,
+        victims=hang.victims,
+        since_age_s=hang.stalled_s,
+        signature=f"hung:{hang.cause.value}",
+        evidence=hang.evidence,
+    )
+
+
+def _median_step_s(stands: Sequence[RankStand]) -> float | None:
+    times_s = [time_s for stand in stands for time_s in stand.step_times_s]
+    return median(times_s) if times_s else None
+
+
+def _stopped_limit(limits: HungLimits, step_s: float | None, *, is_told: bool) -> Limit:
+    """Return the limit while a process is stopped."""
+    if not is_told:
+        reason = "a process is stopped, and no rank tells of its progress"
+        return Limit(limits.floor_s, LimitRule.UNTOLD, reason)
+    multiple_s = limits.multiple * (step_s or 0.0)
+    if multiple_s <= limits.stopped_floor_s:
+        reason = "a stopped process is certain"
+        return Limit(limits.stopped_floor_s, LimitRule.STOPPED, reason)
+    reason = f"a stopped process, and {_multiple_in_words(limits, step_s)}"
+    return Limit(min(multiple_s, limits.ceil_s), LimitRule.STOPPED, reason)
+
+
+def _running_limit(stands: Sequence[RankStand], limits: HungLimits, step_s: float | None) -> Limit:
+    """Return the limit while processes run and steps have been made."""
+    multiple_s = limits.multiple * (step_s or 0.0)
+    words = _multiple_in_words(limits, step_s)
+    if multiple_s >= limits.ceil_s:
+        return Limit(limits.ceil_s, LimitRule.CEIL, f"the most for {words}")
+    if multiple_s > limits.floor_s:
+        limit = Limit(multiple_s, LimitRule.STEP_TIME, words)
+    else:
+        limit = Limit(limits.floor_s, LimitRule.FLOOR, f"the least for {words}")
+    outside = _outside_a_step(stands, limit.limit_s)
+    return Limit(limits.ceil_s, LimitRule.OUTSIDE, outside) if outside else limit
+
+
+def _collective_limit(live: Sequence[RankStand], limits: HungLimits) -> Limit | None:
+    """Return the limit while ranks wait for others in a collective that PyTorch will end by itself.
+
+    Whatever the other ranks do, evaluation or a checkpoint by one rank alone included, may not take
+    longer than that: so a limit a little below it stops no job that would have gone on.
+    """
+    waiting = [stand for stand in _waiting(live) if stand.collective_timeout_s]
+    if not waiting:
+        return None
+    timeout_s = min(stand.collective_timeout_s or 0.0 for stand in waiting)
+    limit_s = max(COLLECTIVE_SHARE * timeout_s, limits.stopped_floor_s)
+    who = ranks_in_words(stand.rank for stand in waiting)
+    reason = f"{who} in a collective that PyTorch ends after {timeout_s:g} s"
+    return Limit(limit_s, LimitRule.COLLECTIVE, reason)
+
+
+def _waiting(live: Sequence[RankStand]) -> list[RankStand]:
+    """Return the ranks that can only wait for others.
+
+    The host does not wait for NCCL: it enqueues and goes on. There the ranks are ahead in
+    collectives, unless stages of a pipeline do unequal numbers of them by design.
+    """
+    visibly = [stand for stand in live if stand.section == "communication"]
+    if visibly or any(stand.has_pairs for stand in live):
+        return visibly
+    fewest = min(stand.collectives_entered for stand in live)
+    ahead = [stand for stand in live if stand.collectives_entered > fewest]
+    return ahead if 2 * len(ahead) >= len(live) else []
+
+
+def _outside_a_step(stands: Sequence[RankStand], limit_s: float) -> str:
+    """Return who may be busy with something else than a step, in words; empty for nobody.
+
+    A rank that told of no section may be evaluating, unless the kernel has held it in state D
+    for all that time.
+    """
+    is_blocked = any(s.process_state == "D" and s.state_age_s >= limit_s for s in stands)
+    for stand in sorted(stands, key=lambda stand: stand.rank):
+        if stand.is_done:
+            return f"rank {stand.rank} has ended, so the job may be ending"
+        if stand.section in _SAVING:
+            return f"rank {stand.rank} is in section {stand.section}"
+        if stand.section not in _IN_STEP and not is_blocked:
+            return f"rank {stand.rank} is in no section of a step and may be evaluating"
+    return ""
+
+
+def _multiple_in_words(limits: HungLimits, step_s: float | None) -> str:
+    if step_s is None:
+        return "a step time that is not known"
+    return f"{limits.multiple:g} x the median step of {step_s:.3g} s"
+
+
+def _hang(
+    stalled_s: float,
+    limit: Limit,
+    live: list[RankStand],
+    stands: Sequence[RankStand],
+    state_age_s_min: float,
+) -> Hang:
+    cause, suspects, reason = _suspects(live, state_age_s_min)
+    accused = tuple(stand.rank for stand in suspects)
+    done = [stand.rank for stand in stands if stand.is_done]
+    hang = Hang(
+        stalled_s=stalled_s,
+        limit=limit,
+        cause=cause,
+        suspects=accused,
+        victims=tuple(stand.rank for stand in live if stand.rank not in accused),
+        reason=reason,
+        evidence=(),
+    )
+    lines = [Evidence("rankmend", hang.why), *_evidence(live, accused)]
+    if done:
+        waiting = f"{ranks_in_words(done)} ended with exit code 0 while others are alive"
+        lines.insert(1, Evidence("wait status", waiting))
+    if len(lines) > EVIDENCE_MAX:
+        left_out = len(lines) - EVIDENCE_MAX + 1
+        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines left out")]
+    return replace(hang, evidence=tuple(lines))
+
+
+def _suspects(
+    live: list[RankStand], state_age_s_min: float
+) -> tuple[HangCause, list[RankStand], str]:
+    """Return who is waited for, by the strongest sign that tells ranks apart.
+
+    A state counts once it has lasted: every process is in state D now and then.
+    """
+    lasting = [stand for stand in live if stand.state_age_s >= state_age_s_min]
+    for cause, states in ((HangCause.STOPPED, _STILL_STATES), (HangCause.BLOCKED, {"D"})):
+        there = [stand for stand in lasting if stand.process_state in states]
+        if there:
+            word = _STATES[there[0].process_state]
+            if len(there) == len(live) > 1:
+                return cause, [], f"all {len(live)} ranks are alike ({word})"
+            return cause, there, f"{ranks_in_words(s.rank for s in there)}: {word}"
+    signs: tuple[tuple[str, Callable[[RankStand], int]], ...] = (
+        ("sections entered", lambda stand: stand.sections_entered),
+        ("steps made", lambda stand: stand.steps_done),
+    )
+    for name, count in signs:
+        fewest, most = min(map(count, live)), max(map(count, live))
+        behind = [stand for stand in live if count(stand) == fewest]
+        # Most of the ranks behind one: it does something of its own, and nobody is waited for.
+        if fewest < most and 2 * len(behind) <= len(live):
+            who = ranks_in_words(stand.rank for stand in behind)
+            return HangCause.BEHIND, behind, f"{who}: {fewest} {name}, others up to {most}"
+    return HangCause.NOBODY, [], "the ranks are alive, and no rank is behind the others"
+
+
+def _evidence(live: list[RankStand], accused: tuple[int, ...]) -> list[Evidence]:
+    """Return where the ranks stand, accused ones first, those that stand alike in one line."""
+    groups: dict[tuple[bool, str, str, int, int, bool], list[RankStand]] = {}
+    for stand in live:
+        is_attached = stand.advanced_age_s is not None
+        place = (stand.process_state, stand.section, stand.sections_entered, stand.steps_done)
+        groups.setdefault((stand.rank not in accused, *place, is_attached), []).append(stand)
+    return [_stand_in_words(groups[key]) for key in sorted(groups)]
+
+
+def _stand_in_words(group: list[RankStand]) -> Evidence:
+    first = group[0]
+    state = _STATES.get(first.process_state, "unknown")
+    age_s = min(stand.state_age_s for stand in group)
+    text = f"{ranks_in_words(stand.rank for stand in group)}: {state} for {age_s:.1f} s"
+    if first.advanced_age_s is None:
+        return Evidence("/proc/PID/stat", f"{text}; never attached")
+    sections = f", {first.sections_entered} sections" if first.sections_entered else ""
+    where = "" if first.section == "idle" else f", in {first.section}"
+    if where and first.section_age_s is not None:
+        where += f" for {first.section_age_s:.1f} s"
+    told = f"{first.steps_done} steps{sections}{where}"
+    return Evidence("/proc/PID/stat and progress file", f"{text}; {told}")

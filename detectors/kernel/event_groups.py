@@ -1,0 +1,159 @@
+"""Many kernel messages as few groups: 800,000 equal lines are one group and a count.
+
+Bounded in memory whatever the log says: groups have a number, and where it is reached an event
+is counted without its sub-code, then without its device, so that no event goes uncounted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from detectors.kernel.event import EventKind, KernelEvent
+from detectors.kernel.log import Record
+from detectors.kernel.rules.matcher import Matcher
+
+GROUPS_MAX: Final = 512  # 8 GPUs with 60 kinds of trouble each; 1 KB a group
+BURST_GAP_S: Final = 180.0  # NVSentinel health-events-analyzer: a burst is within 3 minutes
+BURSTS_MAX: Final = 16  # newest of a group; no rule counts to more than 5
+
+_CODED: Final = frozenset({EventKind.XID, EventKind.SXID})
+_COUNTING: Final = frozenset({EventKind.MEMORY_CORRECTED, EventKind.MEMORY_UNCORRECTED})
+_WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may tell of
+
+Key = tuple[EventKind, int | None, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EventGroup:
+    """Equal events: of one kind, code, sub-code and device."""
+
+    kind: EventKind
+    code: int | None  # XID or SXID
+    sub_code: str
+    device: str
+    count: int
+    first: KernelEvent
+    last: KernelEvent
+    last_number: int  # the newest event's place among all events: order without times
+    bursts: tuple[tuple[float, float], ...]  # start and end of each, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """The state as a file holds it."""
+
+    groups: tuple[EventGroup, ...] = ()
+    records: int = 0
+    events: int = 0
+    untrusted: int = 0
+    overflowed: int = 0
+
+
+class _Tally:
+    """One group in the making."""
+
+    __slots__ = ("bursts", "count", "first", "last", "last_number")
+
+    def __init__(self, event: KernelEvent) -> None:
+        self.count = 0
+        self.first = self.last = event
+        self.last_number = 0
+        self.bursts: list[tuple[float, float]] = []
+
+    def add(self, event: KernelEvent, weight: int, number: int) -> None:
+        self.count += weight
+        self.last, self.last_number = event, number
+        if event.at_s is None:
+            return
+        if self.bursts and abs(event.at_s - self.bursts[-1][1]) < BURST_GAP_S:
+            self.bursts[-1] = (self.bursts[-1][0], event.at_s)
+            return
+        self.bursts.append((event.at_s, event.at_s))
+        del self.bursts[:-BURSTS_MAX]
+
+
+class KernelLogState:
+    """Takes records, keeps groups of events."""
+
+    def __init__(
+        self,
+        *,
+        trusts_user: bool = False,
+        groups_max: int = GROUPS_MAX,
+        old: StateSnapshot | None = None,
+    ) -> None:
+        """``trusts_user``: for tests, believe what a process wrote to /dev/kmsg."""
+        old = old or StateSnapshot()
+        self.records, self.events = old.records, old.events
+        self.untrusted = old.untrusted  # would have been events, but a process wrote them
+        self.overflowed = old.overflowed  # events counted without sub-code or device
+        self._trusts_user = trusts_user
+        self._groups_max = groups_max
+        self._matcher = Matcher()
+        self._tallies: dict[Key, _Tally] = {}
+        for group in old.groups:
+            tally = _Tally(group.first)
+            tally.count, tally.last, tally.last_number = group.count, group.last, group.last_number
+            tally.bursts = list(group.bursts)
+            self._tallies[group.kind, group.code, group.sub_code, group.device] = tally
+
+    def feed(self, record: Record) -> KernelEvent | None:
+        """Count the record and return the event that it tells of, if it is to be believed."""
+        self.records += 1
+        if record.is_from_user and not self._trusts_user:
+            # a matcher of its own: what a process writes must not pair with the kernel's lines
+            if Matcher().match(record) is not None:
+                self.untrusted += 1
+            return None
+        event = self._matcher.match(record)
+        if event is not None:
+            self._add(event)
+        return event
+
+    def feed_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.feed(record)
+
+    def groups(self) -> tuple[EventGroup, ...]:
+        return tuple(
+            EventGroup(
+                kind,
+                code,
+                sub_code,
+                device,
+                tally.count,
+                tally.first,
+                tally.last,
+                tally.last_number,
+                tuple(tally.bursts),
+            )
+            for (kind, code, sub_code, device), tally in self._tallies.items()
+        )
+
+    def snapshot(self) -> StateSnapshot:
+        return StateSnapshot(
+            self.groups(), self.records, self.events, self.untrusted, self.overflowed
+        )
+
+    def _add(self, event: KernelEvent) -> None:
+        self.events += 1
+        weight = 1
+        if event.kind in _COUNTING and event.code:
+            weight = min(event.code, _WEIGHT_MAX)
+        code = event.code if event.kind in _CODED else None
+        self._tally(event, code).add(event, weight, self.events)
+
+    def _tally(self, event: KernelEvent, code: int | None) -> _Tally:
+        key = (event.kind, code, event.sub_code, event.device)
+        tally = self._tallies.get(key)
+        if tally is not None:
+            return tally
+        if len(self._tallies) < self._groups_max:
+            tally = self._tallies[key] = _Tally(event)
+            return tally
+        self.overflowed += 1
+        for folded in ((event.kind, code, "", event.device), (event.kind, code, "", "")):
+            if folded in self._tallies:
+                return self._tallies[folded]
+        # one group a kind above the limit: nothing goes uncounted
+        return self._tallies.setdefault((event.kind, None, "", ""), _Tally(event))

@@ -1,0 +1,174 @@
+"""What to do about an event: the policy table, as data with a source in every row.
+
+The table is text (CSV) that a shell reads: data/kernel_log.csv, then the site's own rows over it.
+It is the only place that gives an event a severity and an action. Events of the kernel's log, NVML's
+XIDs and verdicts, and the checks of node_policy.toml that name an `event` all look them up here, so
+that one event has one severity, whichever way it arrives.
+"""
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from detectors.finding import Action, Severity
+from detectors.kernel.event import CODE_MAX, EventKind, ManyEvents
+from rankmend.errors import ConfigError
+
+COLUMNS: Final = ("table", "code", "name", "severity", "action", "hardware", "source", "meaning")
+ROWS_MAX: Final = 5_000
+ANY: Final = "*"  # the row for every code that has none of its own
+
+
+class Table(Enum):
+    XID = "xid"
+    SXID = "sxid"
+    NVLINK5 = "nvlink5"  # XIDs 144 to 150 by unit, reason and status
+    VERDICT = "verdict"  # the driver's own: NVML's recovery action, XID 154
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One row."""
+
+    name: str
+    severity: Severity
+    action: Action
+    blames_hardware: bool
+    source: str
+    meaning: str
+
+
+PolicyTable = Mapping[tuple[Table, str], Policy]
+
+
+def parse_policy(text: str, origin: str) -> dict[tuple[Table, str], Policy]:
+    """Return the rows of a table, or raise ConfigError that names the line and what is wrong."""
+    rows: dict[tuple[Table, str], Policy] = {}
+    reader = csv.reader(text.splitlines(), strict=True)
+    try:
+        header = next(reader, [])
+        if tuple(header) != COLUMNS:
+            raise ConfigError(f"{origin}: the first line is {header!r}, not {list(COLUMNS)!r}")
+        for cells in reader:
+            if not cells or cells[0].startswith("#"):
+                continue
+            where = f"{origin}, line {reader.line_num}"
+            for key, policy in _parse_row(cells, where):
+                if key in rows:
+                    raise ConfigError(f"{where}: {key[0].value} {key[1]} a second time")
+                rows[key] = policy
+            if len(rows) > ROWS_MAX:
+                raise ConfigError(f"{origin}: more than {ROWS_MAX} rows")
+    except csv.Error as error:
+        raise ConfigError(f"{origin}, line {reader.line_num}: {error}") from error
+    return rows
+
+
+def complete(rows: PolicyTable, origin: str) -> PolicyTable:
+    """Return the table as it is, or raise ConfigError where a kind of event has no row."""
+    missing = [f"{table.value} {ANY}" for table in _CODED if (table, ANY) not in rows]
+    missing += [f"log {kind}" for kind in sorted(_KINDS) if (Table.LOG, kind) not in rows]
+    if missing:
+        raise ConfigError(f"{origin}: no row for {', '.join(missing)}")
+    return rows
+
+
+def policy_of(rows: PolicyTable, kind: EventKind, code: int | None) -> Policy:
+    """Return the row for an event; a complete table has one for each."""
+    table = _TABLES.get(kind, Table.LOG)
+    if table is Table.LOG:
+        return rows[table, kind.value]
+    return rows.get((table, str(code))) or rows[table, ANY]
+
+
+def policy_of_many(rows: PolicyTable, many: ManyEvents) -> Policy:
+    """Return the row for many events of a kind."""
+    return rows[Table.LOG, many.value]
+
+
+def policy_of_verdict(rows: PolicyTable, number: int) -> Policy:
+    """Return the row for a verdict of the driver: nvmlDeviceGpuRecoveryAction_t."""
+    return rows.get((Table.VERDICT, str(number))) or rows[Table.VERDICT, ANY]
+
+
+def policy_named(rows: PolicyTable, event: str) -> Policy | None:
+    """Return the row of an event as node_policy.toml names it (``xid 79``), or None without one."""
+    table, _space, code = event.partition(" ")
+    try:
+        return rows.get((Table(table), code))
+    except ValueError:
+        return None
+
+
+_Member = TypeVar("_Member", bound=Enum)
+_TABLES: Final = {EventKind.XID: Table.XID, EventKind.SXID: Table.SXID}
+_CODED: Final = (Table.XID, Table.SXID, Table.VERDICT)
+_CODE: Final = re.compile(r"[0-9]{1,5}")
+_LOWEST_CODE: Final = {Table.VERDICT: 0}
+_NVLINK5_CODE: Final = re.compile(
+    r"(14[4-9]|150) ([A-Z][A-Z0-9_]{1,40}(?:/[A-Z][A-Z0-9_]{1,40}){0,3}) "
+    r"([0-9]|[1-5][0-9]|6[0-3]) (\*|0x[0-9a-f]{1,8})( promoted)?"
+)
+_HARDWARE: Final = {"yes": True, "no": False}
+_KINDS: Final = frozenset(
+    {kind.value for kind in EventKind if kind not in _TABLES} | {many.value for many in ManyEvents}
+)
+
+
+def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[Table, str], Policy]]:
+    """Return the row under each of its codes: a unit of NVLink 5 can have several names."""
+    if len(cells) != len(COLUMNS):
+        raise ConfigError(f"{where}: {len(cells)} cells instead of {len(COLUMNS)}: {cells!r}")
+    row = dict(zip(COLUMNS, (cell.strip() for cell in cells), strict=True))
+    for column in ("name", "source", "meaning"):
+        if not row[column]:
+            raise ConfigError(f"{where}: no {column}")
+    table = _member(Table, row["table"], where, "table")
+    codes = _codes_of(table, row["code"], where)
+    if row["hardware"] not in _HARDWARE:
+        raise ConfigError(f"{where}: hardware is {row['hardware']!r}, not yes or no")
+    policy = Policy(
+        name=row["name"],
+        severity=_member(Severity, row["severity"], where, "severity"),
+        action=_member(Action, row["action"], where, "action"),
+        blames_hardware=_HARDWARE[row["hardware"]],
+        source=row["source"],
+        meaning=row["meaning"],
+    )
+    return [((table, code), policy) for code in codes]
+
+
+def _codes_of(table: Table, code: str, where: str) -> list[str]:
+    if table is Table.LOG:
+        if code not in _KINDS:
+            raise ConfigError(f"{where}: no kind of event {code!r}; there are {sorted(_KINDS)}")
+        return [code]
+    if table is Table.NVLINK5:
+        match = _NVLINK5_CODE.fullmatch(code)
+        if match is None:
+            raise ConfigError(
+                f"{where}: code {code!r} is not 'XID UNIT[/UNIT] REASON STATUS[ promoted]', such as "
+                "'149 NETIR_LINK_DOWN 38 *'"
+            )
+        xid, units, reason, status, promoted = match.groups()
+        return [f"{xid} {unit} {reason} {status}{promoted or ''}" for unit in units.split("/")]
+    lowest = _LOWEST_CODE.get(table, 1)
+    if code == ANY:
+        return [code]
+    if not (_CODE.fullmatch(code) and lowest <= int(code) <= CODE_MAX):
+        raise ConfigError(
+            f"{where}: code {code!r} is neither {ANY} nor from {lowest} to {CODE_MAX}"
+        )
+    return [str(int(code))]
+
+
+def _member(enum: type[_Member], value: str, where: str, column: str) -> _Member:
+    try:
+        return enum(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in enum)
+        raise ConfigError(f"{where}: {column} is {value!r}, not one of {allowed}") from None

@@ -1,0 +1,299 @@
+"""Messages of GPU drivers: NVIDIA with its NVSwitches, AMD, Habana."""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from detectors.kernel.event import PCI, EventKind, KernelEvent, Rule, rule
+from detectors.kernel.nvlink5 import nvlink5_reason
+
+_K = EventKind
+
+_NVLINK5: Final = range(144, 151)
+_NVLINK5_DETAIL: Final = re.compile(
+    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal) +XC ?\d+ +i ?\d+ +Link +(-?\d{1,4}) "
+    r"*[(\[]((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})[)\]]"
+)
+_NVLINK_DETAIL: Final = re.compile(
+    r"link (\d{1,3}) ?\(((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})\)", re.IGNORECASE
+)
+# NVIDIA XID catalog, WORKFLOW_NVLINK_ERR: bits 0, 23 and 30 of the first register
+_NVLINK_IGNORABLE: Final = 1 << 0 | 1 << 23 | 1 << 30
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
+_SM: Final = re.compile(r"\(GPC (\d{1,3}), TPC (\d{1,3})")
+_CAUSED_BY: Final = re.compile(r"caused by previous Xid (\d{1,5})")
+_PID: Final = re.compile(r"pid='?(\d{1,10}|<unknown>)'?, ?(?:name=([^,]{1,64}), ?)?")
+_VERDICT: Final = re.compile(
+    r"GPU recovery action changed from (0x[0-9a-fA-F]{1,8}) \([^)]{0,64}\) "
+    r"to (0x[0-9a-fA-F]{1,8}) \(([^)]{0,64})\)",
+    re.IGNORECASE,
+)
+
+
+def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
+    """Return an XID's event with what its details say: process, link, sub-code, verdict."""
+    detail = match["detail"] or ""
+    if found := _PID.match(detail):
+        pid = int(found[1]) if found[1].isdigit() else None
+        process = "" if (found[2] or "").startswith("<") else (found[2] or "")
+        event = replace(event, pid=pid, process=process)
+        detail = detail[found.end() :]
+    if event.code in _NVLINK5 and (found := _NVLINK5_DETAIL.match(detail)):
+        registers = tuple(int(word, 16) for word in _HEX.findall(found[4]))
+        status = f" status {registers[1]:#x}" if len(registers) > 1 and registers[1] else ""
+        sub_code = f"{nvlink5_reason(registers)} {found[1]} {found[2]} link {found[3]}{status}"
+        return replace(event, sub_code=sub_code, registers=registers)
+    if event.code == 74 and (found := _NVLINK_DETAIL.search(detail)):
+        registers = tuple(int(word, 16) for word in _HEX.findall(found[2]))
+        harmless = " ignorable" if _is_ignorable(registers) else ""
+        return replace(event, sub_code=f"link {found[1]}{harmless}", registers=registers)
+    if event.code == 13 and (found := _SM.search(detail)):
+        return replace(event, sub_code=f"GPC {found[1]} TPC {found[2]}")
+    if event.code == 45 and (found := _CAUSED_BY.search(detail)):
+        return replace(event, sub_code=f"caused by {found[1]}")
+    if event.code == 154 and (found := _VERDICT.search(detail)):
+        return replace(event, sub_code=f"{int(found[2], 16)} {found[3]}")
+    return event
+
+
+def _is_ignorable(registers: tuple[int, ...]) -> bool:
+    """Whether an XID 74 has no bits but those that NVIDIA says can be ignored."""
+    return bool(registers[0]) and not registers[0] & ~_NVLINK_IGNORABLE and not any(registers[1:])
+
+
+_SXID_MORE: Final = re.compile(r"(?:Severity \d|Engine instance|Data \{)")
+_SXID_DETAIL: Final = re.compile(
+    r"(Non-fatal|Nonfatal|Fatal)?,? ?(?:Link (\d{1,3}))?", re.IGNORECASE
+)
+
+
+def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None:
+    """Return an SXID's event, or None for the lines that follow it with the same code."""
+    detail = match["detail"] or ""
+    if _SXID_MORE.match(detail):
+        return None
+    found = _SXID_DETAIL.match(detail)
+    if found is None:
+        return event
+    how = "" if found[1] is None else ("fatal" if found[1].lower() == "fatal" else "nonfatal")
+    link = f"link {found[2]}" if found[2] else ""
+    return replace(event, sub_code=f"{how} {link}".strip())
+
+
+# as dev_err writes it ("amdgpu: " twice), drm_err, and DRM_ERROR, which names no device
+_AMD: Final = (
+    r"(?:amdgpu (?P<pci>"
+    + PCI
+    + r"): |amdgpu: |(?=\[drm:\w{1,64}(?:\.\w{1,16}){0,3} \[amdgpu\]\]))"
+    r"(?:amdgpu: |\[drm\] |\[drm:\w{1,64}(?:\.\w{1,16}){0,3}(?: \[amdgpu\])?\] )?(?:\*ERROR\* )?"
+)
+_RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
+_HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
+
+GPU_RULES: Final[tuple[Rule, ...]] = (
+    # --- NVIDIA driver
+    rule(
+        "NVRM: Xid",
+        r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{4,20})[^)]{0,40}\): (?P<code>\d{1,9})"
+        r"(?:[,:] ?(?P<detail>.*))?",
+        _K.XID,
+        "NVIDIA XID errors; without 'PCI:' and pid before R450; 'GPU-I:' on a MIG instance",
+        refine=_refine_xid,
+    ),
+    rule(
+        "SXid",
+        r"nvidia-nvswitch\d{1,3}: SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{4,20})\): "
+        r"(?P<code>\d{1,9})(?:, ?(?P<detail>.*))?",
+        _K.SXID,
+        "NVIDIA Fabric Manager user guide, NVSwitch errors",
+        refine=_refine_sxid,
+    ),
+    rule(
+        "fallen off the bus",
+        r"NVRM: .{0,40}?GPU (?:at )?(?:PCI:)?(?P<pci>" + PCI + r")[\s\S]{0,160}?fallen off the bus",
+        _K.GPU_LOST,
+        "open-gpu-kernel-modules: os-pci.c, osinit.c; nv.c prints it as four lines of one message",
+    ),
+    rule("fallen off the bus", r"NVRM: .{0,200}fallen off the bus", _K.GPU_LOST, "the same"),
+    rule(
+        "RmInitAdapter",
+        r"NVRM: (?:GPU (?P<pci>" + PCI + r"): )?RmInitAdapter failed",
+        _K.GPU_INIT,
+        "open-gpu-kernel-modules: nv.c",
+    ),
+    rule(
+        "GSP",
+        r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP"
+        r"|GSP.{0,40}(?:heartbeat timed? ?out|lockdown.{0,20}timed? ?out))"
+        r"(?:.{0,40}?PCI:(?P<pci>" + PCI + r"))?",
+        _K.GSP,
+        "open-gpu-kernel-modules: kernel_gsp.c; the dmesg sample of an XID 119",
+    ),
+    rule(
+        "rpcRecvPoll timedout",
+        r"NVRM: .{0,80}rpcRecvPoll timedout for fn",
+        _K.GSP,
+        "open-gpu-kernel-modules: rpc.c",
+    ),
+    rule(
+        "NVRM: API mismatch",
+        r"NVRM: API mismatch",
+        _K.DRIVER_MISMATCH,
+        "open-gpu-kernel-modules: nv-reg.h; module and libraries of two versions",
+    ),
+    rule(
+        "nvidia-peermem",
+        r"nvidia-peermem .{0,80}?(?P<sub_code>ERROR detected invalid context)",
+        _K.PEERMEM,
+        "open-gpu-kernel-modules: nvidia-peermem.c; a program ended with memory still registered",
+    ),
+    # --- any GPU's driver that could not be bound
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvidia|amdgpu|habanalabs): probe of (?P<pci>"
+        + PCI
+        + r") failed with error -\d+",
+        _K.GPU_INIT,
+        "drivers/base/dd.c, call_driver_probe, before 6.4",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvidia|amdgpu|habanalabs) (?P<pci>" + PCI + r"): probe with driver \S{1,32} "
+        r"failed with error -\d+",
+        _K.GPU_INIT,
+        "drivers/base/dd.c, call_driver_probe, since 6.4",
+    ),
+    # --- AMD
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) new uncorrectable hardware errors detected in "
+        r"(?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c since 6.7: the total follows",
+        is_announcement=True,
+    ),
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) uncorrectable hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c",
+    ),
+    rule(
+        "correctable hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) (?:new )?correctable hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_CORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c",
+    ),
+    rule(
+        "deferred hardware errors detected",
+        _AMD + _RAS + r"(?P<code>[1-9]\d{0,8}) (?:new )?deferred hardware errors detected "
+        r"(?:in total )?in (?P<sub_code>\w{1,16}) block",
+        _K.GPU_MEMORY_DEFERRED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c since 6.8",
+    ),
+    rule(
+        "RAS records:",
+        _AMD + r"(?P<sub_code>RAS records):\d{1,9} exceed threshold:\d{1,9}",
+        _K.GPU_WORN_OUT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras_eeprom.c",
+    ),
+    rule(
+        "reaches threshold value",
+        _AMD + r"(?P<sub_code>Saved bad pages) \d{1,9} reaches threshold value \d{1,9}",
+        _K.GPU_WORN_OUT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras_eeprom.c",
+    ),
+    rule(
+        "GPU reset begin!",
+        _AMD + r"GPU reset begin!",
+        _K.GPU_RESET,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c, amdgpu_device_gpu_recover",
+    ),
+    rule(
+        "GPU reset",
+        _AMD + r"(?P<sub_code>GPU reset\(\d{1,9}\) failed|GPU reset end with ret = -\d{1,4})",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "GPU mode1 reset failed",
+        _AMD + r"(?P<sub_code>GPU mode1 reset failed)",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "device lost from bus",
+        _AMD + r".{0,20}device lost from bus",
+        _K.GPU_LOST,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+    ),
+    rule(
+        "Fatal error during GPU init",
+        _AMD + r"Fatal error during GPU init",
+        _K.GPU_INIT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_kms.c",
+    ),
+    rule(
+        " timeout, signaled seq=",
+        _AMD + r"ring (?P<sub_code>[\w.]{1,32}) timeout, signaled seq=",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_job.c; 'but soft recovered' is another line and no fault",
+    ),
+    rule(
+        "fence wait loop timeout expired",
+        r"(?:amdgpu (?P<pci>"
+        + PCI
+        + r"): )?(?:amdgpu: |kfd kfd: )*(?P<sub_code>qcm) fence wait loop "
+        r"timeout expired",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
+    ),
+    rule(
+        "in an unrecoverable state due to an unsuccessful queues preemption",
+        r"(?:amdgpu (?P<pci>"
+        + PCI
+        + r"): )?(?:amdgpu: |kfd kfd: )*The cp might be in an unrecoverable",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
+        sub_code="preemption",
+    ),
+    rule(
+        "might be in unrecoverable state, issue a GPU reset",
+        _AMD + r"(?P<sub_code>MES) might be in unrecoverable state",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdkfd/kfd_device_queue_manager.c",
+    ),
+    rule(
+        " page fault (src_id:",
+        _AMD + r"\[(?P<sub_code>\w{1,16})\] (?:(?:no-)?retry )?page fault \(src_id:",
+        _K.GPU_PAGE_FAULT,
+        "drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c, gmc_v10_0.c, gmc_v11_0.c",
+    ),
+    rule(
+        "CTF)",
+        _AMD + r"ERROR: GPU (?P<sub_code>over temperature range|HW Critical Temperature Fault)",
+        _K.GPU_OVERHEATED,
+        "drivers/gpu/drm/amd/pm/swsmu/amdgpu_smu.c, smu13/smu_v13_0.c",
+    ),
+    # --- Habana (Gaudi)
+    rule(
+        "Device heartbeat failed",
+        _HABANA + r"(?P<sub_code>Device heartbeat failed)",
+        _K.GPU_HUNG,
+        "drivers/misc/habanalabs (drivers/accel since 6.3), common/device.c",
+    ),
+    rule(
+        "Failed to detect if device is alive",
+        _HABANA + r"(?P<sub_code>Failed to detect if device is alive)",
+        _K.GPU_RESET_FAILED,
+        "drivers/misc/habanalabs/common/device.c",
+    ),
+    rule(
+        "failed to initialize the H/W after reset",
+        _HABANA + r"(?P<sub_code>failed to initialize the H/W after reset)",
+        _K.GPU_RESET_FAILED,
+        "drivers/misc/habanalabs/common/device.c",
+    ),
+)

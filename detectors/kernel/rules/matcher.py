@@ -1,0 +1,234 @@
+"""What a kernel message tells of: one table of forms, each with where it comes from.
+
+A rule names a literal that its lines contain, which is looked for first: a line that holds none
+of them costs 2 us. Some faults are printed as several lines; each is told once: an announcement
+("AER: Corrected error received: 0000:3b:00.0") counts only where no detail follows it, and of an
+XID, SXID or OOM kill one line counts. Bounded: what is remembered between lines has a size.
+"""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from detectors.kernel.event import (
+    CODE_MAX,
+    PCI,
+    EventKind,
+    KernelEvent,
+    Rule,
+    pci_bus_id,
+)
+from detectors.kernel.log import Record
+from detectors.kernel.rules.cages import Cages
+from detectors.kernel.rules.firmware_errors import FirmwareErrors
+from detectors.kernel.rules.gpu import GPU_RULES
+from detectors.kernel.rules.host import HOST_RULES
+from detectors.kernel.rules.nic import NIC_RULES
+from detectors.kernel.rules.storage import STORAGE_RULES
+
+PAIR_S_MAX: Final = 2.0  # between an announcement and its detail: one interrupt, and printing it
+REMOVAL_S_MAX: Final = 5.0  # requests that fail because nvme disconnect took their disk away
+_PENDING_MAX: Final = 64  # announcements that wait for their detail
+_FOUND_MAX: Final = 256  # texts whose meaning is remembered
+
+# The first rule whose pattern matches decides. Only lines of which the kernel's or driver's source
+# has the form: "link becomes ready" is printed for every container's veth and tells of no NIC.
+RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES)
+
+_BY_LITERAL: Final = tuple(
+    (literal, tuple(rule for rule in RULES if rule.literal == literal))
+    for literal in dict.fromkeys(rule.literal for rule in RULES)
+)
+_OOM_CONTEXT: Final = re.compile(
+    r"oom-kill:constraint=(\w{1,40}),.{0,1500}?task_memcg=([^,]{0,512}),"
+    r"task=.{0,64}?,pid=(\d{1,10}),"
+)
+# before 4.19: "Task in C killed as a result of limit of D", then "... Kill process 7 (x) score 9"
+_OOM_TASK: Final = re.compile(r"Task in (\S{1,512}) killed as a result of limit of \S")
+_OOM_OLD: Final = re.compile(
+    r"(Memory cgroup o|O)ut of memory(?: \([^)]{0,40}\))?: Kill process (\d{1,10}) "
+)
+_DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + PCI + ")")
+
+
+def _search(record: Record) -> tuple[Rule, KernelEvent] | None:
+    text, is_whole = record.text, record.is_dated
+    for literal, rules in _BY_LITERAL:
+        if literal not in text:
+            continue
+        for rule in rules:
+            match = rule.match(text, is_whole=is_whole)
+            if match is not None:
+                event = _event_of(record, rule, match)
+                return (rule, event) if event is not None else None
+    return None
+
+
+def _event_of(record: Record, rule: Rule, match: re.Match[str]) -> KernelEvent | None:
+    groups = match.groupdict()
+    code = int(groups["code"]) if groups.get("code") else None
+    pid = groups.get("pid")
+    event = KernelEvent(
+        kind=rule.kind,
+        text=record.text,
+        code=None if code is None else min(code, CODE_MAX),
+        sub_code=(groups.get("sub_code") or rule.sub_code).strip(),
+        device=_device_of(record, groups),
+        pid=int(pid) if pid else None,
+        process=groups.get("process") or "",
+        at_s=record.at_s,
+        stamp=record.stamp,
+        level=record.level,
+        facility=record.facility,
+        seq=record.seq,
+    )
+    return rule.refine(event, match) if rule.refine else event
+
+
+def _device_of(record: Record, groups: dict[str, str | None]) -> str:
+    """Return the name by which a person knows it: the network device before its PCI address."""
+    if name := groups.get("netdev") or groups.get("device") or groups.get("disk"):
+        return name
+    if address := groups.get("pci"):
+        return groups.get("port") or "" if address.startswith("id=") else pci_bus_id(address)
+    for name, value in record.fields:
+        if name == "DEVICE" and (match := _DICTIONARY_PCI.fullmatch(value)):
+            return pci_bus_id(match[1])
+    return ""
+
+
+class NvmePaths:
+    """Tells a disk that was taken away on purpose from one whose paths failed."""
+
+    def __init__(self) -> None:
+        self._removed_at_s: float | None = None
+        self._is_removed = False
+
+    def is_removed(self, record: Record) -> bool:
+        """Return whether the record only tells of a disk whose controller is being removed."""
+        if "Removing ctrl: NQN" in record.text:
+            self._is_removed, self._removed_at_s = True, record.at_s
+            return True
+        if "no available path - failing I/O" not in record.text or not self._is_removed:
+            return False
+        if record.at_s is None or self._removed_at_s is None:
+            return True
+        return 0 <= record.at_s - self._removed_at_s <= REMOVAL_S_MAX
+
+
+class Matcher:
+    """Turns records into events. Keeps what one line says of the next."""
+
+    def __init__(self) -> None:
+        # kind and device of an announcement -> when, oldest first
+        self._announced: dict[tuple[EventKind, str], float | None] = {}
+        self._oom: tuple[int, str, str] | None = None  # pid, constraint, cgroup
+        self._oom_task = ""  # cgroup of the task that the next line names, before 4.19
+        # by text, and whether it is all of the message: floods repeat it
+        self._found: dict[tuple[str, bool], tuple[Rule, KernelEvent] | None] = {}
+        self._cages = Cages()
+        self._firmware = FirmwareErrors()
+        self._paths = NvmePaths()
+
+    def match(self, record: Record) -> KernelEvent | None:
+        """Return what the record tells of, or None. Never raises."""
+        if self._is_context(record):
+            return None
+        if "[Hardware Error]" in record.text and (event := self._firmware.match(record)):
+            return event
+        result = self._search(record)
+        if result is None:
+            return None
+        return self._once(*result)
+
+    def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
+        """Return the event, or None where a line before it has told of it."""
+        key = (event.kind, event.device)
+        if rule.is_announcement:
+            self._announced.pop(key, None)
+            self._announced[key] = event.at_s
+            while len(self._announced) > _PENDING_MAX:
+                del self._announced[next(iter(self._announced))]
+            return event
+        if event.kind is EventKind.OOM_KILL:
+            return self._with_cgroup(event)
+        if key in self._announced:
+            announced_at_s = self._announced.pop(key)
+            if _are_together(announced_at_s, event.at_s):
+                return None  # told already
+        return event
+
+    def _search(self, record: Record) -> tuple[Rule, KernelEvent] | None:
+        if record.fields:
+            return _search(record)
+        key = (record.text, record.is_dated)
+        if key not in self._found:
+            if len(self._found) >= _FOUND_MAX:
+                self._found.clear()
+            self._found[key] = _search(record)
+        result = self._found[key]
+        if result is None:
+            return None
+        rule, event = result
+        if event.seq == record.seq and event.at_s == record.at_s:
+            return result
+        return rule, _at(event, record)
+
+    def _is_context(self, record: Record) -> bool:
+        """Keep what the record says of others, and return whether that is all it says."""
+        text = record.text
+        return (
+            ("ill" in text and self._is_oom_context(text))
+            or ("mlx5_core" in text and self._cages.is_empty(record))
+            or ("nvme" in text and self._paths.is_removed(record))
+        )
+
+    def _is_oom_context(self, text: str) -> bool:
+        """Keep what the lines before an OOM kill say of it."""
+        if found := _OOM_CONTEXT.search(text):
+            self._oom = (int(found[3]), found[1], found[2])
+            return True
+        if found := _OOM_TASK.search(text):
+            self._oom_task = found[1]
+            return True
+        if found := _OOM_OLD.search(text):
+            constraint = "CONSTRAINT_MEMCG" if found[1][0] == "M" else "CONSTRAINT_NONE"
+            self._oom = (int(found[2]), constraint, self._oom_task)
+            self._oom_task = ""
+            return True
+        return False
+
+    def _with_cgroup(self, event: KernelEvent) -> KernelEvent:
+        where = "cgroup" if "emory cgroup out of memory" in event.text else "node"
+        if self._oom is None or self._oom[0] != event.pid:
+            return replace(event, sub_code=where)
+        _pid, constraint, cgroup = self._oom
+        self._oom = None
+        where = "cgroup" if constraint == "CONSTRAINT_MEMCG" else "node"
+        return replace(event, sub_code=where, cgroup=cgroup[:512])
+
+
+def _at(event: KernelEvent, record: Record) -> KernelEvent:
+    """Return the event as another record with the same text tells of it."""
+    return KernelEvent(  # `replace` takes twice as long, and a flood comes through here
+        event.kind,
+        event.text,
+        event.code,
+        event.sub_code,
+        event.device,
+        event.pid,
+        event.process,
+        event.cgroup,
+        event.registers,
+        record.at_s,
+        record.stamp,
+        record.level,
+        record.facility,
+        record.seq,
+    )
+
+
+def _are_together(earlier_s: float | None, later_s: float | None) -> bool:
+    if earlier_s is None or later_s is None:
+        return True
+    return abs(later_s - earlier_s) <= PAIR_S_MAX

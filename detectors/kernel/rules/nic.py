@@ -1,0 +1,333 @@
+"""Messages of network cards, their links, cables and drivers."""
+
+import re
+from typing import Final
+
+from detectors.kernel.event import PCI, EventKind, KernelEvent, Rule, rule
+
+_K = EventKind
+
+_NAME: Final = r"[A-Za-z][\w.@-]{0,31}"
+# as netdev_err and ibdev_err write it: driver, device on the bus, name. A device that is being made
+# or taken away has its state behind the name, one without a bus has its name only
+_NETDEV: Final = (
+    r"(?:[\w-]{2,32} (?:(?P<pci>" + PCI + r")|[\w:.-]{1,32}) )?(?P<netdev>" + _NAME + r")"
+    r"(?: \([\w ,]{1,40}\))?: "
+)
+_PCI_NETDEV: Final = r"(?P<pci>" + PCI + r")(?: (?P<netdev>" + _NAME + r"))?: "
+_LINK: Final = (  # driver and PCI address, the device's name, or both; igb writes the name twice
+    r"(?:[\w-]{2,32} (?P<pci>" + PCI + r")(?:: | )|[\w-]{2,32}: (?!NIC\b|Link\b))?"
+    r"(?:(?<!\w)(?P<netdev>(?!(?:NIC|PCIe?|Adapter)\b)" + _NAME + r"):? )?"
+    r"(?:igb: " + _NAME + r" )?(?:NIC )?Link (?:is )?"
+)
+_DRIVERS: Final = (  # of cards that jobs use; others fail to probe on healthy machines
+    r"(?:mlx[45]_core|bnxt_en|ice|i40e|ixgbe|irdma|ena|efa|gve|idpf|hns3|hfi1|cxgb4|qede|sfc|ionic)"
+)
+
+
+def _with_device(event: KernelEvent, _match: re.Match[str]) -> KernelEvent | None:
+    """Return the event, or None where the line names no card: a link of something else."""
+    return event if event.device else None
+
+
+NIC_RULES: Final[tuple[Rule, ...]] = (
+    rule(
+        "Port module event",
+        r"mlx5_core (?P<pci>"
+        + PCI
+        + r"): .{0,40}?Port module event(?:\[error\])?: module \d{1,3}, "
+        r"(?:Cable error, )?(?P<sub_code>[Hh]igh [Tt]emperature[^\n]{0,32})",
+        _K.TRANSCEIVER_HOT,
+        "drivers/net/ethernet/mellanox/mlx5/core/events.c",
+    ),
+    rule(
+        "Port module event",
+        r"mlx5_core (?P<pci>"
+        + PCI
+        + r"): .{0,40}?Port module event(?:\[error\])?: module \d{1,3}, "
+        r"(?P<sub_code>Cable unplugged|Cable error[^\n]{0,64})",
+        _K.TRANSCEIVER,
+        "drivers/net/ethernet/mellanox/mlx5/core/events.c; an empty cage: detectors/kernel/rules/cages.py",
+    ),
+    rule(
+        "mlx5_core",
+        r"mlx5_core (?P<pci>" + PCI + r"): .{0,80}?(?P<sub_code>[Dd]etected insufficient power"
+        r"|[Hh]igh temperature)",
+        _K.NIC_WARNING,
+        "drivers/net/ethernet/mellanox/mlx5/core/events.c: mlx5_pcie_event, temp_warn",
+    ),
+    rule(
+        "mlx5_core",
+        r"mlx5_core (?P<pci>" + PCI + r"): .{0,80}?(?P<sub_code>Fatal error \d{1,3} detected"
+        r"|device's health compromised|firmware fatal error|health recovery (?:flow aborted|failed)"
+        r"|Health issue observed, [\w ,-]{1,48}(?=, severity\([0-3]\))"
+        r"|synd 0x[1-9a-f]\w{0,2}: [\w ]{1,40})",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c; severity 4 and above is no error",
+    ),
+    rule(
+        "mlx5_core",
+        r"mlx5_core (?P<pci>" + PCI + r"): (?:mlx5_cmd_out_err|mlx5_cmd_check|wait_func):\d+:"
+        r"\(pid (?P<pid>\d{1,10})\): (?:cmd\[\d+\]: )?(?P<sub_code>[A-Z0-9_]{1,40})",
+        _K.NIC_COMMAND,
+        "drivers/net/ethernet/mellanox/mlx5/core/cmd.c; a flood of ACCESS_REG: reading a limited PF",
+    ),
+    rule(
+        "mlx4_core",
+        r"mlx4_core (?P<pci>" + PCI + r"): (?P<sub_code>Internal error detected"
+        r"|device is going to be reset)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/mellanox/mlx4/catas.c",
+    ),
+    rule(
+        "mlx4_core",
+        r"mlx4_core (?P<pci>"
+        + PCI
+        + r"): command (?P<sub_code>0x[0-9a-f]{1,4}) (?:timed out|failed)",
+        _K.NIC_COMMAND,
+        "drivers/net/ethernet/mellanox/mlx4/cmd.c",
+    ),
+    rule(
+        "bnxt_en",
+        r"bnxt_en " + _PCI_NETDEV + r"(?P<sub_code>Fatal firmware reset event"
+        r"|Detected firmware fatal condition|Firmware reset aborted"
+        r"|Failed to reinitialize after aborted firmware reset)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/broadcom/bnxt/bnxt.c",
+    ),
+    rule(
+        "bnxt_en",
+        r"bnxt_en " + _PCI_NETDEV + r"(?P<sub_code>Non-fatal firmware reset event)",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/broadcom/bnxt/bnxt.c, bnxt_async_event_process: the driver goes on",
+    ),
+    rule(
+        "bnxt_en",
+        r"bnxt_en " + _PCI_NETDEV + r"QPLIB: cmdq\[0x[0-9a-f]{1,8}\]=0x[0-9a-f]{1,8} "
+        r"(?P<sub_code>timed ?out)",
+        _K.NIC_HUNG,
+        "drivers/infiniband/hw/bnxt_re/qplib_rcfw.c: RDMA commands of the firmware",
+    ),
+    rule(
+        "bnxt_en",
+        r"bnxt_en " + _PCI_NETDEV + r"(?:Error|Resp cmpl intr err|hwrm) .{0,40}?"
+        r"(?:msg:? \{?|req_type )(?P<sub_code>0x[0-9a-f]{1,4})",
+        _K.NIC_COMMAND,
+        "drivers/net/ethernet/broadcom/bnxt/bnxt_hwrm.c",
+    ),
+    rule(
+        "lost tx completions",
+        r"ena " + _PCI_NETDEV + r".{0,20}?(?P<sub_code>lost tx completions)",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
+    ),
+    rule(
+        "eep alive watchdog timeout",
+        r"ena " + _PCI_NETDEV + r"(?P<sub_code>[Kk]eep alive watchdog timeout)",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
+    ),
+    rule(
+        "efa ",
+        r"efa " + _PCI_NETDEV + r"(?P<sub_code>Wait for completion \(polling\) timeout"
+        r"|The device sent (?:a )?completion but the driver didn't receive|The device didn't send any"
+        r" completion|Reading register timed out|Read response wrong|Reset indication didn't turn o\w+)",
+        _K.NIC_HUNG,
+        "drivers/infiniband/hw/efa/efa_com.c: commands of the firmware",
+    ),
+    rule(
+        "gve ",
+        r"gve (?P<pci>" + PCI + r"): (?P<sub_code>Reset failed)! !!! DISABLING ALL QUEUES",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/google/gve/gve_main.c",
+    ),
+    rule(
+        "recoverable",
+        r"(?:ice|i40e) (?P<pci>" + PCI + r")(?: (?P<netdev>" + _NAME + r"))?: .{0,60}?"
+        r"(?P<sub_code>device is (?:in )?(?:non-|un)recoverable)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ice/ice_main.c, i40e/i40e_main.c",
+    ),
+    rule(
+        "recovery mode due to repeated FW resets",
+        r"i40e (?P<pci>"
+        + PCI
+        + r"): Entering (?P<sub_code>recovery mode) due to repeated FW resets",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/i40e/i40e_main.c",
+    ),
+    rule(
+        "irmware recovery mode detected",
+        r"(?:ice|i40e|ixgbe) (?P<pci>" + PCI + r")(?: (?P<netdev>" + _NAME + r"))?: "
+        r"(?P<sub_code>Firmware recovery mode) detected",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ice/ice_main.c, i40e/i40e_main.c, ixgbe/ixgbe_main.c",
+    ),
+    rule(
+        "Fan has stopped, replace the adapter",
+        r"ixgbe (?P<pci>"
+        + PCI
+        + r")(?: (?P<netdev>"
+        + _NAME
+        + r"))?: (?P<sub_code>Fan has stopped)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c",
+    ),
+    rule(
+        "RAS error",
+        r"hns3 (?P<pci>" + PCI + r"): (?P<sub_code>(?:HNS|ROCEE) Non-Fatal RAS error)",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_err.c: the driver resets the card",
+    ),
+    rule(
+        "Reset adapter",
+        r"ixgbe (?P<pci>" + PCI + r") (?P<netdev>" + _NAME + r"): (?P<sub_code>Reset adapter)",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c",
+    ),
+    # --- cards that could not be started
+    rule(
+        "failed with error",
+        r"(?P<sub_code>" + _DRIVERS + r"): probe of (?P<pci>" + PCI + r") failed with error -\d+",
+        _K.NIC_INIT,
+        "drivers/base/dd.c, call_driver_probe, before 6.4",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>" + _DRIVERS + r") (?P<pci>" + PCI + r"): probe with driver \S{1,32} failed "
+        r"with error -\d+",
+        _K.NIC_INIT,
+        "drivers/base/dd.c, call_driver_probe, since 6.4",
+    ),
+    rule(
+        "failed with error code",
+        r"mlx5_core (?P<pci>" + PCI + r"): (?:probe_one:\d+:\(pid \d{1,10}\): )?"
+        r"(?P<sub_code>mlx5_(?:load|init)_one) failed with error code",
+        _K.NIC_INIT,
+        "drivers/net/ethernet/mellanox/mlx5/core/main.c",
+    ),
+    rule(
+        "device init failed",
+        r"efa (?P<pci>" + PCI + r"): (?P<sub_code>EFA device init failed)",
+        _K.NIC_INIT,
+        "drivers/infiniband/hw/efa/efa_main.c",
+    ),
+    rule(
+        "HW runtime init FAIL",
+        r"ice (?P<pci>" + PCI + r"): (?P<sub_code>HW runtime init FAIL)",
+        _K.NIC_INIT,
+        "drivers/infiniband/hw/irdma/hw.c",
+    ),
+    # --- links
+    *(
+        rule(
+            "Port: ",
+            r"[\w-]{2,32} (?P<pci>"
+            + PCI
+            + r") (?P<netdev>"
+            + _NAME
+            + r"): Port: \d{1,3} Link "
+            + way
+            + r"\b",
+            kind,
+            "MLNX_OFED, drivers/infiniband/hw/mlx5/main.c: InfiniBand ports",
+        )
+        for way, kind in (("DOWN", _K.LINK_DOWN), ("ACTIVE", _K.LINK_UP))
+    ),
+    rule(
+        "logical state changed to PORT_",
+        r"hfi1 (?P<pci>" + PCI + r"): (?P<netdev>hfi1_\d{1,3}): logical state changed to PORT_DOWN",
+        _K.LINK_DOWN,
+        "drivers/infiniband/hw/hfi1/chip.c",
+    ),
+    rule(
+        "logical state changed to PORT_",
+        r"hfi1 (?P<pci>"
+        + PCI
+        + r"): (?P<netdev>hfi1_\d{1,3}): logical state changed to PORT_ACTIVE",
+        _K.LINK_UP,
+        "the same",
+    ),
+    *(
+        rule(
+            f"link {way}",
+            r"[\w-]{2,32} " + PCI + r":? (?P<netdev>[A-Za-z][\w.@-]{0,31}): link " + way + r"\b",
+            kind,
+            "drivers of cxgb4, sfc, 8139too, e100: netdev_info in small letters",
+        )
+        for way, kind in (("down", _K.LINK_DOWN), ("up", _K.LINK_UP))
+    ),
+    rule(
+        "]Link is ",
+        r"qed\w? [^\n]{0,40}\[\w{1,40}:\d{1,6}\((?P<netdev>[\w.@-]{1,32})\)\]Link is down",
+        _K.LINK_DOWN,
+        "drivers/net/ethernet/qlogic/qede/qede_main.c",
+    ),
+    rule(
+        "]Link is ",
+        r"qed\w? [^\n]{0,40}\[\w{1,40}:\d{1,6}\((?P<netdev>[\w.@-]{1,32})\)\]Link is up",
+        _K.LINK_UP,
+        "the same",
+    ),
+    rule(
+        "ink",
+        _LINK + r"(?:DOWN|[Dd]own)\b",
+        _K.LINK_DOWN,
+        "drivers of mlx5, bnxt, ixgbe, i40e, ice, igb, e1000e, tg3; drivers/net/phy",
+        refine=_with_device,
+    ),
+    rule(
+        "ink",
+        _LINK + r"(?:UP|[Uu]p)\b",
+        _K.LINK_UP,
+        "the same",
+        refine=_with_device,
+    ),
+    *(
+        rule(
+            "link status definitely",
+            r"(?:bonding: )?bond\S{0,24}: (?:\(slave (?P<netdev>[\w.-]{1,32})\): )?"
+            r"link status definitely " + way + r"(?: for interface (?P<device>[\w.-]{1,32}))?",
+            kind,
+            "drivers/net/bonding/bond_main.c",
+            sub_code="bond",
+        )
+        for way, kind in (("down", _K.LINK_DOWN), ("up", _K.LINK_UP))
+    ),
+    # --- cards that stand still
+    rule(
+        "NETDEV WATCHDOG",
+        r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<netdev>[\w.-]{1,32}) ?\([^)]{1,32}\): "
+        r"transmit queue \d+ timed out",
+        _K.NIC_HUNG,
+        "net/sched/sch_generic.c, dev_watchdog, before 6.5",
+        sub_code="transmit timed out",
+    ),
+    rule(
+        "NETDEV WATCHDOG",
+        _NETDEV + r"NETDEV WATCHDOG: (?:CPU: \d+: )?transmit queue \d+ timed out",
+        _K.NIC_HUNG,
+        "net/sched/sch_generic.c, dev_watchdog, since 6.5 and in stable kernels",
+        sub_code="transmit timed out",
+    ),
+    rule(
+        "TX timeout",
+        r"(?:mlx4_en: )?" + _NETDEV + r"(?P<sub_code>TX timeout)(?: detected| on queue)",
+        _K.NIC_HUNG,
+        "mlx5 en_main.c and en/reporter_tx.c, mlx4 en_netdev.c, bnxt.c, gve_main.c",
+    ),
+    rule(
+        "tx_timeout",
+        r"(?:ice|i40e|iavf) (?P<pci>" + PCI + r") (?P<netdev>" + _NAME + r"): "
+        r"(?P<sub_code>tx_timeout): VSI",
+        _K.NIC_HUNG,
+        "drivers/net/ethernet/intel/ice/ice_main.c, i40e/i40e_main.c",
+    ),
+    rule(
+        "Unit Hang",
+        r"[\w-]{2,32} (?P<pci>" + PCI + r") (?P<netdev>" + _NAME + r"): "
+        r"(?P<sub_code>Detected (?:Tx|Hardware) Unit Hang)",
+        _K.NIC_HUNG,
+        "drivers/net/ethernet/intel/ixgbe, igb, e1000e",
+    ),
+)

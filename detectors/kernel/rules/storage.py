@@ -1,0 +1,351 @@
+"""Messages of disks, their controllers, file systems and file servers."""
+
+from typing import Final
+
+from detectors.kernel.event import PCI, EventKind, Rule, rule
+
+_K = EventKind
+
+# These are not disks of the node: any read of an empty floppy or CD drive fails, and the others are
+# images and network block devices that programs attach and detach.
+_REAL_DISK: Final = r"(?!(?:fd|sr|loop|nbd|zram)\d)(?P<disk>[\w.-]{1,64})"
+
+# Btrfs logs a refused mount as an error. The caller of mount(2) gets that error, and nothing on the
+# disk has changed. Where a tree can't be read, another error comes before "open_ctree failed".
+# -2 (ENOENT): a member that no device scan has found yet; "devid ... is missing" comes with it.
+_BTRFS_REFUSALS: Final = (
+    r"open_ctree failed|unrecognized |unsupported |cannot disable |(?:cannot|couldn't) mount "
+    r"|sectorsize \d{1,10} not (?:yet )?supported|device \S{1,128} .{0,40}belongs to fsid"
+    r"|failed to read (?:the system array|chunk tree): -2\b"
+)
+
+
+STORAGE_RULES: Final[tuple[Rule, ...]] = (
+    # --- disks and file systems
+    rule(
+        "emounting filesystem read-only",
+        r"EXT\d-fs \((?P<disk>[\w.-]{1,64})\): Remounting filesystem read-only",
+        _K.FS_READ_ONLY,
+        "fs/ext4/super.c",
+    ),
+    rule(
+        "forced readonly",
+        r"BTRFS info \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\): forced readonly",
+        _K.FS_READ_ONLY,
+        "fs/btrfs/messages.c",
+    ),
+    rule(
+        "EXT",
+        r"EXT\d-fs error \(device (?P<disk>[\w.-]{1,64})\)(?:: | in )(?P<sub_code>\w{1,48}):",
+        _K.FS_ERROR,
+        "fs/ext4/super.c, __ext4_error, __ext4_std_error",
+    ),
+    rule(
+        "EXT",
+        r"EXT\d-fs warning \(device (?P<disk>[\w.-]{1,64})\): ext4_end_bio:\d{1,6}: I/O error",
+        _K.IO_ERROR,
+        "fs/ext4/page-io.c",
+        sub_code="ext4_end_bio",
+    ),
+    rule(
+        "XFS (",
+        r"XFS \((?P<disk>[\w.-]{1,64})\): (?!User initiated).{0,200}?(?P<sub_code>[Cc]orruption"
+        r"|CRC error|[Mm]etadata I/O [Ee]rror|[Ll]og I/O [Ee]rror|xfs_(?:do_)?force_shutdown"
+        r"|[Ss]hutting down|has been shut down|[Ii]nternal error)",
+        _K.FS_ERROR,
+        "fs/xfs/xfs_error.c, xfs_fsops.c, xfs_buf.c",
+    ),
+    rule(
+        "BTRFS",
+        r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\): "
+        r"devid \d{1,10} uuid [\w-]{1,64} is missing",
+        _K.RAID_DEGRADED,
+        "fs/btrfs/volumes.c: the mount is refused, or goes on with -o degraded",
+        sub_code="member missing",
+    ),
+    rule(
+        "BTRFS",
+        r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\)"
+        r"(?!: (?:" + _BTRFS_REFUSALS + "))",
+        _K.FS_ERROR,
+        "fs/btrfs/messages.c",
+    ),
+    rule(
+        "EXT",
+        r"EXT\d-fs \((?P<disk>[\w.-]{1,64})\): (?P<sub_code>I/O error while writing superblock)",
+        _K.FS_ERROR,
+        "fs/ext4/super.c, ext4_commit_super",
+    ),
+    rule(
+        "updating journal superblock",
+        r"JBD2: (?P<sub_code>I/O error when updating journal superblock) for "
+        r"(?P<disk>[\w.-]{1,64}?)(?:-\d+)?\.",
+        _K.FS_ERROR,
+        "fs/jbd2/journal.c",
+    ),
+    rule(
+        "has encountered an uncorrectable I/O failure",
+        r"Pool '(?P<disk>[^']{1,64})' has encountered an uncorrectable I/O failure",
+        _K.FS_ERROR,
+        "OpenZFS, module/os/linux/zfs: zfs_ereport, spa_suspend",
+        sub_code="pool suspended",
+    ),
+    rule(
+        "Aborting journal",
+        r"Aborting journal on device (?P<disk>[\w.-]{1,64}?)(?:-\d+)?\.",
+        _K.FS_ERROR,
+        "fs/jbd2/journal.c",
+        sub_code="journal aborted",
+    ),
+    rule(
+        ": server ",
+        r"(?:nfs|lockd): server (?P<device>[\w.:-]{1,64}) not responding",
+        _K.FS_REMOTE,
+        "net/sunrpc/clnt.c",
+        sub_code="not responding",
+    ),
+    rule(
+        "ceph: ",
+        r"libceph: (?P<device>(?:mon|osd|mds)\d{1,6}) .{0,80}?(?P<sub_code>session lost|down)\b",
+        _K.FS_REMOTE,
+        "net/ceph/mon_client.c, osdmap.c",
+    ),
+    rule(
+        "ceph: ",
+        r"ceph: (?:\[[^\]]{1,64}\]: )?(?P<device>mds\d{1,6}) (?P<sub_code>hung|reconnect denied)",
+        _K.FS_REMOTE,
+        "fs/ceph/mds_client.c",
+    ),
+    rule(
+        "CIFS",
+        r"CIFS: .{0,16}?(?P<device>\\\\[\w.-]{1,64}) (?P<sub_code>has not responded)",
+        _K.FS_REMOTE,
+        "fs/smb/client/connect.c",
+    ),
+    rule(
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,120}?Connection to (?P<device>[\w.@-]{1,64}) .{0,80}(?P<sub_code>was lost)",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/import.c",
+    ),
+    rule(
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>This client was evicted) by (?P<device>[\w.-]{1,64})",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/import.c",
+    ),
+    rule(
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,120}?(?P<sub_code>This client was evicted)",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/import.c",
+    ),
+    rule(
+        "Lustre",
+        r"Lustre(?:Error)?: .{0,16}\(client\.c:\d{1,6}:ptlrpc_expire_one_request\(\)\) @@@ Request sent "
+        r"has (?P<sub_code>timed out for (?:slow reply|sent delay)|failed due to network error)"
+        r"(?:.{0,160}?->(?P<device>[\w.-]{1,64})@)?",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/client.c, ptlrpc_expire_one_request",
+    ),
+    rule(
+        "Lustre",
+        r"LustreError: (?:11-0: )?(?P<device>[\w.-]{1,64}?)(?:-ffff\w{0,12})?: "
+        r"(?:Communicating with .{1,80}?, )?operation (?P<sub_code>\w{1,32}) .{0,90}?failed",
+        _K.FS_REMOTE,
+        "lustre/ptlrpc/client.c, ptlrpc_check_status; without '11-0: ' since 2.16",
+    ),
+    rule(
+        "starting up LNI",
+        r"LNetError: .{0,40}?Error -\d{1,4} (?P<sub_code>starting up LNI) (?P<device>\w{1,32})",
+        _K.FS_REMOTE,
+        "lnet/lnet/api-ni.c: this network of Lustre does not work on this node",
+    ),
+    rule(
+        "LNet",
+        r"LNet(?:Error)?: .{0,90}?(?P<sub_code>Timed out (?:tx|RDMA|for RDMA connect request))"
+        r"(?:(?: for| with) (?P<device>[\w.:-]{1,64}@\w{1,16}))?",
+        _K.FS_REMOTE,
+        "lnet/klnds/o2iblnd/o2iblnd_cb.c",
+    ),
+    rule(
+        "LNet",
+        r"LNet(?:Error)?: .{0,90}?(?:A connection with \d{1,10}-(?P<device>[\w.:-]{1,64}@\w{1,16}) "
+        r".{0,60}?)(?P<sub_code>timed out); the network or node may be down",
+        _K.FS_REMOTE,
+        "lnet/klnds/socklnd/socklnd_cb.c",
+    ),
+    rule(
+        "beegfs: ",
+        r"beegfs: .{1,16}\(\d{1,10}\): .{1,64}?: (?P<sub_code>Receive timed out|Receive failed"
+        r"|Unable to connect|Communication error|Connect failed on all available routes"
+        r"|Retrying communication)(?: from| to| with node| in \w{1,16} stage)?(?: server)?[:.]? ?"
+        r"(?:Node: )?(?P<device>[\w.-]{1,64})?",
+        _K.FS_REMOTE,
+        "BeeGFS client_module: Logger.c, MessagingTk.c, FhgfsOpsCommKit.c, NodeConnPool.c",
+    ),
+    rule(
+        "GPFS Deadman Switch",
+        r"GPFS (?P<sub_code>Deadman Switch) timer .{0,40}?has expired",
+        _K.FS_REMOTE,
+        "IBM Storage Scale, problem determination: requests to disks did not end in time",
+    ),
+    rule(
+        "nvme",
+        r"nvme (?P<disk>nvme\d{1,4}): (?:Removing after probe failure"
+        r"|Disabling device after reset failure|Device not ready|Removing device)",
+        _K.NVME_DOWN,
+        "drivers/nvme/host/pci.c, core.c",
+    ),
+    rule(
+        "nvme",
+        r"nvme (?P<disk>nvme\d{1,4}): I/O .{0,120}?timeout, (?P<sub_code>[\w ]{1,24})",
+        _K.NVME_TIMEOUT,
+        "drivers/nvme/host/pci.c, nvme_timeout",
+    ),
+    rule(
+        "nvme",
+        r"nvme (?P<disk>nvme\d{1,4}): (?:controller is down; will reset|resetting controller"
+        r"|restart after slot reset"
+        r"|frozen state error detected, reset controller)",
+        _K.NVME_RESET,
+        "drivers/nvme/host/pci.c, core.c",
+    ),
+    rule(
+        "I/O error",
+        r"(?:I/O error|Buffer I/O error on dev(?:ice)?),? (?:dev )?" + _REAL_DISK + ","
+        r" (?:logical block|sector)",
+        _K.IO_ERROR,
+        "block/blk-core.c, fs/buffer.c",
+    ),
+    rule(
+        "(sct 0x",
+        r"(?P<disk>nvme\d{1,4}(?:c\d{1,4})?n\d{1,6}): .{1,80} @ LBA .{1,120}?"
+        r"\((?P<sub_code>sct 0x2 / sc 0x81)\)",
+        _K.MEDIUM_ERROR,
+        "drivers/nvme/host/core.c, nvme_log_error; NVM Express: 2/81h is an unrecovered read error",
+    ),
+    rule(
+        "(sct 0x",
+        r"(?P<disk>nvme\d{1,4}(?:c\d{1,4})?n\d{1,6}): .{1,80} @ LBA .{1,120}?"
+        r"\((?P<sub_code>sct \w{1,6} / sc \w{1,6})\)",
+        _K.IO_ERROR,
+        "drivers/nvme/host/core.c, nvme_log_error",
+    ),
+    rule(
+        " error, dev ",
+        r"(?:[\w-]{1,32}: )?critical (?P<sub_code>medium) error, dev " + _REAL_DISK + ",",
+        _K.MEDIUM_ERROR,
+        "block/blk-core.c",
+    ),
+    rule(
+        " error, dev ",
+        r"critical (?P<sub_code>target|space allocation|nexus) error, dev " + _REAL_DISK + ",",
+        _K.IO_ERROR,
+        "block/blk-core.c",
+    ),
+    rule(
+        "Sense Key : ",
+        r"(?:sd [\d:]{1,32}: )?\["
+        + _REAL_DISK
+        + r"\] .{0,40}?Sense Key : (?P<sub_code>Medium Error)",
+        _K.MEDIUM_ERROR,
+        "drivers/scsi/constants.c, scsi_print_sense",
+        is_announcement=True,
+    ),
+    rule(
+        "Sense Key : ",
+        r"(?:sd [\d:]{1,32}: )?\[" + _REAL_DISK + r"\] .{0,40}?Sense Key : "
+        r"(?P<sub_code>Hardware Error)",
+        _K.IO_ERROR,
+        "drivers/scsi/constants.c, scsi_print_sense",
+        is_announcement=True,
+    ),
+    rule(
+        "Disk failure on",
+        r"md/(?:raid0|linear):?(?P<disk>[\w-]{1,32}): (?P<sub_code>Disk failure) on [\w.-]{1,64} "
+        r"detected, failing array",
+        _K.STORAGE_FAULT,
+        "drivers/md/raid0.c, md-linear.c since 6.1: no array without each of its members",
+    ),
+    rule(
+        "unrecoverable I/O read error",
+        r"md/raid\d{0,2}:(?P<disk>[\w-]{1,32}): [\w.-]{1,64}: (?P<sub_code>unrecoverable I/O read error)",
+        _K.IO_ERROR,
+        "drivers/md/raid1.c, raid10.c: no member could read it",
+    ),
+    rule(
+        "Disk failure on",
+        r"md/\w{1,16}:[\w-]{1,32}: Disk failure on (?P<disk>[\w.-]{1,64})",
+        _K.RAID_DEGRADED,
+        "drivers/md/raid1.c, raid5.c, raid10.c",
+        sub_code="raid member failed",
+    ),
+    rule(
+        "md/raid",
+        r"md/raid\d{0,2}:(?P<disk>[\w-]{1,32}): (?P<sub_code>Cannot continue operation"
+        r"|not enough operational (?:devices|mirrors)|cannot start dirty degraded array)",
+        _K.STORAGE_FAULT,
+        "drivers/md/raid5.c, raid10.c",
+    ),
+    # --- several paths to a disk
+    rule(
+        "available path - failing I/O",
+        r"block (?P<disk>[\w.-]{1,64}): no available path - failing I/O",
+        _K.NO_PATH,
+        "drivers/nvme/host/multipath.c; after 'Removing ctrl' it is only that (matcher.py)",
+    ),
+    rule(
+        "usable path - requeuing I/O",
+        r"block (?P<disk>[\w.-]{1,64}): no usable path - requeuing I/O",
+        _K.PATH_LOST,
+        "drivers/nvme/host/multipath.c: requests wait",
+        sub_code="requests wait",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: (?P<disk>[\d:]{1,16}): Failing path (?P<sub_code>[\w:.-]{1,32}?)\.?$",
+        _K.PATH_LOST,
+        "drivers/md/dm-mpath.c since 5.10",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: Failing path (?P<sub_code>[\w:.-]{1,32}?)\.?$",
+        _K.PATH_LOST,
+        "drivers/md/dm-mpath.c before 5.10",
+    ),
+    rule(
+        "device-mapper: multipath",
+        r"device-mapper: multipath: queue_if_no_path timeout on (?P<disk>[\w.:-]{1,64}), failing",
+        _K.NO_PATH,
+        "drivers/md/dm-mpath.c",
+    ),
+    # --- controllers
+    rule(
+        "megaraid_sas",
+        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?(?P<sub_code>FW in FAULT state"
+        r"|FW detected to be in fault|HBA is killed|OCR failed|cannot recover from previous reset"
+        r"|Adapter already dead)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/megaraid/megaraid_sas_base.c",
+    ),
+    rule(
+        "mpt3sas",
+        r"(?P<device>mpt[23]sas_cm\d{1,3}): (?P<sub_code>SAS host is non-operational|fault_state"
+        r"|coredump_state)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/mpt3sas/mpt3sas_base.c",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvme): probe of (?P<pci>" + PCI + r") failed with error -\d+",
+        _K.NVME_DOWN,
+        "drivers/base/dd.c, call_driver_probe, before 6.4",
+    ),
+    rule(
+        "failed with error",
+        r"(?P<sub_code>nvme) (?P<pci>" + PCI + r"): probe with driver nvme failed with error -\d+",
+        _K.NVME_DOWN,
+        "drivers/base/dd.c, call_driver_probe, since 6.4",
+    ),
+)

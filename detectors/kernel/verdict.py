@@ -1,0 +1,448 @@
+"""What a kernel log's events mean together: the table's verdict, and where another is stronger.
+
+One finding for each kind, code and device, however many messages. XIDs 144 to 150 are looked up by
+what their registers say (table `nvlink5`). The driver's own verdict (XID 154) wins over the table. Codes that another brings about (45, 171, 172, 63 beside 48) are
+its victims and ask for nothing of their own. Every finding says why its action is what it is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.finding import Action, Severity
+from detectors.kernel.event import EventKind, KernelEvent, ManyEvents
+from detectors.kernel.event_groups import BURST_GAP_S, BURSTS_MAX, EventGroup
+from detectors.kernel.event_policy import (
+    Policy,
+    PolicyTable,
+    Table,
+    policy_of,
+    policy_of_many,
+    policy_of_verdict,
+)
+from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
+from detectors.kernel.nvlink5 import nvlink5_codes
+
+# A row is remapped, a context removed and a verdict changed in the handler of the first error, but
+# a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
+CASCADE_S: Final = 900.0
+REPEAT_WINDOW_S: Final = 86_400.0  # NVSentinel health-events-analyzer: 24 h
+REPEATS_FATAL: Final = 5  # the same: 5 fatal XIDs in 24 h
+REPEATS_PLACE: Final = 2  # the same: XID 13 on one TPC, XID 31 on one GPU
+PLACES_MAX: Final = 2  # a program that goes wrong does so on most of the 60 to 72 TPCs at once
+CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
+_DAY_S: Final = 86_400.0
+
+CORRECTED_PER_MINUTE_MAX: Final = 60  # of PCIe; docs/operate/findings.md, pcie_corrected
+BURSTS_FAILING: Final = 3  # of a network card; own choice, docs/reference/kernel-log.md
+EVAL: Final = "XID_154_EVAL"  # NVIDIA: the verdict beside it decides
+
+_MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
+_REMAPPED: Final = frozenset({63, 64})
+_PROGRAM: Final = frozenset({13, 31})
+_CORRECTED: Final = {
+    EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
+    EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
+}
+# What ends by a later word of the log, however late.
+_LINK_UPS: Final = {
+    EventKind.LINK_DOWN: EventKind.LINK_UP,
+    EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
+}
+_NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFinding:
+    """What is wrong with one device in one way, and what to do about it."""
+
+    kind: EventKind
+    code: int | None
+    name: str
+    meaning: str
+    device: str  # PCI address, network device, disk; empty: the node
+    sub_codes: tuple[str, ...]
+    severity: Severity
+    action: Action
+    blames_hardware: bool
+    count: int
+    first: KernelEvent
+    last: KernelEvent
+    reason: str  # why this severity and this action
+    many: ManyEvents | None = None  # what so many of them mean, where one alone says less
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAccount:
+    """What the log says of a finding, in the same words for `rankmend check log` and the agent."""
+
+    kind: str
+    code: int | None
+    device: str
+    sub_codes: tuple[str, ...]
+    count: int
+    first: str  # times as the log writes them; empty where it has none
+    last: str
+    first_s: float | None  # the same on the log's own axis: since boot, or since 1970
+    last_s: float | None
+
+
+def account_of(finding: KernelFinding) -> KernelAccount:
+    """Return what the log says of a finding."""
+    return KernelAccount(
+        kind=finding.kind.value,
+        code=finding.code,
+        device=finding.device,
+        sub_codes=finding.sub_codes,
+        count=finding.count,
+        first=finding.first.when,
+        last=finding.last.when,
+        first_s=finding.first.at_s,
+        last_s=finding.last.at_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A finding in the making, with the groups behind it."""
+
+    finding: KernelFinding
+    groups: tuple[EventGroup, ...]
+    last_number: int
+
+    @property
+    def code(self) -> int | None:
+        return self.finding.code if self.finding.kind is EventKind.XID else None
+
+
+def judge(
+    groups: Iterable[EventGroup], policy: PolicyTable, now_s: float | None = None
+) -> tuple[KernelFinding, ...]:
+    """Return the findings, the worst first. ``now_s`` is on the log's own axis.
+
+    Without it, the newest event is now: the way to read a recorded log.
+    """
+    cases = _cases_of(groups, policy)
+    if now_s is None:
+        now_s = max(
+            (burst[1] for case in cases for g in case.groups for burst in g.bursts), default=0
+        )
+    judged = [_judge_case(case, cases, policy, now_s).finding for case in cases]
+    return tuple(sorted(judged, key=_order))
+
+
+def judge_xids(
+    groups: Iterable[EventGroup], policy: PolicyTable, now_s: float | None = None
+) -> tuple[KernelFinding, ...]:
+    """Return the findings about GPUs and NVSwitches only."""
+    mine = frozenset({EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GSP})
+    return judge((group for group in groups if group.kind in mine), policy, now_s)
+
+
+_SEVERITIES: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+def _order(finding: KernelFinding) -> tuple[int, str, str, int]:
+    code = -1 if finding.code is None else finding.code
+    return _SEVERITIES[finding.severity], finding.device, finding.kind.value, code
+
+
+def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
+    by_key: dict[tuple[EventKind, int | None, str], list[EventGroup]] = {}
+    for group in groups:
+        by_key.setdefault((group.kind, group.code, group.device), []).append(group)
+    return [
+        _case_of(tuple(members), _row_of(tuple(members), kind, code, policy))
+        for (kind, code, _device), members in by_key.items()
+    ]
+
+
+def _row_of(
+    groups: Sequence[EventGroup], kind: EventKind, code: int | None, policy: PolicyTable
+) -> Policy:
+    """Return the row for events of one kind and code: the worst of those that their details name."""
+    if kind is not EventKind.XID or code not in NVLINK5_XIDS:
+        return policy_of(policy, kind, code)
+    rows = [_nvlink5_row(group, policy) for group in groups]
+    return min(rows, key=lambda row: (_SEVERITIES[row.severity], not row.blames_hardware))
+
+
+def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> Policy:
+    code, words = group.code, group.sub_code.split()
+    assert code is not None
+    row = policy_of(policy, EventKind.XID, code)
+    if len(words) < 3 or not group.last.registers:
+        return row
+    for together in nvlink5_codes(code, words[1], group.last.registers):
+        found = [policy.get((Table.NVLINK5, one)) for one in together]
+        known = [one for one in found if one is not None]
+        if len(known) == len(found):
+            return _raised(min(known, key=lambda one: _SEVERITIES[one.severity]), words, row)
+    if words[2] == "Nonfatal":
+        return replace(
+            row,
+            severity=Severity.INFO,
+            action=Action.WATCH,
+            source="the driver: Nonfatal, with a status that NVIDIA's table does not list",
+        )
+    return row
+
+
+def _case_of(groups: tuple[EventGroup, ...], row: Policy) -> _Case:
+    newest = max(groups, key=lambda group: group.last_number)
+    oldest = min(groups, key=lambda group: _first_order(group.first))
+    finding = KernelFinding(
+        kind=newest.kind,
+        code=newest.code,
+        name=row.name,
+        meaning=row.meaning,
+        device=newest.device,
+        sub_codes=tuple(sorted({group.sub_code for group in groups} - {""})),
+        severity=row.severity,
+        action=row.action,
+        blames_hardware=row.blames_hardware,
+        count=sum(group.count for group in groups),
+        first=oldest.first,
+        last=newest.last,
+        reason=row.source,
+    )
+    return _Case(finding, groups, newest.last_number)
+
+
+def _first_order(event: KernelEvent) -> float:
+    return event.at_s if event.at_s is not None else float("inf")
+
+
+def _raised(row: Policy, words: Sequence[str], worst: Policy) -> Policy:
+    """Return the row, or the worst where the driver calls an error fatal that isn't by NVIDIA's table.
+
+    A link that goes down is always fatal to the link; what is to be done stands in its reason.
+    """
+    is_link = words[1].startswith("NETIR_LINK")
+    is_raised = words[2] == "Fatal" and row.severity is not Severity.CRITICAL
+    return worst if is_raised and not is_link else row
+
+
+def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s: float) -> _Case:
+    """Return the case with the verdict that is stronger than its row's, the strongest last."""
+    beside = [other for other in cases if _is_beside(case, other)]
+    case = _by_words(case)
+    if case.finding.kind is EventKind.XID:
+        case = _by_company(case, beside, cases, now_s)
+        return _by_driver(case, beside, policy)
+    return _by_many(_by_others(case, beside), policy, now_s)
+
+
+def _by_words(case: _Case) -> _Case:
+    """Lower what the driver itself calls harmless in every one of its messages."""
+    finding = case.finding
+    words = [group.sub_code for group in case.groups]
+    if finding.kind is EventKind.SXID:
+        if all(word.startswith("nonfatal") for word in words):
+            return _with(case, _lower(finding.severity), Action.WATCH, "the driver: non-fatal")
+    elif finding.code == 74 and all(word.endswith("ignorable") for word in words):
+        reason = "NVIDIA WORKFLOW_NVLINK_ERR: only bits that can be ignored"
+        return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    return case
+
+
+def _by_company(  # noqa: PLR0911 - one return for each rule
+    case: _Case, beside: Sequence[_Case], cases: Sequence[_Case], now_s: float
+) -> _Case:
+    """Judge an XID by the others on its GPU and by how often it has come."""
+    code = case.code
+    codes = {other.code for other in beside} - {None}
+    if code == 45:
+        causes = _causes_of_45(case, codes)
+        if causes:
+            reason = f"cleanup after XID {causes}: a victim"
+            return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    elif code in (171, 172) and 48 in codes:
+        return _with(case, Severity.INFO, Action.NONE, "details of XID 48: see there")
+    elif code == 63 and codes & _MEMORY:
+        reason = f"the row of XID {_text(codes & _MEMORY)}: see there"
+        return _with(case, Severity.INFO, Action.NONE, reason)
+    elif code in (48, 95) and codes & _REMAPPED:
+        reason = f"NVIDIA WORKFLOW_XID_48 with {_text(codes & _REMAPPED)}: drain and reset"
+        return _with(case, Severity.CRITICAL, Action.DRAIN, reason)
+    elif code == 163 and _newest(beside, 162) > case.last_number:
+        return _with(case, Severity.INFO, Action.NONE, "cancelled by the XID 162 after it")
+    elif code in _PROGRAM and _is_place_bound(case, cases, now_s):
+        reason = f"again and again at one place ({REPEATS_PLACE} bursts in 24 h): field diagnostics"
+        return _with(case, Severity.WARNING, Action.CONTACT_SUPPORT, reason, hardware=True)
+    if case.finding.severity is Severity.CRITICAL and _bursts(case, now_s) >= REPEATS_FATAL:
+        reason = f"{_bursts(case, now_s)} times in 24 h: what was tried did not help"
+        return _with(case, Severity.CRITICAL, Action.REPLACE, reason, hardware=True)
+    return case
+
+
+def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Case:
+    """Let the driver's own verdict win over the table."""
+    if case.code == 154:
+        verdict = _verdict_of(case, policy)
+        if verdict is None:
+            return case
+        row, words = verdict
+        return _with(case, row.severity, row.action, f"the driver's verdict: {words}")
+    for other in beside:
+        verdict = _verdict_of(other, policy) if other.code == 154 else None
+        if verdict is None or not _asks_driver(case):
+            continue
+        (row, words), action = verdict, verdict[0].action
+        if action is not Action.NONE:
+            if case.finding.action is Action.REPLACE:
+                return case  # it comes back after what the driver asks for
+            worst = min(case.finding.severity, row.severity, key=_SEVERITIES.__getitem__)
+            return _with(case, worst, action, f"XID 154, the driver's verdict: {words}")
+        if case.last_number < other.last_number:
+            reason = f"XID 154, the driver's verdict since: {words}"
+            return _with(case, Severity.INFO, Action.NONE, reason)
+    return case
+
+
+def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
+    """Judge what is no XID by what stands beside it on the device."""
+    finding = case.finding
+    codes = {other.code for other in beside} - {None}
+    if finding.kind is EventKind.GPU_LOST and 79 in codes:
+        return _with(case, Severity.INFO, Action.NONE, "told as XID 79: see there")
+    if finding.kind is EventKind.GSP and codes & {119, 120}:
+        reason = f"told as XID {_text(codes & {119, 120})}: see there"
+        return _with(case, Severity.INFO, Action.NONE, reason)
+    if finding.kind in _LINK_UPS:
+        up = max(
+            (one.last_number for one in beside if one.finding.kind is _LINK_UPS[finding.kind]),
+            default=0,
+        )
+        if up > case.last_number:
+            return _with(case, Severity.INFO, finding.action, "the link is up again")
+    return case
+
+
+def _asks_driver(case: _Case) -> bool:
+    """Whether the driver's verdict decides: on what ends a GPU's use, and where NVIDIA says so."""
+    return case.finding.action.ends_use or EVAL in case.finding.reason
+
+
+def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
+    """Judge what one event alone does not tell by how many there were."""
+    finding = case.finding
+    if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
+        reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
+        return _as_many(case, _CORRECTED[finding.kind], policy, reason)
+    if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
+        reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} are too many"
+        return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)
+    if finding.kind in _NIC_STUMBLES and _bursts(case, now_s) >= BURSTS_FAILING:
+        reason = f"{_bursts(case, now_s)} times in 24 h: the driver's resets did not help"
+        return _as_many(case, ManyEvents.NIC_FAILING, policy, reason)
+    return case
+
+
+def _as_many(case: _Case, many: ManyEvents, policy: PolicyTable, reason: str) -> _Case:
+    row = policy_of_many(policy, many)
+    judged = _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
+    finding = replace(judged.finding, name=row.name, meaning=row.meaning, many=many)
+    return replace(judged, finding=finding)
+
+
+def _per_minute(case: _Case) -> float:
+    """Return how often it came a minute while it came; without times nothing is known of a rate."""
+    rates = []
+    for group in case.groups:
+        lasted_s = sum(end - start for start, end in group.bursts)
+        if group.bursts and len(group.bursts) < BURSTS_MAX:  # else older ones are forgotten
+            rates.append(group.count * 60.0 / max(60.0, lasted_s))
+    return sum(rates)
+
+
+def _is_beside(case: _Case, other: _Case) -> bool:
+    """Whether the other case is on the same device, and near in time where times are known."""
+    if other is case or other.finding.device != case.finding.device:
+        return False
+    if case.finding.kind in _LINK_UPS or other.code in (154, 162):
+        return True  # these hold until the next word, however late
+    ours = [burst for group in case.groups for burst in group.bursts]
+    theirs = [burst for group in other.groups for burst in group.bursts]
+    if not ours or not theirs:
+        return True
+    return any(
+        start - CASCADE_S <= other_end and other_start <= end + CASCADE_S
+        for start, end in ours
+        for other_start, other_end in theirs
+    )
+
+
+def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
+    """Return the XIDs that brought a 45 about, by its own word or by being there."""
+    said = {
+        int(group.sub_code.removeprefix("caused by "))
+        for group in case.groups
+        if group.sub_code.startswith("caused by ")
+    }
+    return _text(said or codes - {45, 154})
+
+
+def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[Policy, str] | None:
+    """Return the newest verdict of an XID 154, or None where its text says none."""
+    newest = max(case.groups, key=lambda group: group.last_number)
+    number, _space, words = newest.sub_code.partition(" ")
+    if not number.isdigit():
+        return None
+    return policy_of_verdict(policy, int(number)), words
+
+
+def _is_place_bound(case: _Case, cases: Sequence[_Case], now_s: float) -> bool:
+    """Whether an XID 13 keeps to one TPC, or an XID 31 to one GPU: silicon, not the program."""
+    devices = {other.finding.device for other in cases if other.code == case.code}
+    if len(devices) > 1:
+        return False
+    if case.code == 31:
+        return _bursts(case, now_s) >= REPEATS_PLACE
+    places = [group for group in case.groups if group.sub_code]
+    return len(places) <= PLACES_MAX and any(
+        len(_recent(group, now_s)) >= REPEATS_PLACE for group in places
+    )
+
+
+def _recent(group: EventGroup, now_s: float) -> list[tuple[float, float]]:
+    return [burst for burst in group.bursts if burst[1] >= now_s - REPEAT_WINDOW_S]
+
+
+def _bursts(case: _Case, now_s: float) -> int:
+    """Return how often the trouble came within the window: sub-codes side by side count once."""
+    recent = sorted(burst for group in case.groups for burst in _recent(group, now_s))
+    count, end_s = 0, float("-inf")
+    for start, end in recent:
+        if start - end_s >= BURST_GAP_S:
+            count += 1
+        end_s = max(end_s, end)
+    return count
+
+
+def _per_day(case: _Case) -> float:
+    first_s, last_s = case.finding.first.at_s, case.finding.last.at_s
+    if first_s is None or last_s is None:
+        return float(case.finding.count)
+    return case.finding.count * _DAY_S / max(_DAY_S, last_s - first_s)
+
+
+def _newest(cases: Sequence[_Case], code: int) -> int:
+    return max((case.last_number for case in cases if case.code == code), default=0)
+
+
+def _lower(severity: Severity) -> Severity:
+    return Severity.WARNING if severity is Severity.CRITICAL else severity
+
+
+def _text(codes: Iterable[int | None]) -> str:
+    return ", ".join(str(code) for code in sorted(code for code in codes if code is not None))
+
+
+def _with(
+    case: _Case, severity: Severity, action: Action, reason: str, *, hardware: bool | None = None
+) -> _Case:
+    finding = replace(case.finding, severity=severity, action=action, reason=reason)
+    if hardware is not None:
+        finding = replace(finding, blames_hardware=hardware)
+    return replace(case, finding=finding)

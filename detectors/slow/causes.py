@@ -1,0 +1,517 @@
+"""Why a rank is slow: joins who is slow with what hardware showed in the same window.
+
+Rules, in this order (the causes and their figures: `detectors.slow.cause_table`):
+1. Only causes that can slow down the section that became slow are named.
+2. A sign counts by its deviation from the peers' median: the same kind of part on nodes and
+   devices that are not accused. It has to pass the sign's figure and what peers differ by among
+   themselves (4 robust standard deviations). With no peers it is compared with its own past, and
+   seconds lost with 0; both are trusted less.
+3. What was there before the onset explains no change: half the confidence.
+4. The order is: confidence (how directly the sign shows lost time, times what is doubtful), then
+   by how many times the figure is passed.
+A metric that nobody measured is said to be missing; it is never a sign of health.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
+from statistics import median
+from typing import Final
+
+from detectors.finding import Action, Evidence
+from detectors.slow.cause_table import CAUSES, Cause, Directness, Scope, Section, Sign, Statistic
+from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
+
+SIGMAS: Final = 4.0  # outside of the peers' own variation, as in detectors.slow.from_records
+CAUSES_MAX: Final = 8
+PEERS_SAMPLE_MAX: Final = 4_096
+_WAS_BEFORE: Final = 0.5
+_PAST_UNKNOWN: Final = 0.8
+_ONE_PEER: Final = 0.9
+_NO_PEER: Final = 0.7
+_IMPLIED_BY: Final = {cause.name: cause.implied_by for cause in CAUSES}
+_ANY_DEVICE: Final = 0.8  # which device of the node the rank stands on isn't known
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """Who is slow, as far as it is known, and in which part of a step."""
+
+    section: Section = Section.UNKNOWN
+    rank: int | None = None
+    node: str | None = None
+    device: str | None = None
+    job_id: str | None = None  # tells ranks of several jobs on these nodes apart
+
+    def name(self) -> str:
+        where = f" on {self.node}" if self.node else ""
+        return f"rank {self.rank}{where}" if self.rank is not None else f"{self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When it was slow, by the clock that dates the readings. ``onset_s`` None: always."""
+
+    start_s: float
+    end_s: float
+    onset_s: float | None = None
+
+    @property
+    def slow_from_s(self) -> float:
+        return self.start_s if self.onset_s is None else max(self.start_s, self.onset_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyCause:
+    cause: str
+    scope: Scope
+    node: str
+    device: str
+    summary: str
+    action: Action
+    confidence: float
+    strength: float  # by how many times the sign's figure is passed
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one rank is slow. No causes and nothing missing: hardware shows nothing."""
+
+    accused: Accused
+    causes: tuple[LikelyCause, ...]  # the likeliest first
+    reason: str  # one sentence for a person
+    looked_at: tuple[str, ...]  # causes that could be judged
+    missing: tuple[str, ...]  # causes for which nothing was measured
+    beside: tuple[str, ...] = ()  # deviates, too, and can't slow down this section
+
+
+def explain_slow(
+    accused: Sequence[Accused], readings: Iterable[HardwareReading], window: Window
+) -> tuple[Explanation, ...]:
+    """Return for each slow rank the likeliest causes that hardware shows in a window."""
+    case = _Case(_tabulate(readings, window), window, accused)
+    return tuple(case.explain(one) for one in accused)
+
+
+def explanation_page(explanation: Explanation) -> dict[str, object]:
+    """Return an explanation in the form that `rankmend diagnose ... --json` prints."""
+    return {
+        "rank": explanation.accused.rank,
+        "host": explanation.accused.node,
+        "section": explanation.accused.section.value,
+        "reason": explanation.reason,
+        "causes": [
+            {
+                "cause": cause.cause,
+                "host": cause.node,
+                "device": cause.device or None,
+                "summary": cause.summary,
+                "action": cause.action.value,
+                "confidence": round(cause.confidence, 3),
+                "evidence": [{"source": line.source, "text": line.text} for line in cause.evidence],
+            }
+            for cause in explanation.causes
+        ],
+        "looked_at": list(explanation.looked_at),
+        "missing": list(explanation.missing),
+        "beside": list(explanation.beside),
+    }
+
+
+# -- readings by metric, part and time
+
+_Part = tuple[str, str]  # node and device
+_Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Series:
+    before: list[tuple[float, float]] = field(default_factory=list)  # time and value
+    inside: list[tuple[float, float]] = field(default_factory=list)
+
+
+_Parts = dict[_Part, dict[_Labels, _Series]]
+
+
+def _tabulate(readings: Iterable[HardwareReading], window: Window) -> dict[str, _Parts]:
+    table: dict[str, _Parts] = defaultdict(lambda: defaultdict(lambda: defaultdict(_Series)))
+    for one in readings:
+        if not window.start_s <= one.at_s <= window.end_s or not isfinite(one.value):
+            continue
+        series = table[one.metric][one.node, one.device][one.labels]
+        points = series.inside if one.at_s >= window.slow_from_s else series.before
+        points.append((one.at_s, one.value))
+    for parts in table.values():
+        for by_labels in parts.values():
+            for series in by_labels.values():
+                series.before.sort()
+                series.inside.sort()
+    return table
+
+
+def _measure(points: Sequence[tuple[float, float]], statistic: Statistic) -> float | None:
+    """Return the statistic of one series; a counter that falls has begun again."""
+    if statistic is Statistic.LEVEL:
+        return median(value for _at, value in points) if points else None
+    if statistic is Statistic.HIGHEST:
+        return max((value for _at, value in points), default=None)
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return None
+    values = [value for _at, value in points]
+    grown = sum(after - before if after >= before else after for before, after in pairwise(values))
+    return grown / (points[-1][0] - points[0][0])
+
+
+def _of_part(by_labels: dict[_Labels, _Series], sign: Sign, *, is_inside: bool) -> float | None:
+    """Return a part's value: counters of all its series together, of gauges the worst."""
+    values = []
+    for labels, series in by_labels.items():
+        if sign.where is not None and dict(labels).get(sign.where[0]) not in sign.where[1]:
+            continue
+        measured = _measure(series.inside if is_inside else series.before, sign.statistic)
+        if measured is not None:
+            values.append(measured)
+    if not values:
+        return None
+    if sign.statistic is Statistic.RATE:
+        return sum(values)
+    return min(values) if sign.is_low else max(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deviation:
+    sign: Sign
+    part: _Part
+    value: float
+    usual: float  # of the peers, or of the own past
+    strength: float  # 1 is the sign's figure
+    trust: float
+    against: str
+    when: str
+
+
+class _Case:
+    """One look at all readings of one window."""
+
+    def __init__(
+        self, table: dict[str, _Parts], window: Window, accused: Sequence[Accused]
+    ) -> None:
+        self._table = table
+        self._window = window
+        self._nodes = {part[0] for parts in table.values() for part in parts}
+        self._networks = self._network_devices()
+        self._peers_of: dict[tuple[Scope, Sign], tuple[list[float], list[float]]] = {}
+        self._own = {(one, scope): self._parts_of(one, scope) for one in accused for scope in Scope}
+        self._accused_nodes = {self._node_of(one) for one in accused}
+
+    def explain(self, accused: Accused) -> Explanation:
+        node = self._node_of(accused)
+        if node is None:
+            reason = f"which node {accused.name()} runs on isn't known: no hardware to look at"
+            return Explanation(accused, (), reason, (), tuple(one.name for one in CAUSES))
+        found: list[LikelyCause] = []
+        looked_at: list[str] = []
+        missing: list[str] = []
+        beside: list[str] = []
+        for cause in CAUSES:
+            is_possible = accused.section is Section.UNKNOWN or accused.section in cause.sections
+            deviations, is_measured = self._judge(accused, cause, cause.signs)
+            if is_possible:
+                (looked_at if is_measured else missing).append(cause.name)
+            if not deviations:
+                continue
+            if not is_possible:
+                beside.append(f"{cause.summary}: {_words(deviations[0])}")
+                continue
+            found.append(self._likely(accused, cause, deviations))
+        names = {one.cause for one in found}
+        found = [one for one in found if _IMPLIED_BY[one.cause] not in names]
+        found.sort(key=lambda one: (-one.confidence, -one.strength))
+        return Explanation(
+            accused=accused,
+            causes=tuple(found[:CAUSES_MAX]),
+            reason=_reason(accused, found, looked_at),
+            looked_at=tuple(looked_at),
+            missing=tuple(missing),
+            beside=tuple(beside[:CAUSES_MAX]),
+        )
+
+    def _likely(self, accused: Accused, cause: Cause, deviations: list[_Deviation]) -> LikelyCause:
+        best = deviations[0]
+        is_certain = self._own[accused, cause.scope][1]
+        same_part = [one for one in deviations if one.part == best.part]
+        extra, _measured = self._judge(accused, cause, cause.supports)
+        same_part += [one for one in extra if one.part == best.part]
+        return LikelyCause(
+            cause=cause.name,
+            scope=cause.scope,
+            node=best.part[0],
+            device=best.part[1],
+            summary=cause.summary,
+            action=cause.action,
+            confidence=cause.directness.value * best.trust * (1 if is_certain else _ANY_DEVICE),
+            strength=best.strength,
+            evidence=tuple(Evidence(one.sign.metric, _words(one)) for one in same_part),
+        )
+
+    def _judge(
+        self, accused: Accused, cause: Cause, signs: Sequence[Sign]
+    ) -> tuple[list[_Deviation], bool]:
+        """Return the deviations of the accused's parts, the clearest first, and whether any was
+        measured."""
+        found = []
+        is_measured = False
+        for sign in signs:
+            parts = self._table.get(sign.metric)
+            if not parts:
+                continue
+            own = [part for part in self._own[accused, cause.scope][0] if part in parts]
+            if cause.scope is Scope.NODE:
+                own = [part for part in parts if part[0] == self._node_of(accused)]
+            values = self._values(cause, sign, parts, own)
+            if not values:
+                continue
+            is_measured = True
+            key = (cause.scope, sign)  # the same for all who are accused
+            if key not in self._peers_of:
+                self._peers_of[key] = self._peers(cause, sign, parts)
+            peers = self._peers_of[key]
+            for part, before, inside in values:
+                deviation = self._deviate(sign, part, before, inside, peers, cause)
+                if deviation is not None:
+                    found.append(deviation)
+        found.sort(key=lambda one: (-one.trust, -one.strength))
+        return found, is_measured
+
+    def _values(
+        self, cause: Cause, sign: Sign, parts: _Parts, own: Sequence[_Part]
+    ) -> list[tuple[_Part, float | None, float]]:
+        """Return past and present value of the accused's parts; a node's devices count as one."""
+        if cause.scope is Scope.NODE and own:
+            node = own[0][0]
+            past = _of_node(parts, own, sign, is_inside=False)
+            now = _of_node(parts, own, sign, is_inside=True)
+            return [] if now is None else [((node, ""), past, now)]
+        values = []
+        for part in own:
+            now = _of_part(parts[part], sign, is_inside=True)
+            if now is not None:
+                values.append((part, _of_part(parts[part], sign, is_inside=False), now))
+        return values
+
+    def _peers(self, cause: Cause, sign: Sign, parts: _Parts) -> tuple[list[float], list[float]]:
+        """Return what the parts show that nobody accuses, before the onset and after it."""
+        if cause.scope is Scope.NODE:
+            by_node: dict[str, list[_Part]] = defaultdict(list)
+            for part in parts:
+                if part[0] not in self._accused_nodes:
+                    by_node[part[0]].append(part)
+            groups = list(by_node.values())[:PEERS_SAMPLE_MAX]
+            both = [
+                [_of_node(parts, own, sign, is_inside=side) for own in groups]
+                for side in (False, True)
+            ]
+        else:
+            accused = {
+                part
+                for (_one, scope), (own, _known) in self._own.items()
+                if scope is cause.scope
+                for part in own
+            }
+            others = [part for part in parts if part not in accused]
+            if cause.scope is Scope.CGROUP:
+                others = self._rank_groups(others)
+            others = others[:PEERS_SAMPLE_MAX]
+            both = [
+                [_of_part(parts[part], sign, is_inside=side) for part in others]
+                for side in (False, True)
+            ]
+        past, now = ([one for one in values if one is not None] for values in both)
+        return past, now
+
+    def _deviate(
+        self,
+        sign: Sign,
+        part: _Part,
+        before: float | None,
+        inside: float,
+        peers: tuple[list[float], list[float]],
+        cause: Cause,
+    ) -> _Deviation | None:
+        """Return by how much a part deviates from its peers, or None where it does not."""
+        peers_before, peers_now = peers
+        trust, against = 1.0, "its peers"
+        if peers_now:
+            usual = median(peers_now)
+            spread = 1.4826 * median(abs(one - usual) for one in peers_now)
+            if len(peers_now) == 1:
+                trust, against = _ONE_PEER, "its only peer"
+        elif before is not None:
+            usual, spread, trust, against = before, 0.0, _NO_PEER, "its own past"
+        elif cause.directness is Directness.LOST_TIME:
+            usual, spread, trust, against = 0.0, 0.0, _NO_PEER, "none at all"
+        else:
+            return None
+        strength = _strength(sign, inside, usual)
+        if strength < 1 or abs(inside - usual) < SIGMAS * spread:
+            return None
+        when = "for as long as it is known"
+        if self._window.onset_s is not None and against != "its own past":
+            if before is None:
+                trust *= _PAST_UNKNOWN
+                when = "with no record from before"
+            else:
+                usual_before = median(peers_before) if peers_before else usual
+                if _strength(sign, before, usual_before) >= 0.5 * strength:
+                    trust *= _WAS_BEFORE
+                    when = "but so it was before the onset"
+                else:
+                    when = f"before the onset {_figure(before, sign.unit)}"
+        return _Deviation(sign, part, inside, usual, strength, trust, against, when)
+
+    # -- what a rank stands on
+
+    def _info(self, metric: str) -> Iterable[tuple[_Part, dict[str, str]]]:
+        for part, by_labels in self._table.get(metric, {}).items():
+            for labels in by_labels:
+                yield part, dict(labels)
+
+    def _is_of(self, accused: Accused, labels: Mapping[str, str]) -> bool:
+        return (
+            accused.rank is not None
+            and labels.get("rank") == str(accused.rank)
+            and (accused.job_id is None or labels.get("job_id") == accused.job_id)
+        )
+
+    def _node_of(self, accused: Accused) -> str | None:
+        """Return the node, also where a trace has its long name and the readings its short one."""
+        if accused.node is not None:
+            short = accused.node.partition(".")[0]
+            if accused.node not in self._nodes and short in self._nodes:
+                return short
+            return accused.node
+        named = {
+            part[0]
+            for metric in ("rankmend_rank_info", "rankmend_rank_gpu_info")
+            for part, labels in self._info(metric)
+            if self._is_of(accused, labels)
+        }
+        return named.pop() if len(named) == 1 else None
+
+    def _parts_of(self, accused: Accused, scope: Scope) -> tuple[set[_Part], bool]:
+        """Return the parts of its node that a rank may stand on, and whether it is known."""
+        node = self._node_of(accused)
+        if node is None or scope is Scope.NODE:
+            return set(), True
+        metric = {
+            Scope.GPU: "rankmend_rank_gpu_info",
+            Scope.NIC: "rankmend_rank_nic_info",
+            Scope.CGROUP: "rankmend_rank_cgroup_info",
+            Scope.RANK: RUN_QUEUE,
+        }[scope]
+        own = {
+            part
+            for part, labels in self._info(metric)
+            if part[0] == node and self._is_of(accused, labels)
+        }
+        everything = self._all_parts(node, scope)
+        if not own and accused.device is not None:
+            own = {
+                part
+                for part, labels in everything
+                if accused.device in (part[1], labels.get("gpu"), f"gpu{labels.get('gpu')}")
+            }
+        if scope is Scope.NIC:
+            own |= {(node, self._networks[part]) for part in own if part in self._networks}
+        if scope is Scope.CGROUP:  # the limit is mostly the job's, above the rank's own group
+            names = [part[1] for part in own]
+            own |= {
+                part
+                for part, _labels in everything
+                if any(name.startswith(part[1].rstrip("/") + "/") for name in names)
+            }
+        return (own, True) if own else ({part for part, _labels in everything}, False)
+
+    def _all_parts(self, node: str, scope: Scope) -> list[tuple[_Part, dict[str, str]]]:
+        metrics = {
+            sign.metric
+            for cause in CAUSES
+            if cause.scope is scope
+            for sign in (*cause.signs, *cause.supports)
+        }
+        return [
+            (part, labels)
+            for metric in metrics
+            for part, labels in self._info(metric)
+            if part[0] == node and part[1]
+        ]
+
+    def _rank_groups(self, groups: Sequence[_Part]) -> list[_Part]:
+        """Return the control groups that hold ranks, where that is known."""
+        ranks = {part for part, _labels in self._info("rankmend_rank_cgroup_info")}
+        return [part for part in groups if part in ranks] or list(groups)
+
+    def _network_devices(self) -> dict[_Part, str]:
+        """Return the network device of each RDMA device."""
+        return {
+            part: labels["network_device"]
+            for part, labels in self._info("rankmend_nic_port_info")
+            if labels.get("network_device")
+        }
+
+
+def _of_node(parts: _Parts, own: Sequence[_Part], sign: Sign, *, is_inside: bool) -> float | None:
+    values = [
+        value
+        for part in own
+        if (value := _of_part(parts[part], sign, is_inside=is_inside)) is not None
+    ]
+    if not values:
+        return None
+    if sign.statistic is Statistic.RATE:
+        return sum(values)
+    return min(values) if sign.is_low else max(values)
+
+
+def _strength(sign: Sign, value: float, usual: float) -> float:
+    """Return by how many times a value passes the sign's figure; 1 is just as much."""
+    deviation = usual - value if sign.is_low else value - usual
+    if not sign.is_share:
+        return deviation / sign.least
+    if deviation < sign.floor or deviation <= 0:
+        return 0.0
+    if usual == 0:
+        return deviation / sign.floor if sign.floor else 0.0
+    return deviation / abs(usual) / sign.least
+
+
+def _reason(accused: Accused, found: Sequence[LikelyCause], looked_at: Sequence[str]) -> str:
+    part = "" if accused.section is Section.UNKNOWN else f" in {accused.section.value}"
+    if found:
+        best = found[0]
+        device = f" {best.device}" if best.device else ""
+        return f"{accused.name()} is slow{part}, most likely because {best.summary} ({best.node}{device})"
+    if not looked_at:
+        return f"nothing was measured that could explain why {accused.name()} is slow{part}"
+    return f"hardware shows nothing that explains why {accused.name()} is slow{part}"
+
+
+def _words(one: _Deviation) -> str:
+    device = f" of {one.part[1]}" if one.part[1] else ""
+    return (
+        f"{one.sign.what}{device}: {_figure(one.value, one.sign.unit)}, "
+        f"{one.against} {_figure(one.usual, one.sign.unit)}; {one.when}"
+    )
+
+
+def _figure(value: float, unit: str) -> str:
+    """Return a value with its unit for a person."""
+    if unit == "s/s":
+        return f"{value:.0%} of the time"
+    for scale, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if unit in ("Hz", "B", "B/s") and abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".strip()

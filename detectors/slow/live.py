@@ -1,0 +1,393 @@
+"""Slow rank in a running job: whose own work takes longer, step by step as the reports come.
+
+A rank's own work of a step is the step less the time in which it could only wait for others; in a
+synchronous job everybody else's step becomes as long, and only their waiting grows. Each look
+judges the steps since the look before, so looks are independent of each other, and
+`detectors.persistence` decides when looks become a finding and when it ends.
+
+Rules, in this order (docs/reference/thresholds.md gives the figures' reasons):
+1. Only peers are compared; a step of a checkpoint, of the start-up or far longer than the others
+   (evaluation, compiling) is left out.
+2. A rank is slow when its own work is longer than its peers' *and* than its own past, it costs the
+   step enough to matter, in most of the steps, far outside of noise.
+3. With no past it must be much slower than peers that do the same work.
+4. What more than half of a group shows is the group's: nobody is named.
+The section says what grew: compute (all that is nothing else), communication (sending, without
+the waiting), io.
+
+Memory: 20 bytes a rank and step kept, 110 MB for 100,000 ranks. One look there: bench/slow_live.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.slow.change_point import find_episode, robust_noise
+from detectors.slow.peers import Rows
+
+STEPS_KEPT: Final = 64
+STEPS_JUDGED: Final = 32  # of one look: the newest
+PAST_LOOKS: Final = 8
+SAMPLE_MAX: Final = 1_024  # peers that are asked how much they vary
+SECTIONS: Final = ("compute", "communication", "io")
+SUSPECTS_MAX: Final = 256  # more is no fault of single ranks
+
+Floats = NDArray[Any]  # 32 bits: of 100,000 ranks
+Column = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLimits:
+    """Defaults and the reason of each: docs/reference/thresholds.md."""
+
+    ratio: float = 1.1  # slower than this, against the peers and the own past
+    always_ratio: float = 1.3  # with no past to compare with
+    impact: float = 0.05  # of the step that the excess makes up
+    held: float = 0.8  # share of the steps of a look that are slow
+    sigmas: float = 4.0
+    look_s: float = 2.0  # between two looks, and
+    steps_min: int = 5  # steps of one look
+    startup_steps: int = 3
+    long_step: float = 3.0  # times the median: evaluation, compiling
+
+    def __post_init__(self) -> None:
+        if not 1.0 < self.ratio <= self.always_ratio:
+            raise ValueError(f"ratios {self.ratio} and {self.always_ratio}: above 1 and in order")
+        if not (0 < self.look_s < 3600 and 2 <= self.steps_min <= STEPS_JUDGED):
+            raise ValueError(f"looks of {self.look_s} s and {self.steps_min} steps")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Finished steps of some ranks, sorted by rank, then number. Totals since attachment."""
+
+    ranks: Numbers
+    numbers: Numbers  # of the record: without a gap the difference of two totals is one step's
+    steps: Numbers
+    durations_s: Column  # NaN where it is not known
+    totals_s: NDArray[np.float64]  # rows x (communication, waited, io, checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """One rank that was slow in the steps of one look."""
+
+    rank: int
+    section: str  # what grew
+    factor: float  # own work, against its peers'
+    step_factor: float  # the step, against what it would take without the excess
+    onset_step: int
+    is_always: bool  # since before the first look
+    own_s: float
+    peers_s: float
+    excess_s: tuple[float, ...]  # by SECTIONS
+    held: float
+    sigmas: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the steps since the look before say."""
+
+    first_step: int
+    last_step: int
+    steps: int  # judged
+    ranks: int
+    slow: tuple[SlowRank, ...]
+    abstention: str = ""  # why nobody is named although ranks differ
+
+
+class SlowLive:
+    """The newest steps of one attempt, and what was normal for each rank."""
+
+    def __init__(
+        self,
+        world_size: int,
+        limits: LiveLimits | None = None,
+        groups: Sequence[Rows] = (),
+    ) -> None:
+        self._limits = limits or LiveLimits()
+        self._groups = tuple(groups) or (np.arange(world_size, dtype=np.intp),)
+        self.does_same_work = True  # peers are thought to; False once ranks are seen to pair up
+        self._numbers = np.zeros(world_size, dtype=np.int64)
+        self._totals = np.zeros((world_size, 4))
+        self._work: Floats = np.full(
+            (len(SECTIONS), STEPS_KEPT, world_size), np.nan, dtype=np.float32
+        )
+        self._durations: Floats = np.full((STEPS_KEPT, world_size), np.nan, dtype=np.float32)
+        self._step_of = np.full(STEPS_KEPT, -1, dtype=np.int64)
+        self._is_saving = np.zeros(STEPS_KEPT, dtype=np.bool_)
+        self._tells_waiting = False
+        self._first_step: int | None = None
+        self._looked_through = -1
+        self._looked_at_s: float | None = None
+        self._tried_at_s = -1.0
+        self._past: Floats = np.full((PAST_LOOKS, world_size), np.nan, dtype=np.float32)
+        self._looks = 0
+        self._onsets: dict[int, tuple[int, bool]] = {}  # of ranks slow in the newest look
+
+    def take(self, told: Steps) -> None:
+        """Take in finished steps; what was told before, or is older than the ring, is left out."""
+        if not len(told.ranks):
+            return
+        ranks, numbers = told.ranks, told.numbers
+        is_first = np.ones(len(ranks), dtype=np.bool_)
+        is_first[1:] = ranks[1:] != ranks[:-1]
+        before = np.where(is_first, self._numbers[ranks], np.roll(numbers, 1))
+        totals_before = np.where(
+            is_first[:, None], self._totals[ranks], np.roll(told.totals_s, 1, axis=0)
+        )
+        spent = told.totals_s - totals_before
+        is_known = (numbers == before + 1) & (told.durations_s > 0) & (spent >= 0).all(axis=1)
+        is_known &= told.steps >= 0
+        is_last = np.ones(len(ranks), dtype=np.bool_)
+        is_last[:-1] = is_first[1:]
+        is_newer = is_last & (numbers > self._numbers[ranks])
+        self._numbers[ranks[is_newer]] = numbers[is_newer]
+        self._totals[ranks[is_newer]] = told.totals_s[is_newer]
+        self._tells_waiting = self._tells_waiting or bool((spent[is_known, 1] > 0).any())
+        for step in np.unique(told.steps[is_known]):
+            self._put(int(step), told, spent, np.flatnonzero(is_known & (told.steps == step)))
+
+    def _put(self, step: int, told: Steps, spent: NDArray[np.float64], rows: Rows) -> None:
+        slot = step % STEPS_KEPT
+        if self._step_of[slot] > step:
+            return
+        if self._step_of[slot] < step:
+            self._step_of[slot] = step
+            self._work[:, slot] = np.nan
+            self._durations[slot] = np.nan
+            self._is_saving[slot] = False
+        self._first_step = step if self._first_step is None else min(self._first_step, step)
+        ranks = told.ranks[rows]
+        communication, waited, io, saving = spent[rows].T
+        durations = told.durations_s[rows]
+        self._durations[slot, ranks] = durations
+        sending = communication - waited if self._tells_waiting else np.zeros(len(rows))
+        self._work[0, slot, ranks] = np.maximum(durations - communication - io - saving, 0.0)
+        self._work[1, slot, ranks] = np.maximum(sending, 0.0)
+        self._work[2, slot, ranks] = io
+        self._is_saving[slot] |= bool((saving > 0).any())
+
+    def look(self, now_s: float, active: frozenset[int] = frozenset()) -> Look | None:
+        """Return what the steps since the last look say, or None when it is too early for one.
+
+        ``active``: ranks that are called slow now; they stay so down to half of the limits.
+        """
+        limits = self._limits
+        if self._looked_at_s is None:
+            self._looked_at_s = now_s
+        is_early = now_s - self._looked_at_s < limits.look_s
+        if is_early or 0 <= now_s - self._tried_at_s < limits.look_s / 4:
+            return None
+        self._tried_at_s = now_s
+        slots = self._slots_to_judge()
+        if len(slots) < limits.steps_min:
+            return None
+        self._looked_at_s = now_s
+        self._looked_through = int(self._step_of[slots[-1]])
+        return self._judge(slots[-STEPS_JUDGED:], active)
+
+    def _slots_to_judge(self) -> Rows:
+        """Return the slots of whole, ordinary steps since the last look, the oldest first."""
+        limits = self._limits
+        if self._first_step is None:
+            return np.empty(0, dtype=np.intp)
+        telling = int((self._numbers > 0).sum())
+        start = max(self._looked_through, self._first_step + limits.startup_steps - 1)
+        newest = int(self._step_of.max())
+        present = np.isfinite(self._durations).sum(axis=1)
+        # A rank that has gone silent must not end the judging of the others.
+        is_whole = (present == telling) | (
+            (present * 2 >= telling) & (self._step_of < newest - STEPS_KEPT // 4)
+        )
+        is_open = (self._step_of > start) & is_whole & (present >= 2) & ~self._is_saving
+        slots = np.flatnonzero(is_open)
+        if not len(slots):
+            return slots
+        longest = np.nanmax(self._durations[slots], axis=1)
+        slots = slots[longest <= limits.long_step * np.median(longest)]
+        ordered: Rows = slots[np.argsort(self._step_of[slots])]
+        return ordered
+
+    def _judge(self, slots: Rows, active: frozenset[int]) -> Look:
+        work = self._work[:, slots]
+        total = work.sum(axis=0)
+        step_s = float(np.nanmedian(self._durations[slots]))
+        slow: list[SlowRank] = []
+        levels = np.full(total.shape[1], np.nan, dtype=np.float32)
+        abstention = ""
+        for rows in self._groups:
+            if len(rows) < 2:
+                continue
+            found, group_levels = self._judge_group(slots, work, total, rows, step_s, active)
+            levels[rows] = group_levels
+            if 2 * len(found) > len(rows) or len(found) > SUSPECTS_MAX:
+                abstention = f"{len(found)} of {len(rows)} peers are slower than the others"
+                continue
+            slow += found
+        ranks = int(np.isfinite(levels).sum())
+        self._remember(levels, slow, active)
+        return Look(
+            first_step=int(self._step_of[slots[0]]),
+            last_step=int(self._step_of[slots[-1]]),
+            steps=len(slots),
+            ranks=ranks,
+            slow=tuple(sorted(slow, key=lambda one: -one.factor)),
+            abstention=abstention,
+        )
+
+    def _judge_group(
+        self,
+        slots: Rows,
+        work: Floats,
+        total: Floats,
+        rows: Rows,
+        step_s: float,
+        active: frozenset[int],
+    ) -> tuple[list[SlowRank], Floats]:
+        limits = self._limits
+        own = total[:, rows]
+        shifts = _shifts(own)
+        levels = _medians(shifts)
+        past = self._past_levels(rows)
+        is_new = ~np.isfinite(past)
+        changes = np.where(is_new, levels, levels - np.nan_to_num(past))
+        # One threshold for all first: of 100,000 ranks a few remain to be looked at closely.
+        is_active = np.isin(rows, np.fromiter(active, dtype=np.intp, count=len(active)))
+        easing = np.where(is_active, 0.5, 1.0)
+        needed = np.log(limits.ratio) * easing
+        needed_always = np.log(limits.always_ratio) * easing
+        candidates = np.flatnonzero((levels >= needed) & (changes >= needed))
+        if not len(candidates):
+            return [], levels
+        noise, spread = _noise(shifts, changes)
+        found = []
+        for place in candidates[np.argsort(-levels[candidates])][: len(rows) // 2 + 1]:
+            row = int(rows[place])
+            is_always = bool(is_new[place])
+            level, change = float(levels[place]), float(changes[place])
+            if is_always and not (self.does_same_work and level >= needed_always[place]):
+                continue
+            series = shifts[:, place]
+            held = float(np.mean(series >= needed[place] * 0.5))
+            error = 1.25 * max(noise, robust_noise(series)) / np.sqrt(len(series))
+            sigmas = change / float(np.hypot(max(error, 1e-4), spread))
+            excess = _excess(work[:, :, rows], int(place))
+            excess_s = max(float(np.nanmedian(own[:, place] - _middle(own, int(place)))), 0.0)
+            impact = excess_s / step_s
+            ease = float(easing[place])
+            if held < limits.held or sigmas < limits.sigmas * ease or impact < limits.impact * ease:
+                continue
+            known = self._onsets.get(row)
+            onset = known or self._find_onset(row, rows, slots, is_always=is_always)
+            self._onsets[row] = onset
+            peers_s = float(np.nanmedian(_middle(own, int(place))))
+            found.append(
+                SlowRank(
+                    rank=row,
+                    section=SECTIONS[int(np.argmax(excess))],
+                    factor=float(np.exp(level)),
+                    step_factor=step_s / max(step_s - excess_s, 1e-9),
+                    onset_step=onset[0],
+                    is_always=onset[1],
+                    own_s=peers_s + excess_s,
+                    peers_s=peers_s,
+                    excess_s=excess,
+                    held=held,
+                    sigmas=sigmas,
+                )
+            )
+        return found, levels
+
+    def _past_levels(self, rows: Rows) -> Floats:
+        """Return each rank's normal level, NaN with fewer than two looks to take it from."""
+        past = self._past[:, rows]
+        known = np.isfinite(past).sum(axis=0)
+        levels = _medians(past)
+        return np.where(known >= 2, levels, np.float32(np.nan))
+
+    def _remember(self, levels: Floats, slow: Sequence[SlowRank], active: frozenset[int]) -> None:
+        """Take the levels of this look into each rank's past, without those that are slow."""
+        named = {one.rank for one in slow}
+        self._onsets = {
+            rank: onset for rank, onset in self._onsets.items() if rank in named | active
+        }
+        for rank in named | active:
+            levels[rank] = np.nan
+        slot = self._looks % PAST_LOOKS
+        is_known = np.isfinite(levels)
+        self._past[slot, is_known] = levels[is_known]
+        self._looks += 1
+
+    def _find_onset(
+        self, row: int, rows: Rows, slots: Rows, *, is_always: bool
+    ) -> tuple[int, bool]:
+        """Return the step at which the rank became slow, and whether it always was."""
+        if is_always:
+            assert self._first_step is not None, "there were steps to judge"
+            return self._first_step, True
+        through = int(self._step_of[slots[-1]])
+        order = np.flatnonzero((self._step_of >= 0) & (self._step_of <= through))
+        order = order[np.argsort(self._step_of[order])]
+        own = self._work[:, order][:, :, rows].sum(axis=0)
+        place = int(np.flatnonzero(rows == row)[0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            series = np.log(own[:, place]) - np.log(_middle(own, place))
+        episode = find_episode(series.astype(np.float64), self._limits.steps_min)
+        if episode is None or episode.rise <= 0:
+            return int(self._step_of[slots[0]]), False
+        return int(self._step_of[order[episode.first]]), False
+
+
+def _middle(own: Floats, place: int) -> Floats:
+    """Return, for each step, what the peers of the rank at ``place`` take: their median."""
+    if own.shape[1] == 2:
+        other: Floats = own[:, 1 - place]
+        return other
+    return _medians(own.T)
+
+
+def _shifts(own: Floats) -> Floats:
+    """Return the logarithm of each rank's own work over its peers', steps x ranks."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.maximum(own, np.float32(1e-6)))
+    if own.shape[1] == 2:
+        reference: Floats = logs[:, ::-1]
+    else:
+        reference = _medians(logs.T)[:, None]
+    shifts: Floats = logs - reference
+    return shifts
+
+
+def _medians(values: Floats) -> Floats:
+    """Return the lower median of each column over its known values, NaN where there is none."""
+    if np.isfinite(values).all():
+        middle = (len(values) - 1) // 2
+        picked: Floats = np.partition(values, middle, axis=0)[middle]
+        return picked
+    ordered = np.sort(values, axis=0)  # NaN last
+    known = np.isfinite(values).sum(axis=0)
+    picked = np.take_along_axis(ordered, np.maximum(known - 1, 0)[None] // 2, axis=0)[0]
+    return np.where(known > 0, picked, np.float32(np.nan))
+
+
+def _noise(shifts: Floats, changes: Floats) -> tuple[float, float]:
+    """Return how much a step varies for an ordinary rank, and one rank's look from another's."""
+    stride = max(1, shifts.shape[1] // SAMPLE_MAX)
+    noises = [robust_noise(shifts[:, place]) for place in range(0, shifts.shape[1], stride)]
+    noise = float(np.median(noises))
+    if shifts.shape[1] < 4:
+        return noise, 0.0
+    known = changes[np.isfinite(changes)]
+    spread = 1.4826 * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    return noise, spread
+
+
+def _excess(work: Floats, place: int) -> tuple[float, ...]:
+    """Return by how much each section of the rank at ``place`` is longer than its peers'."""
+    return tuple(float(np.nanmedian(part[:, place] - _middle(part, place))) for part in work)

@@ -1,0 +1,496 @@
+"""Which node of a job is odd, from host metrics alone: for jobs whose code tells nothing.
+
+In the manner of Minder (NSDI 2025), without a trained model: each metric is smoothed by a running
+median and scaled by its minimum and maximum; in each window the distances of all nodes to
+each other are summed for each node; the largest is a candidate where it is far outside of
+what the others keep between themselves; who is the candidate of one metric for the
+continuity time is named. Metrics come in an order of priority, and the first that names somebody
+decides. Added to Minder's: a node has to have changed within the record (nodes may differ by
+their work), a figure for each metric below which a deviation means nothing, and further
+nodes are looked for without the first.
+
+Weaker than step records: a node may be odd for what it does beside training, and a victim can look
+as odd as its culprit. The confidence says so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
+from detectors.finding import Evidence
+from detectors.slow.hardware_reading import HardwareReading
+from rankmend.errors import SourceError
+
+Matrix = NDArray[np.float64]
+
+NODES_MAX: Final = 4_096
+CELLS_MAX: Final = 20_000_000  # nodes x times of one metric: 160 MB
+KNOWN_MIN: Final = 0.5  # of a node's samples, or the metric does not speak for it
+GAP_S_MAX: Final = 120.0  # filled with the nearest sample: four scrapes of 30 s
+
+
+class HostReason(Enum):
+    """Why a node is named, or why none is; the value is the `class` of the diagnosis."""
+
+    ODD_NODE = "odd_node"
+    STABLE_DIFFERENCES = "stable_differences"
+    MANY_AT_ONCE = "many_at_once"
+    ALIKE = "alike"
+    TOO_LITTLE_DATA = "too_little_data"
+
+
+class Merge(Enum):
+    """How the series of one node become one."""
+
+    SUM = "sum"
+    LOWEST = "lowest"
+    HIGHEST = "highest"
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Defaults and the reason of each: docs/reference/thresholds.md."""
+
+    continuity_s: float = 240.0  # Minder: more than 4 minutes
+    window_s: float = 60.0  # smoothed over, and compared in one piece
+    times: float = 4.0  # the others' distance between themselves
+    share: float = 0.1  # of the peers' level, where a metric has no figure of its own
+    nodes_min: int = 3  # of two nothing tells which is odd
+    culprits_share: float = 0.25  # of the nodes: more share one cause
+    held: float = 0.9  # of the windows of the continuity time
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What is compared, as made out of the agent's metrics; the order is the priority."""
+
+    name: str
+    metric: str
+    merge: Merge
+    is_rate: bool = False
+    where: tuple[str, frozenset[str]] | None = None
+    least: float = 0.0  # a deviation below this means nothing, in the metric's unit
+    share: float | None = None  # nor one below this share of the peers' level; None: the default
+
+
+_BUSY: Final = frozenset({"user", "nice", "system", "irq", "softirq", "steal"})
+
+# Minder's order: pause frames, CPU, GPU duty, power, activity (here the clock), NVLink; PCIe,
+# NIC and storage are ours. Of several GPUs the lowest speaks: one of eight moves a mean by an eighth.
+QUANTITIES: Final = (
+    Quantity(
+        "pause_frames",
+        "rankmend_ethernet_priority_pause_frames_total",
+        Merge.SUM,
+        is_rate=True,
+        where=("direction", frozenset({"transmit"})),
+        least=100.0,
+    ),
+    Quantity(
+        "cpu_busy",
+        "rankmend_host_cpu_seconds_total",
+        Merge.SUM,
+        is_rate=True,
+        where=("mode", _BUSY),
+        least=0.5,
+    ),
+    Quantity("gpu_duty", "rankmend_gpu_utilization_ratio", Merge.LOWEST, least=0.1),
+    Quantity("gpu_power", "rankmend_gpu_power_watts", Merge.LOWEST, least=30.0),
+    Quantity(
+        "gpu_clock",
+        "rankmend_gpu_clock_hertz",
+        Merge.LOWEST,
+        where=("clock", frozenset({"sm"})),
+        share=0.05,
+    ),
+    Quantity("pcie_width", "rankmend_gpu_pcie_width_lanes", Merge.LOWEST, least=1.0, share=0.0),
+    Quantity(
+        "nvlink_bytes",
+        "rankmend_gpu_nvlink_transmit_bytes_total",
+        Merge.SUM,
+        is_rate=True,
+        least=1e6,
+    ),
+    Quantity("nic_bytes", "rankmend_nic_transmit_bytes_total", Merge.SUM, is_rate=True, least=1e6),
+    Quantity(
+        "storage_wait",
+        "rankmend_pressure_some_seconds_total",
+        Merge.SUM,
+        is_rate=True,
+        where=("resource", frozenset({"io"})),
+        least=0.05,
+        share=0.0,
+    ),
+)
+METRICS: Final = frozenset(quantity.metric for quantity in QUANTITIES)
+SELECTIONS: Final = {quantity.metric: quantity.where for quantity in QUANTITIES}
+_BY_NAME: Final = {quantity.name: quantity for quantity in QUANTITIES}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostTable:
+    """Values by node and time for each quantity; NaN where there is no sample."""
+
+    nodes: tuple[str, ...]
+    times_s: Matrix  # ascending, one step apart
+    values: Mapping[str, Matrix]  # name of the quantity -> nodes x times
+
+
+def diagnose_hosts(table: HostTable, limits: HostLimits | None = None) -> Diagnosis:
+    """Return the nodes of a job that became unlike the others, or why none is named."""
+    limits = limits or HostLimits()
+    nodes, times = len(table.nodes), len(table.times_s)
+    if nodes < limits.nodes_min:
+        return _unknown(
+            f"{nodes} nodes: of fewer than {limits.nodes_min} nothing tells which is odd"
+        )
+    step_s = float(np.median(np.diff(table.times_s))) if times > 1 else 0.0
+    span_s = step_s * times
+    if span_s < 2 * limits.continuity_s or times < 8:
+        need_s = 2 * limits.continuity_s
+        return _unknown(
+            f"{times} samples over {span_s:.0f} s: at least 8 over {need_s:.0f} s are needed"
+        )
+    notes: list[str] = []
+    episodes: list[_Episode] = []
+    judged = []
+    for name in _in_order(table.values):
+        known, matrix, left_out = _usable(table, name, step_s)
+        if left_out:
+            notes.append(f"{name}: too few samples of {_names(left_out)}")
+        if len(known) < limits.nodes_min:
+            notes.append(f"{name}: {len(known)} nodes have it, too few to compare")
+            continue
+        judged.append(name)
+        episodes += _find(name, known, matrix, step_s, limits)
+    if not judged:
+        return _unknown("no metric is known of enough nodes", notes)
+    return _conclude(table, episodes, judged, notes, limits)
+
+
+def table_of(readings: Iterable[HardwareReading]) -> HostTable:
+    """Return the quantities of all nodes, on one grid of times, out of the agent's metrics."""
+    wanted = {quantity.metric for quantity in QUANTITIES}
+    series: dict[str, dict[tuple[str, str, tuple[tuple[str, str], ...]], list[tuple[float, float]]]]
+    series = defaultdict(lambda: defaultdict(list))
+    spacings: list[float] = []
+    for one in readings:
+        if one.metric in wanted and np.isfinite(one.value):
+            series[one.metric][one.node, one.device, one.labels].append((one.at_s, one.value))
+    for by_key in series.values():
+        for points in by_key.values():
+            points.sort()
+            spacings += [b[0] - a[0] for a, b in pairwise(points)][:16]
+    nodes = sorted({key[0] for by_key in series.values() for key in by_key})
+    spacings = [one for one in spacings if one > 0]
+    if not nodes or not spacings:
+        raise SourceError(
+            "no metric of a node has two samples (docs/reference/metrics.md names the metrics)"
+        )
+    step_s = float(np.median(spacings))
+    ends = [points[end][0] for by in series.values() for points in by.values() for end in (0, -1)]
+    first_s, count = min(ends), round((max(ends) - min(ends)) / step_s) + 1
+    if len(nodes) > NODES_MAX or len(nodes) * count > CELLS_MAX:
+        raise SourceError(f"{len(nodes)} nodes x {count} times: more than {CELLS_MAX} values")
+    row_of = {node: row for row, node in enumerate(nodes)}
+    values = {}
+    for quantity in QUANTITIES:
+        merged = np.full((len(nodes), count), np.nan)
+        for (node, _device, labels), points in series.get(quantity.metric, {}).items():
+            if quantity.where and dict(labels).get(quantity.where[0]) not in quantity.where[1]:
+                continue
+            line = _on_grid(points, first_s, step_s, count, is_rate=quantity.is_rate)
+            row = merged[row_of[node]]
+            both = np.isfinite(row) & np.isfinite(line)
+            combined = {
+                Merge.SUM: row + line,
+                Merge.LOWEST: np.minimum(row, line),
+                Merge.HIGHEST: np.maximum(row, line),
+            }[quantity.merge]
+            merged[row_of[node]] = np.where(both, combined, np.where(np.isfinite(row), row, line))
+        if np.isfinite(merged).any():
+            values[quantity.name] = merged
+    times_s = first_s + step_s * np.arange(count, dtype=np.float64)
+    return HostTable(tuple(nodes), times_s, values)
+
+
+def _on_grid(
+    points: Sequence[tuple[float, float]],
+    first_s: float,
+    step_s: float,
+    count: int,
+    *,
+    is_rate: bool,
+) -> Matrix:
+    at_s, value = np.array(points).T
+    if is_rate:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.diff(value) / np.diff(at_s)
+        at_s = at_s[1:]
+        value = np.where(value >= 0, value, np.nan)  # a counter that began again
+    line = np.full(count, np.nan)
+    places = np.clip(np.rint((at_s - first_s) / step_s).astype(np.intp), 0, count - 1)
+    line[places] = value
+    return line
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """One node that stood out in one metric."""
+
+    name: str
+    row: int
+    first: int  # sample
+    end: int
+    is_change: bool
+    value: float
+    usual: float
+    times: float
+
+
+def _in_order(values: Mapping[str, Matrix]) -> list[str]:
+    known = [quantity.name for quantity in QUANTITIES if quantity.name in values]
+    return known + sorted(set(values) - set(known))
+
+
+def _usable(table: HostTable, name: str, step_s: float) -> tuple[list[int], Matrix, list[str]]:
+    """Return the rows with enough samples, their gaps filled, and who is left out."""
+    matrix = table.values[name]
+    enough = np.isfinite(matrix).mean(axis=1) >= KNOWN_MIN
+    rows = np.flatnonzero(enough)
+    filled = _fill(matrix[rows], max(1, round(GAP_S_MAX / step_s)))
+    left_out = [table.nodes[row] for row in np.flatnonzero(~enough)]
+    return rows.tolist(), filled, left_out
+
+
+def _fill(matrix: Matrix, reach: int) -> Matrix:
+    """Return the matrix with short gaps filled by the nearest sample, others by the peers' median."""
+    out = matrix.copy()
+    count = matrix.shape[1]
+    places = np.arange(count)
+    for row in out:
+        known = np.flatnonzero(np.isfinite(row))
+        if 0 < len(known) < count:
+            after = np.clip(np.searchsorted(known, places), 0, len(known) - 1)
+            before = np.clip(after - 1, 0, None)
+            is_before = np.abs(places - known[before]) <= np.abs(known[after] - places)
+            nearest = np.where(is_before, known[before], known[after])
+            row[:] = np.where(np.abs(nearest - places) <= reach, row[nearest], np.nan)
+    if len(out) and np.isnan(out).any():
+        filled = np.where(np.isfinite(out).any(axis=0), out, 0.0)
+        out = np.where(np.isfinite(out), out, np.nanmedian(filled, axis=0))
+    return np.asarray(out, dtype=np.float64)
+
+
+def _smooth(matrix: Matrix, width: int) -> Matrix:
+    """Return the running median over ``width`` samples that end at each."""
+    if width < 2:
+        return matrix
+    padded = np.concatenate([np.repeat(matrix[:, :1], width - 1, axis=1), matrix], axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)
+    return np.asarray(np.median(windows, axis=2), dtype=np.float64)
+
+
+def _find(
+    name: str, rows: Sequence[int], matrix: Matrix, step_s: float, limits: HostLimits
+) -> list[_Episode]:
+    """Return who stood out of one metric for the continuity time, one after another."""
+    width = max(1, round(limits.window_s / step_s))
+    smooth = _smooth(matrix, width)
+    low, high = float(smooth.min()), float(smooth.max())
+    least = _least(name, smooth, limits)
+    if high - low < least:
+        return []
+    scaled = (smooth - low) / (high - low)
+    left = list(range(len(rows)))
+    found: list[_Episode] = []
+    most = int(limits.culprits_share * len(rows)) + 1
+    while len(left) >= limits.nodes_min and len(found) < most:
+        run = _longest_run(scaled[left], least / (high - low), width, step_s, limits)
+        if run is None:
+            break
+        place, first, end, times = run
+        row = left.pop(place)
+        usual = np.median(smooth[left, first:end], axis=0)
+        found.append(
+            _Episode(
+                name,
+                rows[row],
+                first,
+                end,
+                is_change=first * step_s >= limits.continuity_s
+                and _has_changed(smooth, row, left, first, end),
+                value=float(np.median(smooth[row, first:end])),
+                usual=float(np.median(usual)),
+                times=times,
+            )
+        )
+    return found
+
+
+def _has_changed(smooth: Matrix, row: int, others: Sequence[int], first: int, end: int) -> bool:
+    """Return whether a row deviated by less than half as much before; noise makes levels cross."""
+    beyond = smooth[row] - np.median(smooth[others], axis=0)
+    return bool(abs(np.median(beyond[:first])) < 0.5 * abs(np.median(beyond[first:end])))
+
+
+def _least(name: str, matrix: Matrix, limits: HostLimits) -> float:
+    """Return the deviation below which a difference means nothing."""
+    quantity = _BY_NAME.get(name)
+    share = limits.share if quantity is None or quantity.share is None else quantity.share
+    level = abs(float(np.median(matrix)))
+    return max(quantity.least if quantity else 0.0, share * level, 1e-12)
+
+
+def _longest_run(
+    scaled: Matrix, least: float, width: int, step_s: float, limits: HostLimits
+) -> tuple[int, int, int, float] | None:
+    """Return row, first sample, end and strength of the longest time in which one row stands out."""
+    count = len(scaled)
+    distances = _windowed(_distances(scaled), width)  # to all others, summed
+    top = np.argmax(distances, axis=0)
+    columns = np.arange(distances.shape[1])
+    largest = distances[top, columns] / (count - 1) / width
+    rest = np.empty(len(columns))
+    for column in columns.tolist():  # what the others keep between themselves
+        start = max(0, column - width + 1)
+        to_top = np.abs(scaled[:, start : column + 1] - scaled[top[column], start : column + 1])
+        others = (distances[:, column] - to_top.sum(axis=1)) / (count - 2) / width
+        rest[column] = np.median(np.delete(others, top[column]))
+    stands_out = (largest >= least) & (largest >= limits.times * rest)
+    need = max(2, round(limits.continuity_s / step_s))
+    best: tuple[int, int, int, float] | None = None
+    for row in np.unique(top[stands_out]).tolist():
+        is_bad = stands_out & (top == row)
+        first, end = _run(is_bad, limits.held, need)
+        if end - first >= need and (best is None or end - first > best[2] - best[1]):
+            strength = float(np.median(largest[first:end] / np.maximum(rest[first:end], 1e-9)))
+            best = (row, first, end, strength)
+    return best
+
+
+def _distances(scaled: Matrix) -> Matrix:
+    """Return the sum of each row's distances to all others at each time, through one sort."""
+    count = len(scaled)
+    order = np.argsort(scaled, axis=0)
+    ranked = np.take_along_axis(scaled, order, axis=0)
+    before = np.cumsum(ranked, axis=0) - ranked
+    place = np.arange(count)[:, None]
+    sums = (2 * place - count) * ranked + ranked.sum(axis=0) - 2 * before
+    out: Matrix = np.empty_like(sums)
+    np.put_along_axis(out, order, sums, axis=0)
+    return out
+
+
+def _windowed(values: Matrix, width: int) -> Matrix:
+    """Return the sum over the ``width`` samples that end at each; the first ones repeat."""
+    padded = np.concatenate([np.repeat(values[:, :1], width - 1, axis=1), values], axis=1)
+    sums = np.cumsum(np.concatenate([np.zeros((len(values), 1)), padded], axis=1), axis=1)
+    out: Matrix = np.subtract(sums[:, width:], sums[:, :-width])
+    return out
+
+
+def _run(is_bad: NDArray[np.bool_], held: float, need: int) -> tuple[int, int]:
+    """Return the longest run that begins and ends bad, and is bad for most of it.
+
+    A good stretch as long as what is forgiven of the continuity time ends a run.
+    """
+    forgiven = max(0, int((1 - held) * need))
+    bad = np.flatnonzero(is_bad)
+    best, start = (0, 0), 0
+    for place in range(len(bad)):
+        if place and bad[place] - bad[place - 1] - 1 > forgiven:
+            start = place
+        first, end = int(bad[start]), int(bad[place]) + 1
+        if end - first > best[1] - best[0]:
+            best = (first, end)
+    return best
+
+
+def _conclude(
+    table: HostTable,
+    episodes: Sequence[_Episode],
+    judged: Sequence[str],
+    notes: Sequence[str],
+    limits: HostLimits,
+) -> Diagnosis:
+    lines = [Evidence("host metrics", _line(table, one)) for one in episodes[:32]]
+    lines += [Evidence("host metrics", note) for note in notes[:16]]
+    changed = [one for one in episodes if one.is_change]
+    doubt = 0.9 ** min(len(notes), 3)
+    if not changed:
+        if episodes:
+            odd = _names(sorted({table.nodes[one.row] for one in episodes}))
+            return _nobody(
+                HostReason.STABLE_DIFFERENCES,
+                f"{odd} differed from the other nodes for as long as the record goes: look further back",
+                doubt,
+                lines,
+            )
+        alike = f"no node became unlike the others in {', '.join(judged)}"
+        return _nobody(HostReason.ALIKE, alike, doubt, lines)
+    name = changed[0].name
+    culprits = sorted({one.row for one in changed if one.name == name})
+    if len(culprits) > max(1, limits.culprits_share * len(table.nodes)):
+        many = f"{len(culprits)} of {len(table.nodes)} nodes became odd in {name}: something that they share"
+        return _nobody(HostReason.MANY_AT_ONCE, many, doubt, lines)
+    agreeing = {one.name for one in changed if one.row in culprits}
+    confidence = (0.7 if len(agreeing) > 1 else 0.6) * (0.8 if len(table.nodes) < 5 else 1.0)
+    first = min(one.first for one in changed if one.row in culprits)
+    odd = _names([table.nodes[row] for row in culprits])
+    return Diagnosis(
+        verdict=Verdict.CULPRITS,
+        culprits=tuple(Culprit(host=table.nodes[row]) for row in culprits),
+        cause=f"odd_{name}",
+        reason=f"{odd}: {', '.join(sorted(agreeing))} became unlike the other nodes",
+        onset=Onset(unix_s=float(table.times_s[first])),
+        confidence=confidence * doubt,
+        evidence=tuple(lines),
+    )
+
+
+def _line(table: HostTable, one: _Episode) -> str:
+    begun = "for as long as the record goes"
+    if one.is_change:
+        begun = f"{table.times_s[one.first] - table.times_s[0]:.0f} s into the record"
+    length_s = table.times_s[min(one.end, len(table.times_s)) - 1] - table.times_s[one.first]
+    return (
+        f"{table.nodes[one.row]}: {one.name} {one.value:.4g}, the others {one.usual:.4g} "
+        f"({min(one.times, 1_000):.3g} times what they differ by), {begun}, for {length_s:.0f} s"
+    )
+
+
+def _nobody(reason: HostReason, text: str, doubt: float, lines: Sequence[Evidence]) -> Diagnosis:
+    return Diagnosis(
+        Verdict.NOBODY,
+        (),
+        reason.value,
+        f"No node is to blame: {text}.",
+        None,
+        0.6 * doubt,
+        tuple(lines),
+    )
+
+
+def _unknown(why: str, notes: Sequence[str] = ()) -> Diagnosis:
+    return Diagnosis(
+        Verdict.UNKNOWN,
+        (),
+        HostReason.TOO_LITTLE_DATA.value,
+        f"Too little data: {why}.",
+        None,
+        0.0,
+        tuple(Evidence("host metrics", note) for note in notes[:16]),
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

@@ -1,0 +1,322 @@
+"""The texts of the gloo and store rows are what torch 2.13.0+cpu wrote, 3 ranks on one machine:
+rank 2 killed, raising, silent for longer than the group's time-out; a key that never comes.
+CUDA and NCCL texts are those of the issues and API pages that `ROWS` names."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.failed.error_text import (
+    ELASTIC_CHARS_MAX,
+    LINES_MAX,
+    MESSAGE_CHARS_MAX,
+    ROWS,
+    TRACEBACK_CHARS_MAX,
+    Cause,
+    ErrorText,
+    classify,
+    error_line,
+    find_device_line,
+    parse_elastic_error,
+    parse_error,
+    signature,
+)
+
+HEADER = "Traceback (most recent call last):"
+FRAME = ('  File "/home/a/train.py", line 12, in <module>', "    step(batch)", "    ^^^^^^^^^^^")
+DIRECT = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception, another exception occurred:"
+GLOO = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/"
+
+
+def traceback_of(*errors: str, chain: str = DIRECT) -> list[str]:
+    lines: list[str] = []
+    for error in errors:
+        lines += ["", chain, ""] if lines else []
+        lines += [HEADER, *FRAME, *error.split("\n")]
+    return lines
+
+
+def error_in(*lines: str) -> ErrorText:
+    error = parse_error(lines)
+    assert error is not None
+    return error
+
+
+def test_last_traceback_of_several_is_the_error() -> None:
+    lines = [*traceback_of("KeyError: 'a'"), "epoch 2", *traceback_of("ValueError: bad batch 7")]
+
+    error = error_in(*lines, "", "tracker: done")
+
+    assert error == ErrorText(
+        "ValueError", "bad batch 7", "\n".join([HEADER, *FRAME, "ValueError: bad batch 7"])
+    )
+
+
+@pytest.mark.parametrize("chain", [DIRECT, DURING])
+def test_chained_traceback_is_kept_whole_and_its_last_error_is_the_error(chain: str) -> None:
+    lines = traceback_of("KeyError: 'a'", "ring.LostError: no word", chain=chain)
+
+    error = error_in("step 3", *lines)
+
+    assert (error.type_name, error.message) == ("LostError", "no word")
+    assert error.traceback == "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["[rank1]: " + line for line in traceback_of("ValueError: x")], "ValueError: x"),
+        (["[default0]:[rank12]: " + line for line in traceback_of("ValueError: x")], "ValueError: x"),
+        (list(traceback_of("ValueError: x")[1:]), "ValueError: x"),  # cut off at the start
+        (['  File "a.py", line 3', "    x = = 1", "        ^", "SyntaxError: invalid"], "SyntaxError: invalid"),
+        (traceback_of("torch.OutOfMemoryError: CUDA out of memory."), "OutOfMemoryError: CUDA out of memory."),
+        (traceback_of("__main__.f.<locals>.Odd: x"), "Odd: x"),
+        (traceback_of("AssertionError"), "AssertionError"),
+        (traceback_of("ValueError: first\nsecond"), "ValueError: first"),
+        (["\x1b[31mTraceback (most recent call last):\x1b[0m", *FRAME, "\x1b[1mValueError\x1b[0m: x"], "ValueError: x"),
+        (["terminate called after throwing an instance of 'c10::Error'", "  what():  CUDA error: bad"], "Error: CUDA error: bad"),
+        (["terminate called after throwing an instance of 'std::bad_alloc'", "  what():  std::bad_alloc"], "bad_alloc: std::bad_alloc"),
+        (["Fatal Python error: Segmentation fault", "", "Current thread 0x00007f (most recent call first):", '  File "a.py", line 3 in f'], "Fatal Python error: Segmentation fault"),
+        (["/usr/bin/python3.11: can't open file '/x/train.py': [Errno 2] No such file"], "can't open file '/x/train.py': [Errno 2] No such file"),
+        (["/usr/bin/python3: No module named tran"], "No module named tran"),
+    ],
+)  # fmt: skip
+def test_each_form_of_an_error_is_read(lines: list[str], expected: str) -> None:
+    assert error_line(error_in(*lines)) == expected
+
+
+@pytest.mark.parametrize(
+    "aftermath",
+    [
+        ["terminate called without an active exception"],
+        ["Fatal Python error: Aborted", "", "Current thread 0x1 (most recent call first):"],
+    ],
+)
+def test_abort_after_an_error_does_not_hide_the_error(aftermath: list[str]) -> None:
+    assert error_in(*traceback_of("ValueError: x"), *aftermath).type_name == "ValueError"
+
+
+def test_abort_long_after_a_handled_error_is_a_story_of_its_own() -> None:
+    lines = [
+        *traceback_of("ConnectionError: tracker"),
+        *["step"] * 30,
+        "Fatal Python error: Aborted",
+    ]
+
+    assert error_in(*lines).message == "Aborted"
+
+
+@pytest.mark.parametrize("lines", [[], ["step 1"], [HEADER], [HEADER, *FRAME], [HEADER, "[W] x"]])
+def test_output_without_an_error_has_none(lines: list[str]) -> None:
+    assert parse_error(lines) is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise ValueError('bad batch 7')", "ValueError: bad batch 7"),
+        ("import faulthandler, os; faulthandler.enable(); os.kill(os.getpid(), 11)", "Fatal Python error: Segmentation fault"),
+        ("try:\n 1/0\nexcept ZeroDivisionError as e:\n raise OSError(28, 'No space left') from e", "OSError: [Errno 28] No space left"),
+        ("x = = 1", "SyntaxError: invalid syntax"),
+    ],
+)  # fmt: skip
+def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert error_line(error_in(*result.stderr.splitlines())) == expected
+
+
+@pytest.mark.real
+def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
+    script = tmp_path / "absent.py"
+    result = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert error_in(*result.stderr.splitlines()).message.startswith(f"can't open file '{script}'")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (GLOO + "pair.cc:537] Read error [127.0.0.1]:15012: Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the application.", Cause.COMMUNICATION),
+        (GLOO + "pair.cc:553] Connection closed by peer [127.0.0.1]:7318. This is typically caused by a remote worker crashing.", Cause.COMMUNICATION),
+        (GLOO + "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete", Cause.COMMUNICATION),
+        ("torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//nokey", Cause.COMMUNICATION),
+        ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).", Cause.COMMUNICATION),
+        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, remote process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A call failed", Cause.COMMUNICATION),
+        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 214 'uncorrectable ECC error encountered'", Cause.DEVICE),
+        ("torch.distributed.DistBackendError: NCCL error\nLast error:\nCuda failure 2 'out of memory'", Cause.DEVICE_MEMORY),
+        ("torch.distributed.DistBackendError: NCCL error, invalid usage\nncclInvalidUsage: x\nDuplicate GPU detected", Cause.PROGRAM),
+        ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running", Cause.PROGRAM),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.DEVICE),
+        ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", Cause.DEVICE),
+        ("RuntimeError: GPU has fallen off the bus", Cause.DEVICE),
+        ("RuntimeError: No CUDA GPUs are available", Cause.DEVICE),
+        ("RuntimeError: CUDA error: unspecified launch failure", Cause.KERNEL_FAULT),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", Cause.KERNEL_FAULT),
+        ("RuntimeError: CUDA error: device-side assert triggered", Cause.PROGRAM),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Cause.DEVICE_MEMORY),
+        ("MemoryError", Cause.HOST_MEMORY),
+        ("OSError: [Errno 12] Cannot allocate memory", Cause.HOST_MEMORY),
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", Cause.HOST_MEMORY),
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", Cause.HOST_MEMORY),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Connection refused", Cause.EXCEPTION),
+        ("BrokenPipeError: [Errno 32] Broken pipe", Cause.COMMUNICATION),
+        ("TimeoutError: timed out", Cause.COMMUNICATION),
+        ("NameError: name 'modle' is not defined", Cause.PROGRAM),
+        ("KeyboardInterrupt", Cause.USER),
+        ("ValueError: bad batch 7", Cause.EXCEPTION),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a'", Cause.EXCEPTION),
+    ],
+)  # fmt: skip
+def test_each_known_error_has_its_class(said: str, cause: Cause) -> None:
+    assert classify(error_in(*traceback_of(said))) is cause
+
+
+def test_wrapped_error_has_the_class_of_what_it_was_raised_from() -> None:
+    lost = traceback_of("ConnectionResetError: it closed", "ring.PeerLostError: no word of rank 2")
+
+    assert classify(error_in(*lost)) is Cause.COMMUNICATION
+
+
+def test_noise_after_an_error_does_not_change_its_class() -> None:
+    noise = "[W1121 TCPStore.cpp:125] recvValue failed: Connection was likely closed."
+
+    assert classify(error_in(*traceback_of("ValueError: x"), noise)) is Cause.EXCEPTION
+
+
+def test_source_line_in_a_frame_does_not_change_the_class() -> None:
+    lines = [
+        HEADER,
+        '  File "a.py", line 1, in f',
+        '    log("Connection reset by peer")',
+        "ValueError: x",
+    ]
+
+    assert classify(error_in(*lines)) is Cause.EXCEPTION
+
+
+def test_every_row_names_its_source() -> None:
+    assert all(len(row.source) > 10 for row in ROWS)
+
+
+def test_device_line_is_found_in_output_without_an_error() -> None:
+    lines = ["step 4", "n1:7:8 [0] NCCL WARN Cuda failure 'uncorrectable ECC error'", "bye"]
+
+    assert find_device_line(lines) == lines[1]
+    assert find_device_line(["step 4"]) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (GLOO + "pair.cc:537] Read error [127.0.0.1]:15012: reset", GLOO + "pair.cc:537] Read error [::ffff:10.0.0.7]:9: reset"),
+        ("ValueError: bad batch 5 at 0x7ffe12 on rank 1", "ValueError: bad batch 71 at 0x6a on rank 3"),
+        ("OSError: no space in /tmp/tmpx8_ab1/part-3.pt", "OSError: no space in /tmp/tmpq0/part-12.pt"),
+        ("ValueError: loss is nan", "ValueError: loss is -3.5e+10"),
+        ("ValueError: pid 12, id 3f2a9c01", "ValueError: pid 4711, id 77a0b3ce"),
+        ("ValueError: run 123e4567-e89b-12d3-a456-426614174000", "ValueError: run 00000000-e89b-12d3-a456-426614174999"),
+    ],
+)  # fmt: skip
+def test_same_error_of_two_ranks_has_one_signature(one: str, other: str) -> None:
+    assert signature(error_in(*traceback_of(one))) == signature(error_in(*traceback_of(other)))
+
+
+def test_different_errors_have_different_signatures() -> None:
+    said = ["ValueError: bad batch", "ValueError: bad label", "KeyError: bad batch"]
+
+    assert len({signature(error_in(*traceback_of(text))) for text in said}) == 3
+
+
+def elastic(message: object, stack: object = "") -> str:
+    extra = {"py_callstack": stack, "timestamp": "1690000000"}
+    return json.dumps({"message": {"message": message, "extraInfo": extra}})
+
+
+def test_elastic_error_file_gives_the_same_error_as_the_traceback() -> None:
+    stack = "\n".join(traceback_of("ValueError: bad batch 7")) + "\n"
+
+    assert parse_elastic_error(elastic("ValueError: bad batch 7", stack)) == error_in(
+        *stack.splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"message": "ValueError: old form"}', "ValueError: old form"),
+        ('{"message": "no type here"}', "no type here"),
+        (elastic(None, "\n".join(traceback_of("OSError: x"))), "OSError: x"),
+    ],
+)
+def test_each_form_of_an_elastic_error_file_is_read(text: str, expected: str) -> None:
+    error = parse_elastic_error(text)
+
+    assert error is not None
+    assert error_line(error) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "3", "null", '{"message": 3}', '{"message": {}}', "[" * 100_000,
+     "9" * 10_000, '{"message": "' + "a" * ELASTIC_CHARS_MAX + '"}'],
+)  # fmt: skip
+def test_elastic_error_file_with_anything_else_is_no_error(text: str) -> None:
+    assert parse_elastic_error(text) is None
+
+
+def test_error_from_outside_is_bounded_and_can_be_written() -> None:
+    error = parse_elastic_error(elastic("ValueError: \ud800" + "a" * 5_000, "b" * 50_000))
+
+    assert error is not None
+    assert len(error.message) == MESSAGE_CHARS_MAX
+    assert len(error.traceback) == TRACEBACK_CHARS_MAX
+    assert (error.message + error.traceback).encode("utf-8")
+
+
+def test_endless_output_is_read_from_its_end() -> None:
+    lines = [*traceback_of("ValueError: old"), *["step"] * LINES_MAX]
+
+    assert parse_error(lines) is None
+
+
+STARTS = [
+    HEADER,
+    "  + Exception Group Traceback (most recent call last):",
+    "Fatal Python error: Aborted",
+    "terminate called after throwing an instance of 'a::B'",
+    "terminate called without an active exception",
+    "python: No module named x",
+]
+OTHERS = [*FRAME, DIRECT, DURING, "", "ValueError: x", "Odd", "[rank1]: x", "  | x", "  what():  x"]
+PIECES = st.sampled_from([*STARTS, *OTHERS])
+
+
+@given(st.lists(PIECES | st.text(max_size=60), max_size=60))
+def test_no_output_makes_the_parser_raise_or_pass_its_bounds(lines: list[str]) -> None:
+    error = parse_error(lines)
+
+    find_device_line(lines)
+    if error is not None:
+        assert classify(error) in Cause
+        assert len(signature(error)) <= 200
+        assert error_line(error)
+
+
+@given(st.text(max_size=300) | st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
+        st.sampled_from(["message", "extraInfo", "py_callstack"]), inner)).map(json.dumps))  # fmt: skip
+def test_no_elastic_error_file_makes_the_parser_raise(text: str) -> None:
+    error = parse_elastic_error(text)
+
+    assert error is None or classify(error) in Cause
