@@ -3,28 +3,33 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
-JOBS := tests/faults tests/chain tests/cluster
+# What is installed is compiled when it is first imported: half the time of an installation.
+INSTALL = $(BIN)/python -m pip install -qq --no-compile
+# Most of the long tests wait: whole jobs run two at a time.
+PYTEST = $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --durations=30 --durations-min=1
+
+# A failure in one part keeps no other part from running; `make` fails at the end.
+MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch test test-parts test-jobs coverage lint bench bench-agent scoreboard clean
+.PHONY: help demo demo-torch test test-all test-quick test-long coverage lint bench bench-agent scoreboard clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	$(INSTALL) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	@touch $@
 
 $(VENV)/.torch: $(BIN)/python
-	$(BIN)/python -m pip install --quiet $(TORCH) numpy
+	$(INSTALL) $(TORCH) numpy
 	@touch $@
 
 demo: $(VENV)/.demo ## train on real data, break it twice, watch it recover (no torch)
@@ -38,14 +43,16 @@ lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: $(VENV)/.dev $(VENV)/.torch lint ## everything: lint, types, unit, simulation, real faults
-	@$(MAKE) --keep-going --no-print-directory test-parts test-jobs
+test: lint test-quick ## lint, types, tests of every part, and one real fault of each kind
 
-test-parts: $(VENV)/.dev $(VENV)/.torch ## tests of single parts, daemons included, on all cores
-	$(BIN)/python -m pytest -n auto --dist loadfile $(JOBS:%=--ignore=%) $(PYTEST_ARGS) || [ $$? = 5 ]
+test-all: lint test-quick test-long ## `make test`, then whole jobs, clusters and long simulations
 
-test-jobs: $(VENV)/.dev $(VENV)/.torch ## whole jobs and clusters that are broken, one at a time
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(JOBS) || [ $$? = 5 ]
+test-quick: $(VENV)/.dev $(VENV)/.torch ## the tests of `make test`, without lint and types
+	$(PYTEST) --dist loadfile -m 'not long or real_fault' $(PYTEST_ARGS) || [ $$? = 5 ]
+
+test-long: $(VENV)/.dev $(VENV)/.torch ## the tests that only `make test-all` runs
+	$(PYTEST) --dist loadfile --hypothesis-profile=thorough \
+	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 coverage: $(VENV)/.dev $(VENV)/.torch ## which lines the tests of this process reach
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)

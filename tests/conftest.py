@@ -12,8 +12,9 @@ import pytest
 from hypothesis import settings
 
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
-settings.register_profile("rankmend", deadline=None)
-settings.load_profile("rankmend")
+settings.register_profile("quick", deadline=None, max_examples=25)  # `make test`
+settings.register_profile("thorough", deadline=None, max_examples=100)  # `make test-all`
+settings.load_profile("quick")
 
 DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 

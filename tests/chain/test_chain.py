@@ -15,6 +15,7 @@ from tests.chain.bed import NODES, Bed, missing_daemons, wait_for
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.long,
     pytest.mark.skipif(bool(missing_daemons()), reason=f"not installed: {missing_daemons()}"),
 ]
 
@@ -45,6 +46,7 @@ def give_back(bed: Bed, node: str) -> None:
     bed.client.command(bed.job_id, PersonAct.RESUME, node=node, reason="repaired")
 
 
+@pytest.mark.real_fault("GPU lost")
 def test_a_lost_gpu_moves_the_job_to_the_spare_though_the_webhook_fails_and_comes_twice(
     bed: Bed,
 ) -> None:

@@ -25,6 +25,7 @@ from tests.support.faults.process import stop
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.long,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 RANKS = 6  # three nodes of two; the fourth is the spare
@@ -151,6 +152,7 @@ def test_the_spare_takes_the_place_of_a_node_whose_launcher_was_killed(calm: Tra
     assert (proof["node"], proof["proof"]) == (lost.name, "last_word")  # no lease was waited for
 
 
+@pytest.mark.real_fault("node lost")
 def test_the_spare_takes_the_place_of_a_host_all_of_whose_processes_died(calm: Training) -> None:
     before = calm.attempt
     used, spare = places(calm)
@@ -225,6 +227,7 @@ def test_two_hosts_that_cannot_reach_each_other_are_not_kept_together(calm: Trai
         assert "cut off from" in incident["node_left"][0]["reason"]
 
 
+@pytest.mark.real_fault("partition")
 def test_ranks_of_a_host_that_is_cut_off_are_gone_before_others_take_their_place(
     calm: Training,
 ) -> None:
@@ -245,6 +248,7 @@ def test_ranks_of_a_host_that_is_cut_off_are_gone_before_others_take_their_place
     ]
 
 
+@pytest.mark.real_fault("controller's disk full")
 def test_a_full_disk_of_the_controller_in_mid_incident_starts_nothing_that_is_not_on_record(
     calm: Training,
 ) -> None:
@@ -273,6 +277,7 @@ def test_a_full_disk_of_the_controller_in_mid_incident_starts_nothing_that_is_no
     assert told.count("attempt_started") == 1
 
 
+@pytest.mark.real_fault("records torn off")
 def test_records_that_a_crash_tore_off_do_no_harm(calm: Training) -> None:
     before, last = calm.attempt, calm.last_number
     used, _spare = places(calm)
@@ -294,6 +299,7 @@ def test_records_that_a_crash_tore_off_do_no_harm(calm: Training) -> None:
     assert set(heard).isdisjoint(started)  # what was ordered before the crash is not ordered again
 
 
+@pytest.mark.real_fault("wall clock jumps")
 @pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
 def test_a_wall_clock_that_jumps_by_a_day_in_mid_incident_changes_nothing(calm: Training) -> None:
     cluster, job_id = calm.cluster, calm.job_id
@@ -320,6 +326,7 @@ def test_a_wall_clock_that_jumps_by_a_day_in_mid_incident_changes_nothing(calm: 
         assert all(0 <= (part or 0) < DAY_S / 2 for part in incident.phases.values())
 
 
+@pytest.mark.real_fault("controller killed")
 def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Training) -> None:
     cluster = calm.cluster
     begun = calm.last_number

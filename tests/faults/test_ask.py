@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.harness import JOBS, Job, kill
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 

@@ -135,7 +135,15 @@ def test_a_read_only_checkpoint_folder_is_refused_before_any_rank_runs(tmp_path:
     assert "ran" not in done.stdout
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "truncated",
+        pytest.param("flipped", marks=pytest.mark.real_fault("checkpoint damaged")),
+        "empty",
+    ],
+)
+@pytest.mark.long
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
     make_lockstep: Make, undisturbed: dict[str, object], damage: str
 ) -> None:
@@ -159,6 +167,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
     assert f"passed over {newest}" in job.output
 
 
+@pytest.mark.long
 def test_a_progress_file_that_breaks_in_mid_run_stops_no_training(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -174,6 +183,7 @@ def test_a_progress_file_that_breaks_in_mid_run_stops_no_training(
     assert_recovered(job, undisturbed, incidents=0)
 
 
+@pytest.mark.real_fault("shared memory full")
 @needs_root
 def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('ran')\n")
@@ -198,6 +208,7 @@ def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_pat
     assert "ran" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -217,6 +228,7 @@ def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     assert_recovered(job, undisturbed, incidents=0)
 
 
+@pytest.mark.long
 def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_lockstep: Make) -> None:
     job = make_lockstep("--steps=5")
     job.start()
@@ -240,7 +252,9 @@ def spoil(job: Job, number: str) -> None:
     connection.close()
 
 
+@pytest.mark.real_fault("disk full")
 @needs_root
+@pytest.mark.long
 def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unremembered(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:

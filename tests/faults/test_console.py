@@ -13,7 +13,7 @@ from recovery.records import AttemptVerified
 from tests.faults.harness import Job, kill, wait_for
 from tests.support.faults.console import Console, Pipe, Terminal
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 
@@ -58,6 +58,7 @@ def test_a_job_whose_console_is_never_read_again_ends_all_the_same(make_lockstep
     console.close()
 
 
+@pytest.mark.real_fault("console gone")
 def test_a_console_that_is_gone_ends_no_training(make_lockstep: Make) -> None:
     console = Pipe()
     job = make_lockstep(console=console)

@@ -10,7 +10,7 @@ from recovery.launcher.process_tree import find_marked, read_state
 from recovery.records import AttemptVerified, OutcomeKind
 from tests.faults.harness import Job, kill, wait_for
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 
@@ -34,7 +34,9 @@ def test_an_undisturbed_job_ends_with_0_and_leaves_nothing(
     assert [attempt.attempt for attempt in job.attempts] == [1]
 
 
-@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize(
+    "rank", [0, 1, pytest.param(2, marks=pytest.mark.real_fault("rank killed")), 3]
+)
 def test_the_death_of_any_rank_costs_nothing_but_time(
     make_lockstep: Make, undisturbed: dict[str, object], rank: int
 ) -> None:
@@ -79,6 +81,7 @@ def test_every_attempt_may_be_killed(make_lockstep: Make, undisturbed: dict[str,
     assert [attempt.attempt for attempt in job.attempts] == [1, 2, 3, 4]
 
 
+@pytest.mark.real_fault("rank raises")
 def test_a_crash_of_one_rank_is_told_from_the_errors_it_causes(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:

@@ -14,7 +14,7 @@ from recovery.records import AttemptStarted, Decided, EvidenceCollected
 from tests.agent.test_mounts import hanging_mount
 from tests.faults.harness import Job, kill, wait_for
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 BOUND_S = 5.0
 # From the decision to the next attempt: the bound, the kill, and a busy machine.
@@ -90,6 +90,7 @@ def test_a_stopped_rank_shows_its_state_and_its_peers_their_stacks(make_hang: Ma
     assert_in_time(job)
 
 
+@pytest.mark.real_fault("rank stuck in the kernel")
 def test_a_rank_stuck_in_the_kernel_holds_up_nothing(make_lockstep: Make, tmp_path: Path) -> None:
     with hanging_mount(tmp_path / "fuse") as mounted:
         mounted.stop_answering()

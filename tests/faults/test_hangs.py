@@ -9,11 +9,11 @@ from detectors.finding import Blame, Kind
 from tests.faults.harness import Job, kill
 from tests.faults.test_deaths import assert_recovered
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.real_fault("rank stopped"))])
 def test_a_stopped_rank_is_named_and_the_job_goes_on(
     make_lockstep: Make, undisturbed: dict[str, object], rank: int
 ) -> None:

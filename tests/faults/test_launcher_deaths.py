@@ -14,7 +14,7 @@ from recovery.records import Cause, OutcomeKind
 from tests.faults.harness import Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 
@@ -29,6 +29,7 @@ def phase_of(job: Job) -> Phase | None:
     return incident.state.phase if incident else None
 
 
+@pytest.mark.real_fault("launcher killed")
 def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -112,7 +113,13 @@ def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.real_fault("job preempted")),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_a_planned_stop_saves_and_is_no_incident(
     make_lockstep: Make, undisturbed: dict[str, object], number: signal.Signals, code: int
 ) -> None:
@@ -175,6 +182,7 @@ def test_user_signals_are_passed_on_to_the_ranks(make_job: Make) -> None:
     assert job.output.count("got SIGUSR1") == 2
 
 
+@pytest.mark.real_fault("guardian killed")
 def test_a_guardian_that_is_killed_costs_one_restart(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:

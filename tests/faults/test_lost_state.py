@@ -15,7 +15,7 @@ from tests.faults.test_nodes import POLICY, Nodes, free_port
 from tests.faults.test_nodes import make as make  # noqa: PLC0414 - a fixture
 from tests.support.faults import process, storage
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 class Service:
@@ -86,6 +86,7 @@ def newest(nodes: Nodes) -> int:
     return max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
 
 
+@pytest.mark.real_fault("controller's state lost")
 def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_recovered_by_it(
     make: Callable[..., Nodes], services: Callable[[str], Service]
 ) -> None:

@@ -24,7 +24,7 @@ from tests.hosts import Fleet, Host, Process, why_not
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 DEADLINE_S = 120.0
 DAY_S = 86_400.0
@@ -219,6 +219,7 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
     assert isinstance(records[-1], JobEnded)
 
 
+@pytest.mark.real_fault("launcher that hosts the controller killed")
 def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
     make_meeting: Callable[..., Nodes], undisturbed_long: dict[str, object]
 ) -> None:

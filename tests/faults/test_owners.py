@@ -17,7 +17,7 @@ from recovery.records import ClaimProof, ClaimTaken
 from tests.faults.harness import JOBS, Job, wait_for
 from tests.faults.test_launcher_deaths import children, command_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 ENDLESS_STEP = 30
 OTHER_NAMESPACE = ["unshare", "-mpf", "--kill-child", "--mount-proc"]

@@ -11,7 +11,7 @@ from recovery.launcher.process_tree import find_marked, read_state
 from tests.faults.harness import EXAMPLES, Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
 
 

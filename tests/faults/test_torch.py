@@ -13,7 +13,7 @@ from recovery.records import AttemptVerified
 from tests.faults.harness import EXAMPLES, Job, kill, wait_for
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.real, pytest.mark.torch]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
 Make = Callable[..., Job]
 
 
@@ -28,6 +28,7 @@ def make_unchanged(make_job: Make) -> Make:
     return make
 
 
+@pytest.mark.real_fault("PyTorch rank killed")
 def test_an_unchanged_script_is_seen_stepping_killed_and_brought_back(make_unchanged: Make) -> None:
     job = make_unchanged()
     job.start()

@@ -1,0 +1,33 @@
+"""Each kind of real fault has one test that `make test` runs."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = next(one for one in Path(__file__).parents if (one / "CONTRIBUTING.md").is_file())
+
+
+def kinds_of_tests() -> Counter[str]:
+    """Count the tests marked `real_fault` by their kind."""
+    kinds = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="real_fault"), args=[ast.Constant(value=str(kind))]
+                ):
+                    kinds.append(kind)
+    return Counter(kinds)
+
+
+def test_each_kind_of_real_fault_has_one_test_and_contributing_lists_it() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    _before, _head, table = text.partition("| kind | what the test does |")
+    listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+
+    kinds = kinds_of_tests()
+
+    assert listed, "the table is there"
+    assert sorted(kinds.elements()) == sorted(listed)
+    assert set(kinds.values()) == {1}
