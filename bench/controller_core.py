@@ -16,13 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from recovery.controller import Controller
-from recovery.journal import GENESIS, make_row
-from recovery.ledger import fold_all
-from recovery.messages import Endpoint, Order, RankReport, Report, StepTiming
-from recovery.policy import Policy
-from recovery.records import Entry, Record
-from recovery.settings import JobSettings
+from recovery.job.controller import Controller
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import Entry, Record
+from recovery.journal.store import GENESIS, make_row
+from recovery.messages.exchange import Endpoint, Order, RankReport, Report, StepTiming
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000003"
 TICKS = 10  # a second

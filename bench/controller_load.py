@@ -38,12 +38,12 @@ import msgspec
 import psutil
 import uvloop
 
-from recovery.codec import encode_message
-from recovery.gate import PersonAct
+from recovery.api import wire
+from recovery.api.client import ControllerClient, UnreachableError, pause_s
+from recovery.cluster.gate import PersonAct
 from recovery.launcher.remote import RETURNS_PER_S
-from recovery.messages import Endpoint, RankReport, Report, StepTiming
-from recovery.service import wire
-from recovery.service.client import ControllerClient, UnreachableError, pause_s
+from recovery.messages.codec import encode_message
+from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
 from recovery.service.setup import init
 
 START_S_MAX = 60.0

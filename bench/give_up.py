@@ -4,8 +4,8 @@
     python bench/give_up.py --failures 5000       # quicker, and coarser
     python bench/give_up.py --output /tmp/a.json
 
-Decided by the code that decides in production: failures become records, `recovery.ledger` folds
-them, `recovery.planner` plans and chooses checkpoints. Simulated is the world: failures come at
+Decided by the code that decides in production: failures become records, `recovery.journal.ledger` folds
+them, `recovery.job.planner` plans and chooses checkpoints. Simulated is the world: failures come at
 random (exponential), training advances, checkpoints are saved. Time is counted in hours.
 """
 
@@ -19,12 +19,11 @@ from random import Random
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.ledger import Ledger, fold
-from recovery.machine import Outcome, answer
-from recovery.messages import RankError
-from recovery.planner import choose_checkpoint, is_progress, plan, refuse_choice
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
+from recovery.journal.incident_machine import Outcome, answer
+from recovery.journal.ledger import Ledger, fold
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
@@ -42,6 +41,7 @@ from recovery.records import (
     Record,
     TryFailed,
 )
+from recovery.messages.exchange import RankError
 
 STEPS_PER_H = 600  # of 6 s
 CHECKPOINTS_KEPT = 3

@@ -10,7 +10,7 @@ import time
 
 from recovery.launcher.peers import Peers, Word
 from recovery.launcher.ports import read_default_range
-from recovery.messages import Endpoint, Peer
+from recovery.messages.exchange import Endpoint, Peer
 
 AT_ONCE = 50
 

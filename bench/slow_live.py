@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from detectors.persistence import Persistence, Track, look
 from detectors.slow.live import SlowLive, Steps
-from recovery.slow_watch import RULES
+from recovery.job.slow_ranks import RULES
 
 STEP_S = 0.2
 HEALTHY_STEPS = 6_000

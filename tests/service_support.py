@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.clock import SystemClock
-from recovery.messages import Endpoint, Order, RankExit, RankReport, Report
-from recovery.service import config as configuration
-from recovery.service import wire
-from recovery.service.client import ControllerClient
+from recovery.api import wire
+from recovery.api.client import ControllerClient
+from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Report
+from recovery.service import controller_config as configuration
 from recovery.service.daemon import read
 from recovery.service.server import Service, ServiceThread
 from recovery.service.setup import init

@@ -21,11 +21,15 @@ from typing import Any
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.codec import decode_order, decode_report, encode_message
-from recovery.controller import Controller
-from recovery.journal import GENESIS, Row, make_row, verify_rows
-from recovery.ledger import Ledger, fold, fold_all
-from recovery.messages import (
+from recovery.job.controller import Controller
+from recovery.job.nodes import orders_for
+from recovery.job.settings import JobSettings, Placement
+from recovery.journal.ledger import Ledger, fold, fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record, TailCut
+from recovery.journal.store import GENESIS, Row, make_row, verify_rows
+from recovery.messages.codec import decode_order, decode_report, encode_message
+from recovery.messages.exchange import (
     Order,
     RankError,
     RankExit,
@@ -34,10 +38,6 @@ from recovery.messages import (
     StepTiming,
     Stop,
 )
-from recovery.nodes import orders_for
-from recovery.policy import Policy
-from recovery.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record, TailCut
-from recovery.settings import JobSettings, Placement
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000001"
 NODE = "node-1"
@@ -419,7 +419,7 @@ def _hear(control: Controller, body: bytes) -> None:
 
 
 class SimNode:
-    """A launcher and its ranks, as `recovery.messages` demands of them."""
+    """A launcher and its ranks, as `recovery.messages.exchange` demands of them."""
 
     def __init__(self, world: SimWorld, empty_through: int = 0) -> None:
         self._world = world

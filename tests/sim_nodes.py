@@ -22,9 +22,7 @@ from detectors.finding import Severity
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointKind
-from recovery.codec import decode_order, decode_report, encode_message
-from recovery.controller import Controller
-from recovery.gate import (
+from recovery.cluster.gate import (
     Answer,
     Judgement,
     NodeEvidence,
@@ -32,10 +30,15 @@ from recovery.gate import (
     PersonCommand,
     PlanRequest,
 )
-from recovery.hearing import Hearing
-from recovery.journal import Row
-from recovery.ledger import Ledger, fold, fold_all
-from recovery.messages import (
+from recovery.job.controller import Controller
+from recovery.job.nodes import orders_for
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import Ledger, fold, fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
+from recovery.journal.store import Row
+from recovery.messages.codec import decode_order, decode_report, encode_message
+from recovery.messages.exchange import (
     Claim,
     Endpoint,
     Found,
@@ -48,10 +51,7 @@ from recovery.messages import (
     StepTiming,
     Stop,
 )
-from recovery.nodes import orders_for
-from recovery.policy import Policy
-from recovery.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
-from recovery.settings import JobSettings
+from recovery.service.listening_clock import Hearing
 from tests.sim import CrashError, SimClock, SimJournal
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000002"

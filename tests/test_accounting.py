@@ -1,11 +1,10 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.accounting import Account, account_all
-from recovery.machine import Event, Outcome, Phase
-from recovery.messages import Restore
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.journal.accounting import Account, account_all
+from recovery.journal.incident_machine import Event, Outcome, Phase
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptStarted,
     AttemptVerified,
     CaughtUp,
@@ -20,6 +19,7 @@ from recovery.records import (
     PlanStep,
     Record,
 )
+from recovery.messages.exchange import Restore
 
 FINDING = Finding(
     kind=Kind.RANK_FAILED,

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.adoption import EPOCH_STRIDE, Voice, Waits, judge
-from recovery.gate import PersonAct
-from recovery.ledger import Ledger
-from recovery.membership import witness_groups
-from recovery.messages import Claim, Endpoint, Order, Peer, RankReport, Report
-from recovery.records import (
+from recovery.cluster.gate import PersonAct
+from recovery.job.adoption import EPOCH_STRIDE, Voice, Waits, judge
+from recovery.job.membership import witness_groups
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import Ledger
+from recovery.journal.records import (
     Adopted,
     AttemptStarted,
     IncidentOpened,
@@ -22,7 +22,7 @@ from recovery.records import (
     encode_record,
     kind_of,
 )
-from recovery.settings import JobSettings
+from recovery.messages.exchange import Claim, Endpoint, Order, Peer, RankReport, Report
 from tests.test_controller_nodes import POLICY, SETTINGS, Bench, FakeNode, command
 
 FOUR = replace(SETTINGS, nodes_min=4, nodes_max=6)

@@ -13,14 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
-from recovery.bundle import make_bundle
-from recovery.journal import Journal
-from recovery.machine import Event, Outcome
-from recovery.meeting_secret import Identity
-from recovery.overview import find_story
-from recovery.own_secrets import find_secrets
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.journal.incident_machine import Event, Outcome
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     EvidenceCollected,
     Failure,
     IncidentEvent,
@@ -28,7 +23,12 @@ from recovery.records import (
     JobOpened,
     SavedEvidence,
 )
-from recovery.scrub import Scrubber, shown_environment
+from recovery.journal.store import Journal
+from recovery.report.bundle import make_bundle
+from recovery.report.overview import find_story
+from recovery.report.own_secrets import find_secrets
+from recovery.report.scrub import Scrubber, shown_environment
+from recovery.service.meeting_secret import Identity
 from tests.detectors.hang.test_from_stacks import HUNG
 
 SECRETS = {

@@ -11,10 +11,10 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import SourceError
+from recovery.checkpoints.background import CheckpointWatch, Finder
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.finder import PENDING, CheckpointFinder
 from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointSettings, Verdict
-from recovery.checkpoints.watch import CheckpointWatch, Finder
 from tests.test_checkpoints_finder import date, save_npz, told, valid_names
 
 LONG_AGO = 1_000_000.0

@@ -22,11 +22,12 @@ import pytest
 from click.testing import CliRunner
 
 from rankmend.cli import cli
-from recovery.gate import PersonAct
-from recovery.messages import Endpoint, RankExit
-from recovery.service import wire
-from recovery.service.client import ControllerClient, JobEndedError, UnreachableError
-from recovery.service.tokens import Role, add_token, make_token
+from recovery.api import wire
+from recovery.api.client import ControllerClient, JobEndedError, UnreachableError
+from recovery.cluster.gate import PersonAct
+from recovery.messages.exchange import Endpoint, RankExit
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
 from tests.service_support import LONG_S, Speaker, join_of, make_folder, wait_until
 
 pytestmark = pytest.mark.real

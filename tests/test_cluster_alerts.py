@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.cluster.alert_book import ActiveAlert, AlertBook, JobNode
+from recovery.cluster.active_alerts import ActiveAlert, AlertBook, JobNode
 from recovery.cluster.alerts import (
     AlertsError,
     IncomingAlert,
@@ -15,7 +15,7 @@ from recovery.cluster.alerts import (
     decode_webhook,
     target_of,
 )
-from recovery.cluster.policy import AlertRules
+from recovery.cluster.limits import AlertRules
 
 NOW = 1_800_000_000.0
 RULES = AlertRules()

@@ -6,10 +6,10 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError
-from recovery.cluster.policy_file import parse_policy, tomllib
-from recovery.ledger import Ledger, Member
-from recovery.planner import Scene, is_worth_moving, plan
-from recovery.policy import PlanStep, Policy
+from recovery.cluster.limits_file import parse_policy, tomllib
+from recovery.job.planner import Scene, is_worth_moving, plan
+from recovery.journal.ledger import Ledger, Member
+from recovery.journal.limits import PlanStep, Policy
 
 FINDING = Finding(
     kind=Kind.DEVICE,

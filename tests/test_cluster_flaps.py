@@ -1,9 +1,9 @@
 """Alerts that come and go: evidence once, until they have been quiet for long."""
 
-from recovery.cluster.alert_book import AlertBook, JobNode
+from recovery.cluster.active_alerts import AlertBook, JobNode
 from recovery.cluster.alerts import IncomingAlert
+from recovery.cluster.limits import AlertRules
 from recovery.cluster.notices import NoticeKind
-from recovery.cluster.policy import AlertRules
 
 LABELS = {"alertname": "RankmendNicPortDown", "node": "n1", "device": "mlx5_0"}
 JOBS_ON = {"n1": (JobNode("job-a", (0, 1)),)}

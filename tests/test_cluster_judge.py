@@ -7,12 +7,12 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError, JournalError
-from recovery.cluster.alert_book import JobNode
+from recovery.cluster.active_alerts import JobNode
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.book import ClusterLedger, fold_cluster
-from recovery.cluster.desk import Desk
-from recovery.cluster.judge import judge
-from recovery.cluster.policy import (
+from recovery.cluster.cluster import Desk
+from recovery.cluster.gate import Judgement, PlanRequest
+from recovery.cluster.ledger import ClusterLedger, fold_cluster
+from recovery.cluster.limits import (
     DAY_S,
     Approval,
     Budgets,
@@ -20,7 +20,8 @@ from recovery.cluster.policy import (
     JobOverride,
     Quarantine,
 )
-from recovery.cluster.records import (
+from recovery.cluster.verdict import judge
+from recovery.journal.cluster_records import (
     ClusterRecord,
     Hold,
     NodeHeld,
@@ -28,8 +29,7 @@ from recovery.cluster.records import (
     Spent,
     WindowAdded,
 )
-from recovery.gate import Judgement, PlanRequest
-from recovery.records import Entry, PlanStep
+from recovery.journal.records import Entry, PlanStep
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 NOW = 1_800_000_000.0

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.book import Blame as NodeBlame
-from recovery.cluster.book import ClusterLedger, NodePast
+from recovery.cluster.ledger import Blame as NodeBlame
+from recovery.cluster.ledger import ClusterLedger, NodePast
+from recovery.cluster.limits import ClusterPolicy
 from recovery.cluster.notices import (
     NOTICES_MAX,
     TOLD_S_MAX,
@@ -14,12 +15,11 @@ from recovery.cluster.notices import (
     RunningJob,
     find_notices,
 )
-from recovery.cluster.policy import ClusterPolicy
-from recovery.cluster.records import Acknowledged, Hold, NodeHeld, Spent
-from recovery.ledger import Ledger, OpenIncident, SlowNow, Wish
-from recovery.machine import State
-from recovery.policy import PlanStep, Policy
-from recovery.records import (
+from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
+from recovery.journal.incident_machine import State
+from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
+from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.records import (
     Failure,
     JobOutcome,
     OutcomeKind,

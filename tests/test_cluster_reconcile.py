@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rankmend.alerting import AlertError, make_get
 from recovery.cluster.alerts import AlertsError, IncomingAlert, decode_active
-from recovery.service.config import Alertmanagers
+from recovery.service.controller_config import Alertmanagers
 from recovery.service.reconcile import AlertReader
 from tests.service_support import wait_until
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.cluster_run import describe, hint_for, join
-from recovery.service.client import ControllerError, RefusedError, UnreachableError
-from recovery.service.wire import Join, Joined, Problem
+from recovery.api.client import ControllerError, RefusedError, UnreachableError
+from recovery.api.wire import Join, Joined, Problem
+from recovery.run.many_nodes import describe, hint_for, join
 from tests.service_support import join_of
 from tests.test_launcher_remote import order
 

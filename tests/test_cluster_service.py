@@ -9,16 +9,17 @@ import msgspec
 import pytest
 import urllib3
 
-from recovery.cluster.desk import Desk
-from recovery.gate import Answer, Judgement, PersonAct, PersonCommand, PlanRequest
-from recovery.messages import RankExit, RankReport
-from recovery.service import wire
-from recovery.service.client import ConflictError
-from recovery.service.config import Alertmanagers
+from recovery.api import wire
+from recovery.api.client import ConflictError
+from recovery.cluster.cluster import Desk
+from recovery.cluster.gate import Answer, Judgement, PersonAct, PersonCommand, PlanRequest
+from recovery.messages.exchange import RankExit, RankReport
+from recovery.service.controller_config import Alertmanagers
 from recovery.service.daemon import read
-from recovery.service.job import Parts
 from recovery.service.pager import Pager, look
-from recovery.service.tokens import Role, add_token, make_token
+from recovery.service.roles import Role
+from recovery.service.served_job import Parts
+from recovery.service.tokens import add_token, make_token
 from tests.service_support import Running, Speaker, join_of, make_folder, running, wait_until
 
 POLICY = """

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.cluster.alert_book import AlertBook
+from recovery.cluster.active_alerts import AlertBook
+from recovery.cluster.alert_shares import NODE_ALERTS_MAX, Sender, Shares, node_sender
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.policy import AlertRules, ClusterPolicy
-from recovery.cluster.shares import NODE_ALERTS_MAX, Sender, Shares, node_sender
+from recovery.cluster.limits import AlertRules, ClusterPolicy
 from tests.test_cluster_judge import make_desk
 
 RULES = AlertRules()

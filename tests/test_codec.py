@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
-from recovery import messages
-from recovery.codec import MESSAGE_BYTES_MAX, decode_order, decode_report, encode_message
-from recovery.messages import (
+from recovery.messages import exchange
+from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_order, decode_report, encode_message
+from recovery.messages.exchange import (
     Order,
     RankError,
     RankExit,
@@ -254,12 +254,12 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         RankError,
         Order,
         Restore,
-        messages.Endpoint,
-        messages.Peer,
-        messages.Collected,
-        messages.RankEvidence,
-        messages.Found,
-        messages.FoundCheckpoint,
+        exchange.Endpoint,
+        exchange.Peer,
+        exchange.Collected,
+        exchange.RankEvidence,
+        exchange.Found,
+        exchange.FoundCheckpoint,
     ],
 )
 def test_every_field_is_listed_in_the_documentation(message: type) -> None:
@@ -273,4 +273,4 @@ def test_every_field_is_listed_in_the_documentation(message: type) -> None:
 def test_the_variables_that_an_order_sets_are_listed_in_the_documentation() -> None:
     text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
 
-    assert all(f"`{name}`" in text for name in messages.ORDER_ENVIRONMENT)
+    assert all(f"`{name}`" in text for name in exchange.ORDER_ENVIRONMENT)

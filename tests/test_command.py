@@ -11,7 +11,7 @@ from recovery.launcher.command import (
     fill,
     may_use_torch,
 )
-from recovery.messages import Restore
+from recovery.messages.exchange import Restore
 
 OWN = "/opt/env/bin/python"
 

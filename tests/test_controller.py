@@ -8,27 +8,17 @@ from detectors.finding import Blame
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.controller import (
+from recovery.job.controller import (
     JOURNAL_PATIENCE_KNOWN_S,
     JOURNAL_PATIENCE_S,
     Controller,
 )
-from recovery.journal import Journal
-from recovery.ledger import encode_copy
-from recovery.machine import Outcome, Phase
-from recovery.messages import (
-    Collected,
-    Order,
-    RankError,
-    RankExit,
-    RankReport,
-    Report,
-    Restore,
-    Stop,
-)
-from recovery.nodes import RESEND_S, Nodes
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.job.nodes import RESEND_S, Nodes
+from recovery.job.settings import JobSettings, Placement
+from recovery.journal.incident_machine import Outcome, Phase
+from recovery.journal.ledger import encode_copy
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptStarted,
     AttemptVerified,
     BudgetsReset,
@@ -47,7 +37,17 @@ from recovery.records import (
     RecordsLost,
     TryFailed,
 )
-from recovery.settings import JobSettings, Placement
+from recovery.journal.store import Journal
+from recovery.messages.exchange import (
+    Collected,
+    Order,
+    RankError,
+    RankExit,
+    RankReport,
+    Report,
+    Restore,
+    Stop,
+)
 
 POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
 SETTINGS = JobSettings(

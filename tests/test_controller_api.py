@@ -11,11 +11,8 @@ import pytest
 import urllib3
 
 from rankmend.errors import ConfigError
-from recovery.gate import PersonAct
-from recovery.outside import Refusal
-from recovery.records import OutcomeKind
-from recovery.service import wire
-from recovery.service.client import (
+from recovery.api import wire
+from recovery.api.client import (
     ConflictError,
     ControllerClient,
     JobEndedError,
@@ -24,9 +21,13 @@ from recovery.service.client import (
     UnreachableError,
     pause_s,
 )
+from recovery.cluster.gate import PersonAct
+from recovery.journal.records import OutcomeKind
+from recovery.messages.outside import Refusal
 from recovery.service.measures import Measures
+from recovery.service.roles import Role
 from recovery.service.routes import ROUTES, describe
-from recovery.service.tokens import Role, add_token, make_token
+from recovery.service.tokens import add_token, make_token
 from recovery.service.web import NotNow
 from tests.service_support import (
     Running,

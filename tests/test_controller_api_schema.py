@@ -8,7 +8,7 @@ import requests
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from recovery.service import config
+from recovery.service import controller_config
 from recovery.service.routes import ROUTES, Kind, Route
 from tests.service_support import Running, make_folder, running, two_speakers
 
@@ -27,11 +27,13 @@ CHECKS = (
 )
 
 
-def without_limits(one: config.Config) -> config.Config:
-    limits = config.Limits(
+def without_limits(one: controller_config.Config) -> controller_config.Config:
+    limits = controller_config.Limits(
         reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5, connections=1000
     )
-    jobs = config.Jobs(at_once_max=5)  # each job that a generated request joins has a journal
+    jobs = controller_config.Jobs(
+        at_once_max=5
+    )  # each job that a generated request joins has a journal
     return msgspec.structs.replace(one, limits=limits, jobs=jobs)
 
 

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 from rankmend.cli import output, status_controller
 from rankmend.cli.options import local_time
 from rankmend.errors import ConfigError, JournalError
-from recovery.cluster.desk import WINDOW_S_MAX
-from recovery.cluster.policy import ClusterPolicy
-from recovery.cluster.records import WindowAdded
-from recovery.launcher.own_folder import own_folder
+from rankmend.own_folder import own_folder
+from recovery.api import wire
+from recovery.api.client import RefusedError
+from recovery.cluster.cluster import WINDOW_S_MAX
+from recovery.cluster.limits import ClusterPolicy
+from recovery.journal.cluster_records import WindowAdded
+from recovery.journal.job_folder import default_state_folder
 from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.state import default_state_folder
-from recovery.service import authority, wire
-from recovery.service.client import RefusedError
+from recovery.service import authority
 from recovery.service.daemon import read
-from recovery.service.stored import StoredJob
+from recovery.service.stored_jobs import StoredJob
 from tests.service_support import Speaker, join_of, make_folder, running, wait_until
 from tests.test_cluster_judge import NOW, make_desk
 from tests.test_cluster_service import fail_rank

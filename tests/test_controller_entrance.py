@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import ConfigError
-from recovery.cluster.shares import NODE_ALERTS_MAX
-from recovery.service import authority, config
+from recovery.cluster.alert_shares import NODE_ALERTS_MAX
+from recovery.service import authority, controller_config
 from recovery.service.entrance import Quota
 from recovery.service.web import NODE_BODY_BYTES_MAX
 from tests.service_support import LONG_S, Running, make_folder, running, wait_until
 
 
 def quota(**limits: object) -> Quota:
-    return Quota(config.Limits(**limits))  # type: ignore[arg-type]
+    return Quota(controller_config.Limits(**limits))  # type: ignore[arg-type]
 
 
 def enter(quota: Quota, address: str, count: int) -> int:
@@ -85,14 +85,14 @@ def test_network_that_is_none_is_named(tmp_path: Path) -> None:
     path.write_text('state_dir = "/x"\n[limits]\nshared_addresses = ["10.1.0.0/33"]\n')
 
     with pytest.raises(ConfigError, match=r"shared_addresses: '10\.1\.0\.0/33' is no address"):
-        config.load(path)
+        controller_config.load(path)
 
 
 # A service.
 
 
-def forty(one: config.Config) -> config.Config:
-    limits = config.Limits(connections=40, alerts=1e5)
+def forty(one: controller_config.Config) -> controller_config.Config:
+    limits = controller_config.Limits(connections=40, alerts=1e5)
     return msgspec.structs.replace(one, limits=limits)
 
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankmend.errors import MessageError
-from recovery.codec import (
+from recovery.api.client import ConflictError, RefusedError, UnknownJobError
+from recovery.messages.codec import (
     LISTS_MAX,
     NAME_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
@@ -20,7 +21,7 @@ from recovery.codec import (
     decode_report,
     encode_message,
 )
-from recovery.messages import (
+from recovery.messages.exchange import (
     Collected,
     Found,
     FoundCheckpoint,
@@ -31,9 +32,9 @@ from recovery.messages import (
     RankReport,
     Report,
 )
-from recovery.service.client import ConflictError, RefusedError, UnknownJobError
 from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
-from recovery.service.tokens import Role, add_token, make_token
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
 from tests.service_support import Running, Speaker, join_of, make_folder, running, two_speakers
 from tests.test_codec import FINDING, ORDER, REPORT
 from tests.test_controller_permissions import unlimited

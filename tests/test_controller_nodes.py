@@ -10,9 +10,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
-from recovery.controller import Controller
-from recovery.evidence_desk import LATE_S
-from recovery.gate import (
+from recovery.cluster.gate import (
     Answer,
     Judgement,
     NodeEvidence,
@@ -20,23 +18,14 @@ from recovery.gate import (
     PersonCommand,
     PlanRequest,
 )
-from recovery.hearing import Hearing
-from recovery.ledger import fold_all
-from recovery.machine import Outcome
-from recovery.messages import (
-    Collected,
-    Endpoint,
-    Found,
-    FoundCheckpoint,
-    Order,
-    RankEvidence,
-    RankExit,
-    RankReport,
-    Report,
-)
-from recovery.observation import Observation
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.job.controller import Controller
+from recovery.job.hang_verdict import LATE_S
+from recovery.job.observation import Observation
+from recovery.job.settings import JobSettings
+from recovery.journal.incident_machine import Outcome
+from recovery.journal.ledger import fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptEnded,
     AttemptStarted,
     Decided,
@@ -58,7 +47,18 @@ from recovery.records import (
     encode_record,
     kind_of,
 )
-from recovery.settings import JobSettings
+from recovery.messages.exchange import (
+    Collected,
+    Endpoint,
+    Found,
+    FoundCheckpoint,
+    Order,
+    RankEvidence,
+    RankExit,
+    RankReport,
+    Report,
+)
+from recovery.service.listening_clock import Hearing
 from tests.test_controller import FakeClock, FakeJournal
 
 POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.gate import Answer, Judgement, PersonAct
-from recovery.ledger import fold_all
-from recovery.outside import Refusal
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.cluster.gate import Answer, Judgement, PersonAct
+from recovery.journal.ledger import fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptStarted,
     EvidenceTaken,
     IncidentOpened,
@@ -20,6 +19,7 @@ from recovery.records import (
     PlanWaits,
     WaitsFor,
 )
+from recovery.messages.outside import Refusal
 from recovery.service.views import _state
 from tests.test_controller_nodes import SETTINGS, Bench, command, evidence, make_training
 

@@ -13,12 +13,13 @@ import pytest
 import urllib3
 
 from recovery.cluster.alerts import IncomingAlert, target_of
-from recovery.cluster.policy import AlertRules
-from recovery.codec import encode_message
-from recovery.service import authority, config
+from recovery.cluster.limits import AlertRules
+from recovery.messages.codec import encode_message
+from recovery.service import authority, controller_config
 from recovery.service.permission import Touches, covers
+from recovery.service.roles import TOKEN_ROLES, Role
 from recovery.service.routes import ROUTES, Route
-from recovery.service.tokens import TOKEN_ROLES, Role, Tokens, make_token
+from recovery.service.tokens import Tokens, make_token
 from tests.service_support import Running, Speaker, join_of, make_folder, running, wait_until
 from tests.test_cluster_service import fail_rank
 
@@ -145,15 +146,17 @@ class World:
 
 
 def _window(nodes: list[str]) -> Any:
-    from recovery.service import wire
+    from recovery.api import wire
 
     return wire.Window(
         nodes=nodes, from_unix_s=2e9, until_unix_s=2e9 + 60, reason="disk", is_expected=True
     )
 
 
-def unlimited(one: config.Config) -> config.Config:
-    limits = config.Limits(reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5)
+def unlimited(one: controller_config.Config) -> controller_config.Config:
+    limits = controller_config.Limits(
+        reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5
+    )
     discovery = msgspec.structs.replace(one.discovery, nodes=("n9", "x9"))
     return msgspec.structs.replace(one, limits=limits, discovery=discovery)
 

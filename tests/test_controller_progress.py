@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.messages import RankExit
-from recovery.records import AttemptStarted, OutcomeKind
+from recovery.journal.records import AttemptStarted, OutcomeKind
+from recovery.messages.exchange import RankExit
 from tests.test_controller import Bench
 
 FAULTS = 40

@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recovery.codec import encode_message
+from recovery.api.client import ControllerClient
+from recovery.messages.codec import encode_message
 from recovery.service.authority import write_new
-from recovery.service.client import ControllerClient
 from recovery.service.guard import SLACK_BYTES
-from recovery.service.tokens import TOKEN_ROLES, make_token, render
+from recovery.service.roles import TOKEN_ROLES
+from recovery.service.tokens import make_token, render
 from tests.service_support import LONG_S, Speaker, join_of, wait_until
 
 pytestmark = pytest.mark.real

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from rankmend.cli.controller import controller
 from rankmend.errors import ConfigError
-from recovery.service import authority, config, template
-from recovery.service.access import DeniedError, Doorman, Rate, Rates, TooManyError, node_names
-from recovery.service.client import RefusedError, UnreachableError
+from recovery.api.client import RefusedError, UnreachableError
+from recovery.service import authority, controller_config, template
+from recovery.service.access import Doorman, Rate, Rates, node_names
 from recovery.service.daemon import read
+from recovery.service.roles import DeniedError, Role, TooManyError
 from recovery.service.tokens import (
-    Role,
     TokenRefusedError,
     Tokens,
     add_token,
@@ -173,9 +173,9 @@ def test_bucket_empties_and_fills_again_at_its_rate() -> None:
 def test_shipped_configuration_is_what_init_writes_with_its_defaults(tmp_path: Path) -> None:
     shipped = ROOT / "deploy/controller.toml"
 
-    loaded = config.load(shipped)
+    loaded = controller_config.load(shipped)
 
-    default = config.Config(state_dir="/var/lib/rankmend-controller")
+    default = controller_config.Config(state_dir="/var/lib/rankmend-controller")
     assert shipped.read_text() == template.render(
         default.listen, default.state_dir, tokens_file=None, tls=None
     )
@@ -185,13 +185,19 @@ def test_shipped_configuration_is_what_init_writes_with_its_defaults(tmp_path: P
 def test_shipped_configuration_names_every_key_with_its_default() -> None:
     text = (ROOT / "deploy/controller.toml").read_text()
     switched_on = re.sub(r"(?m)^#(?! )", "", text)
-    loaded = msgspec.toml.decode(switched_on, type=config.Config)
+    loaded = msgspec.toml.decode(switched_on, type=controller_config.Config)
 
     assert loaded.tls is not None
-    assert loaded.jobs == config.Jobs()
-    assert loaded.limits == config.Limits()
+    assert loaded.jobs == controller_config.Jobs()
+    assert loaded.limits == controller_config.Limits()
     assert loaded.tls.client_ca_file is not None
-    for struct in (config.Config, config.Tls, config.Jobs, config.Limits, config.Discovery):
+    for struct in (
+        controller_config.Config,
+        controller_config.Tls,
+        controller_config.Jobs,
+        controller_config.Limits,
+        controller_config.Discovery,
+    ):
         for name in struct.__struct_fields__:
             assert re.search(rf"(?m)^#?\[?{name}\b", text), name
 
@@ -219,7 +225,7 @@ def test_open_to_the_network_without_tls_and_tokens_is_refused_with_the_way_out(
     path.write_text(f'listen = "{listen}"\nstate_dir = "/var/lib/x"\n')
 
     with pytest.raises(ConfigError, match="rankmend controller init DIR --host NAME") as refused:
-        config.load(path)
+        controller_config.load(path)
     assert "[tls] and tokens_file" in str(refused.value)
 
 
@@ -240,7 +246,7 @@ def test_configuration_that_is_wrong_is_named(tmp_path: Path, text: str, named: 
     path.write_text(text)
 
     with pytest.raises(ConfigError, match=named):
-        config.load(path)
+        controller_config.load(path)
 
 
 # init, and the files it makes.
@@ -456,7 +462,7 @@ def test_connections_beyond_the_bound_are_refused_and_others_served(tmp_path: Pa
     folder = tmp_path / "files"
     make_folder(folder)
 
-    def few(one: config.Config) -> config.Config:
+    def few(one: controller_config.Config) -> controller_config.Config:
         limits = msgspec.structs.replace(one.limits, connections=3)
         return msgspec.structs.replace(one, limits=limits)
 

@@ -43,8 +43,8 @@ main()
 JOIN = """
 import sys
 from pathlib import Path
-from recovery.service.client import ControllerClient
-from recovery.service.wire import Join
+from recovery.api.client import ControllerClient
+from recovery.api.wire import Join
 
 client = ControllerClient(["https://localhost:9477"], token_file=Path(sys.argv[1]), ca_file=Path(sys.argv[2]))
 if sys.argv[3] == "join":

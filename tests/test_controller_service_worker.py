@@ -11,16 +11,16 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JobHeldError, JournalError
-from recovery.cluster.desk import Desk
-from recovery.cluster.policy import ClusterPolicy
-from recovery.journal import Journal
-from recovery.policy import Policy
-from recovery.records import JobEnded, JobOutcome, OutcomeKind
-from recovery.service import stored, worker
-from recovery.service.board import Board
-from recovery.service.job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
+from recovery.cluster.cluster import Desk
+from recovery.cluster.limits import ClusterPolicy
+from recovery.journal.limits import Policy
+from recovery.journal.records import JobEnded, JobOutcome, OutcomeKind
+from recovery.journal.store import Journal
+from recovery.service import stored_jobs, worker
 from recovery.service.measures import Measures
-from recovery.service.stored import StateFolder
+from recovery.service.newest_orders import Board
+from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
+from recovery.service.stored_jobs import StateFolder
 from recovery.service.worker import ConflictError, EndedError, FullError, Worker
 from tests.service_support import Speaker, join_of, wait_until
 
@@ -248,7 +248,7 @@ def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Be
     wait_until(lambda: second.worker.known[job_id].outcome is not None, "the end")
 
     assert second.worker.known[job_id].outcome == outcome
-    assert stored.read_end(path) is not None
+    assert stored_jobs.read_end(path) is not None
     assert second.worker.jobs == {}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rankmend.errors import LaunchError
 from recovery.launcher.environment import RankFiles, Rendezvous, rank_environment
-from recovery.messages import VERSION, Order, Restore, Stop
+from recovery.messages.exchange import VERSION, Order, Restore, Stop
 
 FILES = RankFiles(Path("/run/r1.progress"), Path("/run/r1.error.json"))
 

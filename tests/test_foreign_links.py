@@ -12,13 +12,13 @@ from agent.findings.journal import FindingStore
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, StorageError
 from rankmend.foreign_links import make_private, open_new, open_to_append, refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
-from recovery.launcher.job_key import JobKey
+from recovery.journal.job_folder import open_job, write_atomically
+from recovery.journal.job_key import JobKey
 from recovery.launcher.log_file import LogFile
 from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.state import open_job, write_atomically
-from recovery.meeting_note import HostFolder
-from recovery.ownership.folder import ClaimFolder
-from recovery.service.stored import StateFolder
+from recovery.ownership.claim_folder import ClaimFolder
+from recovery.run.meeting_note import HostFolder
+from recovery.service.stored_jobs import StateFolder
 
 OTHER_UID = 12345
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="links of another user need root")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recovery.policy import Policy
+from recovery.journal.limits import Policy
 
 BENCH: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[1] / "bench" / "give_up.py"), run_name="bench"

@@ -29,7 +29,7 @@ from recovery.launcher.guardian import (
     SpawnFailed,
 )
 from recovery.launcher.guardian_messages import LISTED_MAX, PACKET_BYTES_MAX, decode, encode
-from recovery.launcher.process_identity import identify
+from recovery.launcher.process_standing import identify
 from recovery.launcher.process_tree import (
     Survivor,
     descendants,

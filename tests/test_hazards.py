@@ -2,10 +2,10 @@
 
 import re
 
-from recovery.cluster.policy import ClusterPolicy, Quarantine
-from recovery.messages import RankReport
-from recovery.observation import Observation
-from recovery.records import AttemptStarted, IncidentOpened
+from recovery.cluster.limits import ClusterPolicy, Quarantine
+from recovery.job.observation import Observation
+from recovery.journal.records import AttemptStarted, IncidentOpened
+from recovery.messages.exchange import RankReport
 from tests.support.agent import ROOT
 from tests.test_cluster_judge import FINDING, JOB, make_desk
 from tests.test_controller_nodes import FakeNode, make_training

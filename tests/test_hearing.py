@@ -1,4 +1,4 @@
-from recovery.hearing import BEAT_S, COUNTED_S, Hearing
+from recovery.service.listening_clock import BEAT_S, COUNTED_S, Hearing
 from tests.sim import SimClock
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import JobHeldError
-from recovery.launcher.job_key import JobKey, key_at_service, key_of_meeting, key_of_one_node
-from recovery.launcher.state import open_job
+from recovery.journal.job_folder import open_job
+from recovery.journal.job_key import JobKey, key_at_service, key_of_meeting, key_of_one_node
 
 SLURM = {"SLURM_JOB_ID": "12", "SLURM_CLUSTER_NAME": "red", "SLURM_PROCID": "0"}
 REQUEUED = {**SLURM, "SLURM_RESTART_COUNT": "1", "SLURM_STEP_ID": "4"}

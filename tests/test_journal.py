@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
-from recovery import records
-from recovery.journal import (
+from recovery.journal import records
+from recovery.journal.records import (
+    Entry,
+    JobOpened,
+    Milestone,
+    TailCut,
+    UnknownRecord,
+    decode_record,
+)
+from recovery.journal.store import (
     GENESIS,
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
@@ -28,7 +36,6 @@ from recovery.journal import (
     refuse_network_file_system,
     verify_rows,
 )
-from recovery.records import Entry, JobOpened, Milestone, TailCut, UnknownRecord, decode_record
 
 ROOT = Path(__file__).parent.parent
 JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
@@ -249,8 +256,8 @@ KILLED_WRITER = """
 import sys
 from pathlib import Path
 from rankmend.clock import SystemClock
-from recovery.journal import Journal
-from recovery.records import Milestone
+from recovery.journal.store import Journal
+from recovery.journal.records import Milestone
 journal = Journal(Path(sys.argv[1]), SystemClock(), "boot-1")
 step = 0
 while True:
@@ -288,8 +295,8 @@ import sys
 from pathlib import Path
 from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
-from recovery.journal import Journal
-from recovery.records import BudgetsReset, Milestone
+from recovery.journal.store import Journal
+from recovery.journal.records import BudgetsReset, Milestone
 folder = Path(sys.argv[1])
 journal = Journal(folder / "journal.db", SystemClock(), "boot-1")
 filler = folder / "filler"
@@ -330,8 +337,8 @@ import sys
 from pathlib import Path
 from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
-from recovery.journal import Journal
-from recovery.records import BudgetsReset, Milestone, TailCut
+from recovery.journal.store import Journal
+from recovery.journal.records import BudgetsReset, Milestone, TailCut
 disk = Path(sys.argv[1])
 journal = Journal(disk / "journal.db", SystemClock(), "boot-1")
 cuts = sum(isinstance(entry.record, TailCut) for entry in journal.opened)

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recovery.codec import decode_report
+from recovery.api import wire
+from recovery.api.client import ConflictError, Contact, JobEndedError, UnreachableError
 from recovery.launcher.last_word import LastWord, say
 from recovery.launcher.process_tree import fence_leftovers, find_marked, search_marks
-from recovery.messages import Report
-from recovery.service import wire
-from recovery.service.client import ConflictError, Contact, JobEndedError, UnreachableError
+from recovery.messages.codec import decode_report
+from recovery.messages.exchange import Report
 
 REPOSITORY = Path(__file__).parent.parent
 PATIENCE_S = 60.0

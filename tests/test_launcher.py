@@ -17,12 +17,12 @@ from rankmend.clock import SystemClock, read_boot_id
 from recovery.launcher.command import RankCommand
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
-from recovery.launcher.output import Output, OutputPlan, Streams
 from recovery.launcher.ports import read_default_range
 from recovery.launcher.process_tree import find_marked
+from recovery.launcher.rank_output import Output, OutputPlan, Streams
+from recovery.launcher.rendezvous_store import RendezvousStore
 from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.store import RendezvousStore
-from recovery.messages import VERSION, Order, RankReport, Report, Restore, Stop
+from recovery.messages.exchange import VERSION, Order, RankReport, Report, Restore, Stop
 from tests.support.console import FakeConsole
 from tests.support.faults.process import kill, stop
 

@@ -13,15 +13,14 @@ from click.testing import CliRunner
 
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError
-from recovery.launcher.job_key import JobKey
-from recovery.ledger import fold_all
-from recovery.meeting import Guard, MeetingClient, Site
-from recovery.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
-from recovery.meeting_secret import Identity, new_secret, read_secret
-from recovery.membership import Word, judge_gone
-from recovery.policy import Policy
-from recovery.records import Entry, RecordsLost
-from recovery.run_options import (
+from recovery.job.membership import Word, judge_gone
+from recovery.journal.job_key import JobKey
+from recovery.journal.ledger import fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import Entry, RecordsLost
+from recovery.run.meeting import Guard, MeetingClient, Site
+from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
+from recovery.run.options import (
     Meeting,
     Mode,
     RunOptions,
@@ -29,6 +28,7 @@ from recovery.run_options import (
     parse_meeting,
     parse_nodes,
 )
+from recovery.service.meeting_secret import Identity, new_secret, read_secret
 from recovery.service.tokens import Tokens
 
 DEADLINE_S = 60.0

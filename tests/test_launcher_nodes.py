@@ -15,18 +15,18 @@ from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.launcher.checkpoint_access import Storage
 from recovery.launcher.command import RankCommand
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
-from recovery.launcher.membership import Membership
-from recovery.launcher.output import Output, OutputPlan, Streams
+from recovery.launcher.node_membership import Membership
 from recovery.launcher.peers import Peers, Word, boot_time_s
 from recovery.launcher.ports import read_default_range
 from recovery.launcher.process_tree import find_marked
+from recovery.launcher.rank_output import Output, OutputPlan, Streams
+from recovery.launcher.rendezvous_store import RendezvousStore
 from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.storage import Storage
-from recovery.launcher.store import RendezvousStore
-from recovery.messages import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
+from recovery.messages.exchange import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
 from tests.support.console import FakeConsole
 
 pytestmark = pytest.mark.real

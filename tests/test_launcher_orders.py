@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rankmend.errors import MessageError
-from recovery.codec import decode_order, encode_message
 from recovery.launcher.launcher import ATTEMPT_MAX
-from recovery.messages import Endpoint, Peer, Restore, Stop
+from recovery.messages.codec import decode_order, encode_message
+from recovery.messages.exchange import Endpoint, Peer, Restore, Stop
 from tests.test_codec import ORDER
 from tests.test_launcher import STEPS, Node, both, make_node
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.launcher.remote import TIMINGS_MAX, Remote, with_timings
-from recovery.messages import VERSION, Order, RankReport, Report, StepTiming, Stop
-from recovery.records import JobOutcome, OutcomeKind
-from recovery.service.client import (
+from recovery.api.client import (
     ConflictError,
     JobEndedError,
     RefusedError,
     UnknownJobError,
     UnreachableError,
 )
-from recovery.service.wire import Accepted, Problem
+from recovery.api.wire import Accepted, Problem
+from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.launcher.remote import TIMINGS_MAX, Remote, with_timings
+from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming, Stop
 
 DEADLINE_S = 30.0
 JOB = "00000000-0000-0000-0000-000000000007"

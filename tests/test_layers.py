@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from recovery.messages import ORDER_ENVIRONMENT
+from recovery.messages.exchange import ORDER_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agent", "detectors", "recovery", "rankmend")
@@ -24,7 +25,8 @@ ALLOWED = {
     "detectors": {"detectors", "rankmend"},
     "rankmend": {"rankmend"},
 }
-PURE_IN_RECOVERY = {"recovery.machine", "recovery.policy", "recovery.planner"}
+# What a module says of itself in its docstring: "Pure." or "Pure: ...".
+CALLS_ITSELF_PURE = re.compile(r"\bPure[.:;]|\ba pure\b|\bas a pure\b")
 # Clock, files, network, processes, logs and randomness of the standard library, and what waits.
 IMPURE = {
     *("asyncio", "concurrent", "ctypes", "fcntl", "ftplib", "glob", "http", "io"),
@@ -84,9 +86,10 @@ def file_of(module: str) -> Path:
     return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
 
 
+@cache
 def is_pure(file: Path) -> bool:
-    module = module_name(file)
-    return layer_of(module) == "detectors" or module in PURE_IN_RECOVERY
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return layer_of(module_name(file)) == "detectors" or bool(CALLS_ITSELF_PURE.search(docstring))
 
 
 def test_imports_point_right_only() -> None:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import IllegalEventError, JournalError
-from recovery.ledger import (
+from recovery.journal.incident_machine import Event, Outcome, Phase
+from recovery.journal.ledger import (
     COPY_BYTES_MAX,
     Ledger,
     Wish,
@@ -16,10 +17,8 @@ from recovery.ledger import (
     fold,
     fold_all,
 )
-from recovery.machine import Event, Outcome, Phase
-from recovery.messages import RankError, Restore, Stop
-from recovery.policy import Policy
-from recovery.records import (
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
     AttemptAbandoned,
     AttemptEnded,
     AttemptResult,
@@ -48,6 +47,7 @@ from recovery.records import (
     UnknownRecord,
     decode_record,
 )
+from recovery.messages.exchange import RankError, Restore, Stop
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
 NOTHING = Choice(True, None, "nothing found")

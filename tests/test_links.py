@@ -7,7 +7,7 @@ import pytest
 from agent import config as agent_config
 from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
-from recovery.service import config as controller_config
+from recovery.service import controller_config
 
 RELATIVE = [
     "docs/operate/runbooks",

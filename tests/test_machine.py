@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import IllegalEventError
-from recovery.machine import (
+from recovery.journal.incident_machine import (
     ACTING,
     ENDED,
     NEXT,

@@ -4,8 +4,7 @@ from itertools import pairwise
 import pytest
 
 from rankmend.errors import ConfigError
-from recovery.ledger import Ledger, Member
-from recovery.membership import (
+from recovery.job.membership import (
     Word,
     choose_placement,
     find_torn,
@@ -15,10 +14,11 @@ from recovery.membership import (
     size_for,
     witnesses,
 )
-from recovery.messages import WITNESSES_MAX, Endpoint
-from recovery.policy import Policy
-from recovery.records import Placement, Proof
-from recovery.settings import JobSettings
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import Ledger, Member
+from recovery.journal.limits import Policy
+from recovery.journal.records import Placement, Proof
+from recovery.messages.exchange import WITNESSES_MAX, Endpoint
 
 POLICY = Policy()
 BOUND_S = POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s

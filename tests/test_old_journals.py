@@ -16,16 +16,16 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.cluster.book import fold_cluster
-from recovery.cluster.judge import judge, unusable
-from recovery.cluster.policy import ClusterPolicy
-from recovery.gate import PlanRequest
-from recovery.ledger import Ledger, fold
-from recovery.messages import Order, Report
-from recovery.nodes import Nodes, orders_for
-from recovery.planner import Scene, plan
-from recovery.records import Entry, PlanStep, decode_record
-from recovery.settings import JobSettings
+from recovery.cluster.gate import PlanRequest
+from recovery.cluster.ledger import fold_cluster
+from recovery.cluster.limits import ClusterPolicy
+from recovery.cluster.verdict import judge, unusable
+from recovery.job.nodes import Nodes, orders_for
+from recovery.job.planner import Scene, plan
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import Ledger, fold
+from recovery.journal.records import Entry, PlanStep, decode_record
+from recovery.messages.exchange import Order, Report
 
 FOLDER = Path(__file__).parent / "fixtures" / "journals"
 CASES = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz"))

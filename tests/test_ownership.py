@@ -13,6 +13,7 @@ import pytest
 from rankmend.errors import JobHeldError, LaunchError, StorageError
 from rankmend.printable import is_printable
 from recovery.checkpoints.marks import BESIDE
+from recovery.journal.records import ClaimProof
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.process_identity import INITIAL_PID_NAMESPACE, Standing
 from recovery.ownership.claim import (
@@ -23,7 +24,7 @@ from recovery.ownership.claim import (
     judge_claim,
     refuse_living,
 )
-from recovery.ownership.folder import ClaimFolder, Found
+from recovery.ownership.claim_folder import ClaimFolder, Found
 from recovery.ownership.keeper import Keeper
 from recovery.ownership.ownership import Ownership
 from recovery.ownership.taking import (
@@ -34,7 +35,6 @@ from recovery.ownership.taking import (
     refuse_other_job,
     take,
 )
-from recovery.records import ClaimProof
 from tests.faults.harness import wait_for
 
 OWNER = Claim(

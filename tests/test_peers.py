@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recovery.launcher.peers import LINE_BYTES_MAX, Lease, PeerKey, Peers, Word, boot_time_s
 from recovery.launcher.ports import PortRange
-from recovery.messages import Endpoint, Peer
+from recovery.messages.exchange import Endpoint, Peer
 
 JOB = "00000000-0000-0000-0000-000000000007"
 SECRET = "5" * 64

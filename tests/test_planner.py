@@ -5,13 +5,13 @@ import pytest
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
-from recovery.faults import Fault
-from recovery.ledger import ErrorRun, Ledger, Member, OpenIncident
-from recovery.machine import State
-from recovery.messages import RankError, Restore
-from recovery.planner import choose_checkpoint, from_nothing, is_progress, plan
-from recovery.policy import Policy, Spent, exhausted
-from recovery.records import Choice, Failure, PassedOver, PlanStep
+from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, plan
+from recovery.journal.faults import Fault
+from recovery.journal.incident_machine import State
+from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
+from recovery.journal.limits import Policy, Spent, exhausted
+from recovery.journal.records import Choice, Failure, PassedOver, PlanStep
+from recovery.messages.exchange import RankError, Restore
 
 POLICY = Policy()
 FINDING = Finding(

@@ -10,9 +10,9 @@ import pytest
 from detectors.finding import Kind
 from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
-from recovery.cluster.policy import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
-from recovery.cluster.policy_file import PolicyFile, parse_policy, read_policy_file, tomllib
-from recovery.policy import PlanStep, Policy
+from recovery.cluster.limits import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
+from recovery.cluster.limits_file import PolicyFile, parse_policy, read_policy_file, tomllib
+from recovery.journal.limits import PlanStep, Policy
 
 
 def parse(text: str) -> PolicyFile:

@@ -10,14 +10,11 @@ import pytest
 
 from recovery.launcher.process_identity import (
     INITIAL_PID_NAMESPACE,
-    ForeignMarks,
     ProcessIdentity,
     Standing,
-    identify,
-    is_there,
-    judge,
     parse_mark,
 )
+from recovery.launcher.process_standing import ForeignMarks, identify, is_there, judge
 from tests.support.faults import process as faults
 
 BOOT = "b-1"

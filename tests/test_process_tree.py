@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import SourceError
-from recovery.launcher.process_identity import ForeignMarks, identify
+from recovery.launcher.process_standing import ForeignMarks, identify
 from recovery.launcher.process_tree import (
     ProcessRef,
     ProcessState,

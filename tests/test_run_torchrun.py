@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from rankmend.cli.run import run
 from rankmend.errors import ConfigError, LaunchError
-from recovery.error_file import VARIABLE, write_error_file
+from recovery.journal.records import JobOutcome, OutcomeKind
 from recovery.launcher.device_count import count_devices
 from recovery.launcher.numa import MODES, read_bindings
-from recovery.launcher.output import Output
-from recovery.messages import RankError
-from recovery.records import JobOutcome, OutcomeKind
-from recovery.run_options import (
+from recovery.launcher.rank_output import Output
+from recovery.messages.exchange import RankError
+from recovery.run.error_file import VARIABLE, write_error_file
+from recovery.run.options import (
     RunOptions,
     count_ranks,
     grace_s,

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.journal import verify_rows
-from recovery.machine import Phase
-from recovery.records import (
+from recovery.journal.incident_machine import Phase
+from recovery.journal.records import (
     AttemptStarted,
     Cause,
     IncidentEvent,
@@ -15,6 +14,7 @@ from recovery.records import (
     StopRequested,
     TryFailed,
 )
+from recovery.journal.store import verify_rows
 from tests.sim import HORIZON_S, Scenario, SimWorld, draw_scenario
 
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "20"))
@@ -233,7 +233,7 @@ def test_every_incident_that_opened_has_ended() -> None:
     world = SimWorld(Scenario(seed=9, faults=("kill", "hang", "exit", "kill2"), steps=120)).run()
     ends = {Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED}
 
-    from recovery.accounting import account_all
+    from recovery.journal.accounting import account_all
 
     accounts = account_all(verify_rows(world.disk.rows, "journal")[0])
     assert accounts

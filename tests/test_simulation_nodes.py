@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.journal import verify_rows
-from recovery.records import (
+from recovery.journal.records import (
     Adopted,
     AttemptEnded,
     AttemptStarted,
@@ -20,6 +19,7 @@ from recovery.records import (
     Proof,
     TailCut,
 )
+from recovery.journal.store import verify_rows
 from tests.sim_nodes import OLD_COMES_BACK_S, Cluster, Setting, Trouble, draw_setting
 
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "12"))

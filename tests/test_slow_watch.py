@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from detectors.finding import Blame, Kind
-from recovery.codec import decode_report, encode_message
-from recovery.controller import Controller
-from recovery.messages import VERSION, Order, RankReport, Report, StepTiming
-from recovery.records import Entry, Record, SlowEnded, SlowFound
+from recovery.job.controller import Controller
+from recovery.job.settings import JobSettings, Placement
+from recovery.job.slow_ranks import SlowWatch
+from recovery.journal.records import Entry, Record, SlowEnded, SlowFound
+from recovery.messages.codec import decode_report, encode_message
+from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures
-from recovery.settings import JobSettings, Placement
-from recovery.slow_watch import SlowWatch
 from tests.test_controller import FakeClock, FakeJournal
 
 STEP_S = 0.2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.spelling import find_unknown, near, say_unknown
+from recovery.job.spelling import find_unknown, near, say_unknown
 
 NODES = ("gpu-16", "gpu-17", "gpu-170", "login-1", "GPU-18.cluster.example")
 

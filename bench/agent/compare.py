@@ -185,7 +185,7 @@ def agent(
     environment = {
         **os.environ,
         "NOTIFY_SOCKET": str(run / "notify"),
-        "MALLOC_ARENA_MAX": "2",  # as in deploy/systemd/rankmend-agent.service
+        "MALLOC_ARENA_MAX": "2",  # as in deploy/systemd/rankmend-agent.main_loop
     }
     if has_stub and gpus:
         write_gpus(run / "gpus", gpus)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.RankError
+MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.exchange.RankError
 TRACEBACK_CHARS_MAX: Final = 16_000
 LINES_MAX: Final = 500  # newest lines that are looked at
 LINE_CHARS_MAX: Final = 4_000

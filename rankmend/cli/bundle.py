@@ -31,8 +31,8 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     Secrets are taken out as far as they can be told by name or shape: look through the file
     before you send it. INCIDENT is an id as `rankmend incidents` shows it.
     """
-    from recovery.bundle import make_bundle
-    from recovery.overview import find_story
+    from recovery.report.bundle import make_bundle
+    from recovery.report.overview import find_story
 
     try:
         folder, entries = find_story(find_state(state_dir), incident)

@@ -123,7 +123,8 @@ def add(
     """Make a token for SUBJECT: a user, whose jobs his launchers run, or a program."""
     from rankmend.errors import RankmendError
     from recovery.service.authority import write_new
-    from recovery.service.tokens import Role, add_token, make_token
+    from recovery.service.roles import Role
+    from recovery.service.tokens import add_token, make_token
 
     expires = None if days is None else datetime.now(timezone.utc) + timedelta(days=days)
     try:

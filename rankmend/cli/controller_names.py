@@ -10,7 +10,7 @@ from rankmend.cli.controller_options import access_of, client_of
 from rankmend.printable import is_printable
 
 if TYPE_CHECKING:
-    from recovery.service.client import ControllerClient
+    from recovery.api.client import ControllerClient
 
 _WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes some 10 ms
 
@@ -56,7 +56,7 @@ def _ask(
         return []
     # Before the wait is counted: on a busy machine importing takes longer than the answer.
     from rankmend.errors import RankmendError
-    from recovery.service import client  # noqa: F401
+    from recovery.api import client  # noqa: F401
 
     found: list[str] = []
 

@@ -20,8 +20,8 @@ from rankmend.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recovery.service import wire
-    from recovery.service.client import BusyError, ControllerClient, ControllerError, RefusedError
+    from recovery.api import wire
+    from recovery.api.client import BusyError, ControllerClient, ControllerError, RefusedError
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
 _NAMES_SHOWN: Final = 20  # in an error
@@ -134,12 +134,12 @@ def _on_command_line(*names: str) -> list[str]:
 
 def client_of(access: Access) -> "ControllerClient":
     """Return the way to the controller, or raise ConfigError or OSError."""
-    from recovery.service.client import ControllerClient
+    from recovery.api.client import ControllerClient
 
     if access.job_folder is None:
         return ControllerClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
-    from recovery.meeting_note import find_host
-    from recovery.meeting_secret import Identity
+    from recovery.run.meeting_note import find_host
+    from recovery.service.meeting_secret import Identity
 
     note = find_host(access.job_folder)
     identity = Identity(note.secret)
@@ -150,7 +150,7 @@ def client_of(access: Access) -> "ControllerClient":
 def asking(access: Access) -> "Iterator[ControllerClient]":
     """Speak to the controller; what goes wrong ends the command with a message that says what to do."""
     from rankmend.errors import ConfigError, SourceError
-    from recovery.service.client import ControllerError
+    from recovery.api.client import ControllerError
 
     if not access.is_named:
         fail(_NONE_NAMED, USAGE)
@@ -171,7 +171,7 @@ def asking(access: Access) -> "Iterator[ControllerClient]":
 
 def _print_refusal(error: "ControllerError", access: Access) -> None:
     """Print why nothing was done for a script, where the command is to print JSON."""
-    from recovery.service.client import RefusedError
+    from recovery.api.client import RefusedError
 
     if not click.get_current_context().params.get("as_json"):
         return
@@ -189,7 +189,7 @@ def _explain_setting(error: Exception, access: Access) -> str:
 
 def explain(error: "ControllerError", access: Access) -> str:
     """Return what was refused or who did not answer, and what a person can do about it."""
-    from recovery.service.client import BusyError, RefusedError, UnreachableError
+    from recovery.api.client import BusyError, RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
         reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
@@ -287,7 +287,7 @@ def find_job(
 
 def _say_no_job(client: "ControllerClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
     """Return that no job is meant: with one that has ended, else those that are like it, else all."""
-    from recovery.spelling import near
+    from recovery.job.spelling import near
 
     ended = _named(client.jobs(with_ended=True), wanted)
     if ended:

@@ -23,7 +23,7 @@ from rankmend.cli.output import echo
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
-    from recovery.service import wire
+    from recovery.api import wire
 
 
 @click.command(
@@ -49,8 +49,8 @@ def drain(
     Ranks that run there run on, and the next restart leaves the node. With --now the jobs leave it at once.
     A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
     """
-    from recovery.gate import PersonAct
-    from recovery.service.client import ConflictError
+    from recovery.api.client import ConflictError
+    from recovery.cluster.gate import PersonAct
 
     with asking(access) as client:
         views = [one for one in client.nodes() if one.node == node and one.ranks]
@@ -108,7 +108,7 @@ def confirm_gone(
     For a node that is silent while nothing proves its ranks gone: the next attempt waits for that.
     Switch it off, or look for yourself; that a scheduler calls it down is no proof.
     """
-    from recovery.gate import PersonAct
+    from recovery.cluster.gate import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)

@@ -72,7 +72,7 @@ def add(
     """
     import msgspec
 
-    from recovery.service import wire
+    from recovery.api import wire
 
     now_unix_s = time.time()
     if (end is None) == (lasts_s is None):

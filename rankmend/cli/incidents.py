@@ -1,7 +1,5 @@
 """`rankmend incidents` and `rankmend why`: what went wrong, what it cost, and why we acted so."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +17,15 @@ from rankmend.cli.options import (
     state_option,
 )
 from rankmend.cli.output import echo
+from rankmend.cli.story_line import StoryLine
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
     from detectors.finding import Finding
-    from recovery.accounting import Account
-    from recovery.records import Entry
+    from recovery.journal.accounting import Account
+    from recovery.journal.records import Entry
 
 _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One entry of a journal in a person's words."""
-
-    number: int
-    monotonic_s: float
-    boot_id: str
-    text: str | None
-    details: Sequence[str]
 
 
 @click.command(
@@ -122,9 +110,9 @@ def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) ->
 
 
 def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
-    from recovery.accounting import account_all
-    from recovery.overview import find_jobs, read_entries
-    from recovery.records import EvidenceCollected, JobOpened
+    from recovery.journal.accounting import account_all
+    from recovery.journal.records import EvidenceCollected, JobOpened
+    from recovery.report.overview import find_jobs, read_entries
 
     rows = []
     for folder in find_jobs(state, job):
@@ -235,7 +223,7 @@ def _local_time(unix_s: float) -> str:
 
 def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":
     """Return the entries of an incident, or of a whole job where a job is named."""
-    from recovery.overview import find_jobs, find_story, read_entries
+    from recovery.report.overview import find_jobs, find_story, read_entries
 
     folder, entries = find_story(state, wanted)
     if folder is not None:
@@ -245,8 +233,8 @@ def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":
 
 
 def _entry_json(entry: "Entry") -> dict[str, Any]:
-    from recovery.narrator import narrate
-    from recovery.records import kind_of
+    from recovery.journal.narrator import narrate
+    from recovery.journal.records import kind_of
 
     return {
         "number": entry.number,
@@ -257,16 +245,18 @@ def _entry_json(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def _lines(entries: "tuple[Entry, ...]") -> list[Line]:
-    from recovery.narrator import details, narrate
+def _lines(entries: "tuple[Entry, ...]") -> list[StoryLine]:
+    from recovery.journal.narrator import details, narrate
 
     return [
-        Line(one.number, one.monotonic_s, one.boot_id, narrate(one.record), details(one.record))
+        StoryLine(
+            one.number, one.monotonic_s, one.boot_id, narrate(one.record), details(one.record)
+        )
         for one in entries
     ]
 
 
-def _print_story(name: str, lines: list[Line]) -> None:
+def _print_story(name: str, lines: list[StoryLine]) -> None:
     from rich.text import Text
 
     out = output.console(soft_wrap=True)

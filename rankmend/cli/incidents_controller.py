@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rankmend.cli.controller_options import find_job
-from rankmend.cli.incidents import Line
+from rankmend.cli.story_line import StoryLine
 
 if TYPE_CHECKING:
-    from recovery.service import wire
-    from recovery.service.client import ControllerClient
+    from recovery.api import wire
+    from recovery.api.client import ControllerClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Story:
     def name(self) -> str:
         return self.told.job
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[StoryLine]:
         return [
-            Line(one.number, one.monotonic_s, one.boot_id, one.text, one.details)
+            StoryLine(one.number, one.monotonic_s, one.boot_id, one.text, one.details)
             for one in self.told.lines
         ]
 
@@ -67,7 +67,7 @@ def read_notes(client: "ControllerClient", job: str | None) -> list[str]:
 
 def read_story(client: "ControllerClient", wanted: str) -> Story:
     """Return the story of an incident, or of the job whose name or UUID is or begins like ``wanted``."""
-    from recovery.service.client import RefusedError
+    from recovery.api.client import RefusedError
 
     try:
         return Story(client.story(wanted))

@@ -48,8 +48,8 @@ def find_state(named: Path | None) -> Path:
     """Return the state folder that `rankmend run` uses here."""
     import os
 
-    from recovery.journal import refuse_network_file_system
-    from recovery.launcher.state import default_state_folder
+    from recovery.journal.job_folder import default_state_folder
+    from recovery.journal.store import refuse_network_file_system
 
     return named or default_state_folder(os.environ, refuse_network_file_system)
 

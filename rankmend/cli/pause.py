@@ -21,7 +21,7 @@ from rankmend.cli.options import fail, json_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.service.client import ControllerClient
+    from recovery.api.client import ControllerClient
 
 
 def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -67,7 +67,7 @@ def pause(
 
     Ranks run on, and failures are seen and journaled; their plans wait.
     """
-    from recovery.gate import PersonAct
+    from recovery.cluster.gate import PersonAct
 
     _check_one(cluster, job, node)
     with asking(access) as client:
@@ -118,7 +118,7 @@ def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
 
 
 def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[str]:
-    from recovery.gate import PersonAct
+    from recovery.cluster.gate import PersonAct
 
     job = find_job(client, wanted)
     scope = f"job:{job.job_id}"
@@ -134,10 +134,10 @@ def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[st
 
 
 def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str]:
-    from recovery.gate import PersonAct
-    from recovery.outside import Refusal
-    from recovery.service.client import ConflictError, JobEndedError
-    from recovery.spelling import say_unknown
+    from recovery.api.client import ConflictError, JobEndedError
+    from recovery.cluster.gate import PersonAct
+    from recovery.job.spelling import say_unknown
+    from recovery.messages.outside import Refusal
 
     told = []
     scope = f"node:{node}"

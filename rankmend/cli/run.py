@@ -347,7 +347,7 @@ def run(context: click.Context, /, **options: Any) -> None:
     launcher.
     """
     from rankmend import console
-    from recovery.run_options import Mode, RunOptions, choose_mode
+    from recovery.run.options import Mode, RunOptions, choose_mode
 
     console.take_over()
     try:
@@ -359,15 +359,15 @@ def run(context: click.Context, /, **options: Any) -> None:
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
                 _warn_ignored(context, name, options[name])
-            from recovery.standalone import run_standalone
+            from recovery.run.one_node import run_standalone
 
             code = run_standalone(asked, os.environ)
         elif mode is Mode.MEETING:
-            from recovery.meeting import run_meeting
+            from recovery.run.meeting import run_meeting
 
             code = run_meeting(asked, os.environ)
         else:
-            from recovery.cluster_run import run_with_service
+            from recovery.run.many_nodes import run_with_service
 
             code = run_with_service(asked, os.environ)
     except JobHeldError as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from recovery.overview import JobView
+    from recovery.report.overview import JobView
 
 _WATCH_S = 1.0
 _COLOURS = {
@@ -80,7 +80,7 @@ def status(
 
 
 def _views(state: Path, job: str | None, *, show_all: bool) -> "list[JobView]":
-    from recovery.overview import find_jobs, view_job
+    from recovery.report.overview import find_jobs, view_job
 
     views = [view_job(folder, time.monotonic) for folder in find_jobs(state, job)]
     ended = {"done", "stopped", "time_limit", "escalated"}

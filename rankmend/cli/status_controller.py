@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from recovery.service import wire
-    from recovery.service.client import ControllerClient
+    from recovery.api import wire
+    from recovery.api.client import ControllerClient
 
 _WATCH_S: Final = 2.0  # four requests each: a 25th of what one subject may ask
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; those that need a person come first
@@ -80,7 +80,7 @@ def show(access: Access, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
 
 def _watch(client: "ControllerClient", access: Access, wanted: Wanted, *, as_json: bool) -> None:
     """Go on over a controller that does not answer: that is when people look."""
-    from recovery.service.client import UnreachableError
+    from recovery.api.client import UnreachableError
 
     def ask() -> Picture | str:
         try:
@@ -272,7 +272,7 @@ def _need(node: "wire.NodeView") -> int:
 
 
 def _is_silent(node: "wire.NodeView") -> bool:
-    from recovery.policy import Policy
+    from recovery.journal.limits import Policy
 
     return node.heard_age_s is None or node.heard_age_s > Policy().node_silent_s
 

@@ -10,14 +10,14 @@ from enum import Enum
 from typing import Final
 
 from detectors.finding import Kind, Severity, ranks_in_words
-from recovery.cluster.book import ClusterLedger
-from recovery.cluster.judge import HOUR_S, quarantine
-from recovery.cluster.policy import DAY_S, ClusterPolicy
-from recovery.cluster.records import Hold
-from recovery.ledger import Ledger, OpenIncident, stands_paused
-from recovery.outside import trains
-from recovery.policy import Policy, exhausted
-from recovery.records import JobOutcome, OutcomeKind, WaitsFor
+from recovery.cluster.ledger import ClusterLedger
+from recovery.cluster.limits import DAY_S, ClusterPolicy
+from recovery.cluster.verdict import HOUR_S, quarantine
+from recovery.journal.cluster_records import Hold
+from recovery.journal.ledger import Ledger, OpenIncident, stands_paused
+from recovery.journal.limits import Policy, exhausted
+from recovery.journal.records import JobOutcome, OutcomeKind, WaitsFor
+from recovery.messages.outside import trains
 
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
 TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it

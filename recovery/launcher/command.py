@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankmend.errors import LaunchError
-from recovery.messages import Restore
+from recovery.messages.exchange import Restore
 
 CHECKPOINT = "{checkpoint}"
 _SCRIPT_BYTES_MAX = 1 << 20

@@ -13,7 +13,7 @@ from rankmend.errors import LaunchError
 from rankmend.hook import layout
 from recovery.launcher.evidence.recorder import recorder_environment
 from recovery.launcher.process_tree import ENV_LAUNCHER, ENV_NODE
-from recovery.messages import Order
+from recovery.messages.exchange import Order
 
 
 @dataclass(frozen=True, slots=True)

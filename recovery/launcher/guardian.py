@@ -49,7 +49,7 @@ from recovery.launcher.guardian_messages import (
     decode,
     encode,
 )
-from recovery.launcher.process_identity import own_mark
+from recovery.launcher.process_standing import own_mark
 from recovery.launcher.process_tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
 from recovery.launcher.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
 

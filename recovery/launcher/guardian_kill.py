@@ -18,7 +18,8 @@ from typing import Final
 
 from rankmend.errors import SourceError
 from recovery.launcher.prctl import die_with_parent
-from recovery.launcher.process_identity import ForeignMarks, ProcessIdentity
+from recovery.launcher.process_identity import ProcessIdentity
+from recovery.launcher.process_standing import ForeignMarks
 from recovery.launcher.process_tree import (
     PROC,
     MarkKind,

@@ -26,7 +26,7 @@ from detectors.slow.cause_table import METRICS, SELECTIONS
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
-from recovery.messages import Hardware, HardwareSeries
+from recovery.messages.exchange import Hardware, HardwareSeries
 
 log = logging.getLogger(__name__)
 

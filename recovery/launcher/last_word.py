@@ -24,8 +24,7 @@ if __name__ == "__main__":  # run with the launcher's own paths, and ours where 
 
 import msgspec
 
-from recovery.messages import VERSION, Report
-from recovery.service.client import (
+from recovery.api.client import (
     ConflictError,
     Contact,
     ControllerClient,
@@ -34,6 +33,7 @@ from recovery.service.client import (
     UnknownJobError,
     pause_s,
 )
+from recovery.messages.exchange import VERSION, Report
 
 # Below the lease by far. A controller that restarts is back after seconds; one that takes longer
 # counts the lease meanwhile.

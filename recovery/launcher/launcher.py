@@ -35,19 +35,19 @@ from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
 from recovery.launcher.guardian_watch import Care, GuardianWatch
 from recovery.launcher.hardware import HardwareWatch
 from recovery.launcher.last_word import LastWord
-from recovery.launcher.membership import Membership, report_pause_s
+from recovery.launcher.node_membership import Membership, report_pause_s
 from recovery.launcher.oom import OomCounter
-from recovery.launcher.output import Output
 from recovery.launcher.peers import Lease, boot_time_s
-from recovery.launcher.process_identity import ForeignMarks, identify, own_mark
 from recovery.launcher.process_list import read_list
+from recovery.launcher.process_standing import ForeignMarks, identify, own_mark
 from recovery.launcher.process_tree import fence_leftovers, find_marked, read_state
+from recovery.launcher.rank_output import Output
 from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
 from recovery.launcher.remote import RETURNS_PER_S
+from recovery.launcher.rendezvous_store import RendezvousStore
 from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.standby import StandbyPool
-from recovery.launcher.store import RendezvousStore
-from recovery.messages import (
+from recovery.launcher.standbys import StandbyPool
+from recovery.messages.exchange import (
     VERSION,
     Claim,
     Endpoint,

@@ -35,7 +35,7 @@ from typing import Final
 import msgspec
 
 from recovery.launcher.ports import PortRange, reserve
-from recovery.messages import Endpoint, Peer
+from recovery.messages.exchange import Endpoint, Peer
 
 log = logging.getLogger(__name__)
 

@@ -1,26 +1,17 @@
-"""Tells whether a process that was named earlier, perhaps in another container, still lives.
+"""What names one process of this boot, perhaps in another container. Pure.
 
-A pid alone names nothing: it is used again, and every container counts its own. With the start time
-and the namespaces that both are counted in, it names one process of this boot. What can't be
-seen from here (another container's process) is UNKNOWN, never GONE.
+A pid alone names nothing: the kernel reuses it, and every container counts its own. With the start
+time and the namespaces in which both are counted, it names one process.
 
 Source: proc(5), pid_namespaces(7), time_namespaces(7); PROC_PID_INIT_INO in include/linux/proc_ns.h.
 The guardian runs this without site-packages.
 """
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
-from rankmend.clock import read_boot_id
-from rankmend.errors import SourceError
-from recovery.launcher.process_tree import PROC, ProcessState, pids, read_state
-
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # of the machine itself: it sees every process
-_STATUS_BYTES_MAX: Final = 8192
 
 
 class Standing(Enum):
@@ -51,149 +42,3 @@ def parse_mark(text: str, boot_id: str) -> ProcessIdentity | None:
         return None
     pid, start_ticks, pid_namespace, time_namespace = map(int, words)
     return ProcessIdentity(pid, start_ticks, pid_namespace, time_namespace, boot_id)
-
-
-def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
-    """Return the identity of a process in this process's own namespaces; by default of this one.
-
-    Raise SourceError where there is no such process, or no /proc.
-    """
-    number = os.getpid() if pid is None else pid
-    state = read_state(number, root)
-    if state is None:
-        raise SourceError(f"there is no process {number} in {root}")
-    return ProcessIdentity(
-        number,
-        state.start_ticks,
-        _namespace("pid", root),
-        _namespace("time", root),
-        read_boot_id(),
-    )
-
-
-def own_mark() -> str:
-    """Return the mark of this process as launcher, or "" where there is no /proc to tell."""
-    try:
-        return identify().mark()
-    except SourceError:
-        return ""
-
-
-def is_there(pid: int) -> bool:
-    """Return whether this process has this pid in its own namespace, of whatever user.
-
-    /proc may hide the processes of others (hidepid); a signal finds them.
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def judge(
-    process: ProcessIdentity,
-    here: ProcessIdentity,
-    root: str = PROC,
-    exists: Callable[[int], bool] = is_there,
-) -> Standing:
-    """Return whether ``process`` lives, as seen by ``here``, which is this process."""
-    if process.boot_id != here.boot_id or here.boot_id in ("", "unknown"):
-        return Standing.UNKNOWN
-    if process.time_namespace != here.time_namespace or not process.pid_namespace:
-        return Standing.UNKNOWN
-    if not _is_own_proc(here, root):
-        return Standing.UNKNOWN
-    if process.pid_namespace == here.pid_namespace:
-        return _judge_here(process, root, exists)
-    return _judge_elsewhere(process, here, root)
-
-
-def _judge_here(process: ProcessIdentity, root: str, exists: Callable[[int], bool]) -> Standing:
-    state = _read(process.pid, root)
-    if state is not None:
-        return _is_it(process, state)
-    return Standing.UNKNOWN if exists(process.pid) else Standing.GONE
-
-
-def _judge_elsewhere(process: ProcessIdentity, here: ProcessIdentity, root: str) -> Standing:
-    """Look for it among the processes of containers below: each has its inner pids in NSpid."""
-    for pid in pids(root):
-        state = _read(pid, root)
-        if state is None or state.start_ticks != process.start_ticks or state.is_gone:
-            continue
-        if _inner_pid(pid, root) == process.pid:
-            return Standing.ALIVE
-    sees_all = here.pid_namespace == INITIAL_PID_NAMESPACE and _read(1, root) is not None
-    return Standing.GONE if sees_all else Standing.UNKNOWN
-
-
-def _is_it(process: ProcessIdentity, state: ProcessState) -> Standing:
-    is_same = state.start_ticks == process.start_ticks and not state.is_gone
-    return Standing.ALIVE if is_same else Standing.GONE
-
-
-def _is_own_proc(here: ProcessIdentity, root: str) -> bool:
-    """Return whether /proc is that of our own PID namespace: it may be mounted from outside."""
-    try:
-        return str(Path(root, "self").readlink()) == str(here.pid)
-    except OSError:
-        return False
-
-
-def _inner_pid(pid: int, root: str) -> int | None:
-    """Return the pid of a process in the innermost namespace that it is in."""
-    try:
-        with open(f"{root}/{pid}/status", "rb") as file:  # noqa: PTH123 - hot, as in process_tree
-            status = file.read(_STATUS_BYTES_MAX)
-    except OSError:
-        return None
-    _before, _name, after = status.partition(b"\nNSpid:")
-    words = after.partition(b"\n")[0].split()
-    return int(words[-1]) if words and words[-1].isdigit() else None
-
-
-def _read(pid: int, root: str) -> ProcessState | None:
-    try:
-        return read_state(pid, root)
-    except SourceError:
-        return None
-
-
-def _namespace(kind: str, root: str) -> int:
-    try:
-        target = str(Path(root, "self", "ns", kind).readlink())
-    except OSError:
-        return 0
-    number = target.partition("[")[2].rstrip("]")
-    return int(number) if number.isdigit() else 0
-
-
-class ForeignMarks:
-    """Tells by their mark which processes belong to another launcher that lives, or may live."""
-
-    def __init__(self, own: ProcessIdentity, root: str = PROC) -> None:
-        """``own``: the launcher whose processes are not foreign, alive or not."""
-        self._own = own
-        self._here = identify(root=root)
-        self._root = root
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, mark: str) -> bool:
-        """Return whether processes that carry this mark are not ours to kill."""
-        if mark in ("", self._own.mark()):
-            return False
-        if mark not in self._known:
-            self._known[mark] = self._is_foreign(mark)
-        return self._known[mark]
-
-    def launcher(self, mark: str) -> ProcessIdentity | None:
-        return parse_mark(mark, self._here.boot_id)
-
-    def _is_foreign(self, mark: str) -> bool:
-        launcher = parse_mark(mark, self._here.boot_id)
-        if launcher is None:
-            return False
-        return judge(launcher, self._here, self._root) is not Standing.GONE

@@ -16,7 +16,7 @@ from recovery.launcher.environment import RankFiles
 from recovery.launcher.evidence.collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.process_tree import read_state
-from recovery.messages import RankError, RankExit, RankReport, StepTiming
+from recovery.messages.exchange import RankError, RankExit, RankReport, StepTiming
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,7 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import MessageError
-from recovery.launcher.peers import boot_time_s
-from recovery.messages import Order, RankReport, Report, StepTiming
-from recovery.records import JobOutcome
-from recovery.service.client import (
+from recovery.api.client import (
     ConflictError,
     ControllerError,
     JobEndedError,
@@ -25,7 +22,10 @@ from recovery.service.client import (
     UnreachableError,
     pause_s,
 )
-from recovery.service.wire import WAIT_S_MAX, Accepted
+from recovery.api.wire import WAIT_S_MAX, Accepted
+from recovery.journal.records import JobOutcome
+from recovery.launcher.peers import boot_time_s
+from recovery.messages.exchange import Order, RankReport, Report, StepTiming
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ DOWN_SAID_EVERY_S: Final = 1800.0
 
 
 class Client(Protocol):
-    """What `recovery.service.client.ControllerClient` does for a launcher."""
+    """What `recovery.api.client.ControllerClient` does for a launcher."""
 
     @property
     def url(self) -> str: ...

@@ -20,9 +20,9 @@ import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
 from rankmend.foreign_links import open_new
+from rankmend.own_folder import make_private, own_folder
 from recovery.launcher import process_list
 from recovery.launcher.environment import RankFiles
-from recovery.launcher.own_folder import make_private, own_folder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 

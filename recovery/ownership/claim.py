@@ -13,12 +13,12 @@ from typing import Annotated, Final
 import msgspec
 
 from rankmend.printable import printable
+from recovery.journal.records import ClaimProof
 from recovery.launcher.process_identity import (
     INITIAL_PID_NAMESPACE,
     ProcessIdentity,
     Standing,
 )
-from recovery.records import ClaimProof
 
 _UNIX_S_MAX: Final = (
     253402300799.0  # the last second of the year 9999: a date can show no later one

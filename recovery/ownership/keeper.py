@@ -14,7 +14,7 @@ import msgspec
 
 from rankmend.errors import RankmendError
 from recovery.ownership.claim import BEAT_S, Claim, OwnerKind, describe_owner
-from recovery.ownership.folder import ClaimFolder
+from recovery.ownership.claim_folder import ClaimFolder
 from recovery.ownership.taking import Taken
 
 log = logging.getLogger(__name__)

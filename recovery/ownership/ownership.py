@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rankmend.errors import JobHeldError, RankmendError
 from recovery.checkpoints.marks import BESIDE
+from recovery.journal.job_key import JobKey
+from recovery.journal.records import ClaimTaken
 from recovery.launcher.early_stop import finish_first
-from recovery.launcher.job_key import JobKey
 from recovery.ownership.claim import Claim, OwnerKind
-from recovery.ownership.folder import ClaimFolder
+from recovery.ownership.claim_folder import ClaimFolder
 from recovery.ownership.keeper import Keeper
 from recovery.ownership.taking import Taken, Waiting, make_claim, refuse_other_job, take
-from recovery.records import ClaimTaken
 
 
 class Ownership:

@@ -13,7 +13,9 @@ import msgspec
 
 from rankmend.errors import JobHeldError, SourceError
 from recovery.checkpoints.marks import BESIDE
-from recovery.launcher.process_identity import ProcessIdentity, Standing, identify, judge
+from recovery.journal.records import ClaimProof, ClaimTaken
+from recovery.launcher.process_identity import ProcessIdentity, Standing
+from recovery.launcher.process_standing import identify, judge
 from recovery.ownership.claim import (
     PROOFS,
     TAKE_OVER_WATCH_S,
@@ -27,8 +29,7 @@ from recovery.ownership.claim import (
     refuse_silent,
     refuse_unreadable,
 )
-from recovery.ownership.folder import ClaimFolder, Found
-from recovery.records import ClaimProof, ClaimTaken
+from recovery.ownership.claim_folder import ClaimFolder, Found
 
 _LOOK_S: Final = 0.25
 _SAY_AFTER_S: Final = 2.0

@@ -1,4 +1,4 @@
-"""Who may do what, and how often: tokens, node certificates, roles and rates. Pure but for the hash."""
+"""Who may do what, and how often: tokens, node certificates, roles and rates."""
 
 import ssl
 from collections import OrderedDict
@@ -7,42 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from rankmend.errors import RankmendError
-from recovery.outside import Refusal
-from recovery.service.tokens import Role, Subject, TokenRefusedError, Tokens
+from recovery.service.roles import LOOPBACK, DeniedError, Role, Subject, TooManyError
+from recovery.service.tokens import TokenRefusedError, Tokens
 
 BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
-
-LOOPBACK: Final = Subject("loopback", frozenset(Role) - {Role.REPORT}, how="loopback")
-"""Everybody on this machine, where the controller listens on loopback only and has no tokens."""
-
-
-class DeniedError(RankmendError):
-    """The subject is not known, or may not do that."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class UnknownError(RankmendError):
-    """There is no such thing, or none that the subject may see."""
-
-
-class UnknownNodeError(UnknownError):
-    """Nobody has heard of the node."""
-
-    def __init__(self, message: str, node: str) -> None:
-        super().__init__(message)
-        self.field, self.value, self.refusal = "node", node, Refusal.UNKNOWN_NODE.value
-
-
-class TooManyError(RankmendError):
-    """The subject asks too often."""
-
-    def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ import uvloop
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
-from recovery.cluster.policy_file import PolicyFile
-from recovery.service import config as configuration
-from recovery.service.config import Config
-from recovery.service.cycles import Cycles
+from recovery.cluster.limits_file import PolicyFile
+from recovery.service import controller_config as configuration
+from recovery.service.controller_config import Config
+from recovery.service.garbage import Cycles
 from recovery.service.server import Service
 from recovery.service.tokens import Tokens
 

@@ -1,16 +1,17 @@
 """The plan that would be made if something failed now: the planner's own, judged as it would be, and not carried out."""
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.desk import Desk
-from recovery.cluster.judge import judge
-from recovery.gate import Answer, Judgement, PlanRequest
-from recovery.ledger import Ledger
-from recovery.planner import Scene, plan
-from recovery.planning import CONFIRM_BY
-from recovery.service import views, wire
-from recovery.service.access import UnknownNodeError
-from recovery.service.job import Job, NotTakenUpError
-from recovery.spelling import say_unknown
+from recovery.api import wire
+from recovery.cluster.cluster import Desk
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.cluster.verdict import judge
+from recovery.job.plan_progress import CONFIRM_BY
+from recovery.job.planner import Scene, plan
+from recovery.job.spelling import say_unknown
+from recovery.journal.ledger import Ledger
+from recovery.service import views
+from recovery.service.roles import UnknownNodeError
+from recovery.service.served_job import Job, NotTakenUpError
 
 
 def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:

@@ -29,7 +29,7 @@ _TOLD_MAX: Final = 1_000
 
 
 class Bounds(Protocol):
-    """The part of `recovery.service.config.Limits` that is about connections."""
+    """The part of `recovery.service.controller_config.Limits` that is about connections."""
 
     @property
     def connections(self) -> int: ...

@@ -4,11 +4,17 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from recovery.accounting import Account, account_all
-from recovery.machine import Phase
-from recovery.records import AttemptVerified, Entry, IncidentEvent, IncidentOpened, SlowFound
-from recovery.service.job import Job
+from recovery.journal.accounting import Account, account_all
+from recovery.journal.incident_machine import Phase
+from recovery.journal.records import (
+    AttemptVerified,
+    Entry,
+    IncidentEvent,
+    IncidentOpened,
+    SlowFound,
+)
 from recovery.service.pager import Pager
+from recovery.service.served_job import Job
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)

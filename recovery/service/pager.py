@@ -16,11 +16,11 @@ from rankmend.alerting import Alert, Target, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.links import check_runbooks
+from recovery.api.client import read_token
 from recovery.cluster.notices import EndedJob, Notice, NoticeKind, RunningJob, find_notices
-from recovery.records import OutcomeKind
-from recovery.service.client import read_token
-from recovery.service.config import Alertmanagers
-from recovery.service.job import Job
+from recovery.journal.records import OutcomeKind
+from recovery.service.controller_config import Alertmanagers
+from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 
 LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from recovery.api import wire
 from recovery.cluster.alerts import Target
-from recovery.cluster.records import WindowAdded
-from recovery.outside import PersonAct
-from recovery.records import JobOutcome
-from recovery.service import wire
-from recovery.service.access import DeniedError, UnknownError
-from recovery.service.tokens import Role, Subject
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from recovery.journal.cluster_records import WindowAdded
+from recovery.journal.records import JobOutcome
+from recovery.messages.outside import PersonAct
+from recovery.service.roles import DeniedError, Role, Subject, UnknownError
 
 
 class Touches(Enum):
@@ -47,8 +43,6 @@ class KnownJob(Protocol):
     def name(self) -> str: ...
     @property
     def outcome(self) -> JobOutcome | None: ...
-    @property
-    def path(self) -> "Path": ...
     @property
     def incident_prefix(self) -> str: ...
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from rankmend.alerting import RETRY_S_MAX, RETRY_S_MIN, Get, make_get, target_url
 from rankmend.errors import RankmendError
+from recovery.api.client import read_token
 from recovery.cluster.alerts import decode_active
-from recovery.service.client import read_token
-from recovery.service.config import Alertmanagers
+from recovery.service.controller_config import Alertmanagers
 from recovery.service.worker import Worker
 
 BYTES_MAX: Final = 64 * 1024 * 1024  # 100,000 alerts of 640 bytes

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from recovery.messages import RankError, RankExit, RankReport, Report
+from recovery.messages.exchange import RankError, RankExit, RankReport, Report
 
 USUAL_BYTES: Final = 64 * 1024  # 8 ranks take 3 to 30 kB, 72 ranks 250 kB with little else to say
 SLIM_BYTES: Final = 32 * 1024 * 1024  # readings of hardware take 15 times that once decoded

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from recovery.codec import MESSAGE_BYTES_MAX
-from recovery.messages import Order, Report
-from recovery.service import wire
+from recovery.api import wire
+from recovery.messages.codec import MESSAGE_BYTES_MAX
+from recovery.messages.exchange import Order, Report
 from recovery.service.permission import Touches
-from recovery.service.tokens import Role
+from recovery.service.roles import Role
 
 SMALL_BYTES: Final = 64 * 1024
 ALERT_BYTES_MAX: Final = 8 * 1024 * 1024  # 10,000 alerts of a switch with 800 bytes each

@@ -19,26 +19,26 @@ from aiohttp import web
 
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
-from recovery.cluster.desk import Desk
-from recovery.cluster.policy_file import PolicyFile
-from recovery.hearing import BEAT_S
-from recovery.journal import Journal
-from recovery.policy import Policy
+from recovery.api.wire import Join
+from recovery.cluster.cluster import Desk
+from recovery.cluster.limits_file import PolicyFile
+from recovery.journal.limits import Policy
+from recovery.journal.store import Journal
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
-from recovery.service.board import Board
-from recovery.service.config import Config, make_context, parse_address
+from recovery.service.controller_config import Config, make_context, parse_address
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, Room
-from recovery.service.job import CoreMaker, Parts, make_core
+from recovery.service.listening_clock import BEAT_S
 from recovery.service.measures import Measures
+from recovery.service.newest_orders import Board
 from recovery.service.pager import Pager
 from recovery.service.reconcile import AlertReader
-from recovery.service.stored import StateFolder
+from recovery.service.served_job import CoreMaker, Parts, make_core
+from recovery.service.stored_jobs import StateFolder
 from recovery.service.tokens import Tokens
 from recovery.service.web import Api
-from recovery.service.wire import Join
 from recovery.service.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankmend.errors import ConfigError
-from recovery.service import authority, template, tokens
-from recovery.service.config import PORT
-from recovery.service.tokens import Role
+from recovery.service import authority, roles, template, tokens
+from recovery.service.controller_config import PORT
+from recovery.service.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def init(folder: Path, hosts: list[str], state_dir: Path, user: str | None) -> M
         authority.make_authority(*ca, f"rankmend {hosts[0]}")
         authority.make_server(ca, *server, hosts)
         token_file = folder / "tokens.toml"
-        admin_text, admin = tokens.make_token("admin", tokens.TOKEN_ROLES, comment="by init")
+        admin_text, admin = tokens.make_token("admin", roles.TOKEN_ROLES, comment="by init")
         launch_text, launch = tokens.make_token("launch", [Role.LAUNCH], comment="by init")
         body = "\n".join([tokens.HEADER, tokens.render(admin), tokens.render(launch)])
         authority.write_new(token_file, body.encode(), 0o600)

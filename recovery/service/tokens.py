@@ -12,10 +12,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from enum import Enum
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,41 +20,14 @@ from typing import Annotated, Final
 import msgspec
 
 from rankmend.errors import ConfigError
-from recovery.launcher.state import write_atomically
-from recovery.service.wire import NAME_PATTERN
+from recovery.api.wire import NAME_PATTERN
+from recovery.journal.job_folder import write_atomically
+from recovery.service.roles import Role, Subject
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # 10,000 tokens of 400 bytes
 TOKEN_CHARACTERS_MAX: Final = 256
 _FORM: Final = re.compile(r"rm_([0-9a-f]{8})_([0-9a-f]{64})")
 _BLOCK: Final = "[[token]]"
-
-
-class Role(Enum):
-    LAUNCH = "launch"  # launchers: join jobs of this subject, report, poll for orders
-    REPORT = "report"  # an agent: alerts about its own node; only by a node's certificate
-    ALERT = "alert"  # Alertmanager, Prometheus: alerts about any node
-    READ = "read"  # jobs, nodes, incidents, plans, discovery, metrics
-    ACT = "act"  # commands, approvals, pauses, drains
-
-
-TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Who speaks, and what he may do."""
-
-    name: str
-    roles: frozenset[Role]
-    nodes: tuple[str, ...] = ()  # shell patterns of nodes that he may speak for; (): all
-    jobs: tuple[str, ...] = ()  # shell patterns of job names; (): all
-    how: str = "token"  # "token ID", "certificate", "loopback"
-
-    def may_use_node(self, node: str) -> bool:
-        return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
-
-    def may_use_job(self, name: str) -> bool:
-        return not self.jobs or any(fnmatchcase(name, pattern) for pattern in self.jobs)
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

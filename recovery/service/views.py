@@ -8,16 +8,16 @@ import msgspec
 
 from detectors.finding import Finding
 from rankmend.errors import RankmendError
-from recovery.accounting import Account, account_all
-from recovery.cluster.desk import Desk
-from recovery.intake import fatal
-from recovery.journal import open_readonly
-from recovery.ledger import Ledger, Wish, fold_all, stands_paused
-from recovery.machine import Phase
-from recovery.membership import placement_of
-from recovery.narrator import details, narrate
-from recovery.policy import Policy, patience_left, restarts_left
-from recovery.records import (
+from recovery.api import wire
+from recovery.cluster.cluster import Desk
+from recovery.job.alert_intake import fatal
+from recovery.job.membership import placement_of
+from recovery.journal.accounting import Account, account_all
+from recovery.journal.incident_machine import Phase
+from recovery.journal.ledger import Ledger, Wish, fold_all, stands_paused
+from recovery.journal.limits import Policy, patience_left, restarts_left
+from recovery.journal.narrator import details, narrate
+from recovery.journal.records import (
     CaughtUp,
     Entry,
     EvidenceCollected,
@@ -26,9 +26,9 @@ from recovery.records import (
     Plan,
     kind_of,
 )
-from recovery.service import wire
-from recovery.service.job import Job
-from recovery.service.stored import Found
+from recovery.journal.store import open_readonly
+from recovery.service.served_job import Job
+from recovery.service.stored_jobs import Found
 
 _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 

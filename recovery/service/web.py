@@ -25,6 +25,8 @@ from aiohttp.web import RequestPayloadError
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
+from recovery.api import wire
+from recovery.cluster.alert_shares import Sender, node_sender
 from recovery.cluster.alerts import (
     AlertsError,
     IncomingAlert,
@@ -33,31 +35,21 @@ from recovery.cluster.alerts import (
     decode_webhook,
     target_of,
 )
-from recovery.cluster.policy import AlertRules
-from recovery.cluster.records import WindowAdded
-from recovery.cluster.shares import Sender, node_sender
-from recovery.codec import decode_report
-from recovery.gate import PersonCommand
-from recovery.messages import Report
-from recovery.policy import restarts_left
-from recovery.records import JobOutcome
-from recovery.service import routes, views, wire
-from recovery.service.access import (
-    DeniedError,
-    Doorman,
-    Rate,
-    Rates,
-    TooManyError,
-    UnknownError,
-    UnknownNodeError,
-    peer_certificate,
-)
+from recovery.cluster.gate import PersonCommand
+from recovery.cluster.limits import AlertRules
+from recovery.job.spelling import find_unknown, say_unknown
+from recovery.journal.cluster_records import WindowAdded
+from recovery.journal.limits import restarts_left
+from recovery.journal.records import JobOutcome
+from recovery.messages.codec import decode_report
+from recovery.messages.exchange import Report
+from recovery.service import routes, views
+from recovery.service.access import Doorman, Rate, Rates, peer_certificate
 from recovery.service.audit import Audit
-from recovery.service.board import Board
-from recovery.service.config import Config, Limits
+from recovery.service.controller_config import Config, Limits
 from recovery.service.guard import guard_of
-from recovery.service.job import NotTakenUpError
 from recovery.service.measures import Measures
+from recovery.service.newest_orders import Board
 from recovery.service.pager import Pager, escalated
 from recovery.service.permission import (
     Asked,
@@ -70,8 +62,15 @@ from recovery.service.permission import (
     touch_of,
 )
 from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
+from recovery.service.roles import (
+    DeniedError,
+    Subject,
+    TooManyError,
+    UnknownError,
+    UnknownNodeError,
+)
 from recovery.service.routes import ROUTES, Kind, Route
-from recovery.service.tokens import Subject
+from recovery.service.served_job import NotTakenUpError
 from recovery.service.worker import (
     ConflictError,
     EndedError,
@@ -80,7 +79,6 @@ from recovery.service.worker import (
     Worker,
     check_join,
 )
-from recovery.spelling import find_unknown, say_unknown
 
 log = logging.getLogger(__name__)
 

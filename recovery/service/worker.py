@@ -18,24 +18,26 @@ from typing import Final, Protocol, TypeVar
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
-from recovery.adoption import EPOCH_JUMP_MAX
-from recovery.cluster.alert_book import JobNode
+from recovery.api import wire
+from recovery.api.wire import Join
+from recovery.cluster.active_alerts import JobNode
+from recovery.cluster.alert_shares import READ_BACK, Sender
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.desk import Desk
-from recovery.cluster.policy import AlertRules
-from recovery.cluster.shares import READ_BACK, Sender
-from recovery.gate import PersonCommand
-from recovery.hearing import Hearing
-from recovery.ledger import Wish
-from recovery.messages import Report
-from recovery.outside import Refusal
-from recovery.policy import Policy
-from recovery.records import Entry, JobOutcome, PersonActed
-from recovery.service import stored, wire
-from recovery.service.access import UnknownError
-from recovery.service.board import Board
+from recovery.cluster.cluster import Desk
+from recovery.cluster.gate import PersonCommand
+from recovery.cluster.limits import AlertRules
+from recovery.job.adoption import EPOCH_JUMP_MAX
+from recovery.journal.ledger import Wish
+from recovery.journal.limits import Policy
+from recovery.journal.records import Entry, JobOutcome, PersonActed
+from recovery.messages.exchange import Report
+from recovery.messages.outside import Refusal
+from recovery.service import stored_jobs
 from recovery.service.dry_run import foresee
-from recovery.service.job import (
+from recovery.service.listening_clock import Hearing
+from recovery.service.newest_orders import Board
+from recovery.service.roles import UnknownError
+from recovery.service.served_job import (
     TICK_BUSY_S,
     CoreMaker,
     Job,
@@ -44,9 +46,8 @@ from recovery.service.job import (
     policy_of,
     settings_of,
 )
-from recovery.service.stored import FIXED, Ended, StateFolder, StoredJob
+from recovery.service.stored_jobs import FIXED, Ended, StateFolder, StoredJob
 from recovery.service.views import view_plans
-from recovery.service.wire import Join
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class Worker:
         self._ended_max = ended_max
         self.jobs: dict[str, Job] = {}  # by job id; for the thread itself
         self._by_key: dict[tuple[str, str], str] = {}
-        self._ended: dict[str, stored.Found] = {}
+        self._ended: dict[str, stored_jobs.Found] = {}
         self.known: Mapping[str, Known] = {}  # replaced as a whole: any thread may look
         self.problems: tuple[str, ...] = ()
         self._condition = threading.Condition()
@@ -299,7 +300,7 @@ class Worker:
             parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
         folder = self._folder.open(owner, join, self._clock.unix_s())
         job_id = str(folder.job_id)
-        secret = before.secret if before is not None else stored.new_secret()
+        secret = before.secret if before is not None else stored_jobs.new_secret()
         prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
         kept = StoredJob(owner, secret, join, prefix)
         try:
@@ -309,7 +310,7 @@ class Worker:
             if (
                 resumes
             ):  # else it is what was just read, and a full disk keeps no job from being taken up
-                stored.save(folder.path, kept)
+                stored_jobs.save(folder.path, kept)
         except BaseException:
             os.close(folder.lock_descriptor)
             raise
@@ -400,17 +401,17 @@ class Worker:
         runs, launchers = sorted(job.runs), sorted(job.launchers)
         ended = Ended(self._clock.unix_s(), outcome, runs, launchers)
         try:
-            stored.save_end(job.folder.path, ended)
+            stored_jobs.save_end(job.folder.path, ended)
         except RankmendError as error:  # the next start finds it in the journal
             log.error("end of a job not kept", extra={"error": str(error)})  # noqa: TRY400
         job.close()
         del self.jobs[job.job_id]
-        self._note_ended(stored.Found(job.folder.path, job.job_id, job.stored, ended))
+        self._note_ended(stored_jobs.Found(job.folder.path, job.job_id, job.stored, ended))
         self._publish()
         self._board.end(job.job_id)
         self._listener.ended(job)
 
-    def _note_ended(self, found: stored.Found) -> None:
+    def _note_ended(self, found: stored_jobs.Found) -> None:
         self._ended[found.job_id] = found
         self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
         while len(self._ended) > self._ended_max:
@@ -436,11 +437,11 @@ class Worker:
         }
         self.known = {**ended, **running}
 
-    def ended(self) -> tuple[stored.Found, ...]:
+    def ended(self) -> tuple[stored_jobs.Found, ...]:
         """Return the jobs that have ended and are kept."""
         return tuple(self._ended.values())
 
-    def find_ended(self, job_id: str) -> stored.Found:
+    def find_ended(self, job_id: str) -> stored_jobs.Found:
         found = self._ended.get(job_id)
         if found is None:
             raise UnknownError(f"no job {job_id}")

@@ -24,8 +24,9 @@ from typing import Any
 import urllib3
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from recovery.service.client import ControllerClient, ControllerError
-from recovery.service.tokens import Role, add_token, make_token
+from recovery.api.client import ControllerClient, ControllerError
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
 from tests.service_support import make_folder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recovery.api.client import ControllerClient, ControllerError
+from recovery.api.wire import NodeView
 from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
 from recovery.launcher.process_tree import MarkKind, ProcessRef, is_alive, pids, read_mark
-from recovery.service.client import ControllerClient, ControllerError
 from recovery.service.setup import init, make_node_files
-from recovery.service.wire import NodeView
 from tests.faults.harness import JOBS, wait_for
 from tests.hosts import Fleet, Host, Process
 from tests.support.faults.clock import FakeClock

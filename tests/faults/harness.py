@@ -12,9 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recovery.journal.records import (
+    AttemptStarted,
+    AttemptVerified,
+    Entry,
+    IncidentOpened,
+    JobEnded,
+)
 from recovery.launcher.process_tree import find_marked
-from recovery.overview import read_entries, view_ranks
-from recovery.records import AttemptStarted, AttemptVerified, Entry, IncidentOpened, JobEnded
+from recovery.report.overview import read_entries, view_ranks
 from tests.support.faults.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from recovery.journal.records import TailCut
 from recovery.launcher.process_tree import find_marked
-from recovery.records import TailCut
 from tests.faults.harness import Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 
@@ -303,7 +303,7 @@ def read_job_id(path: Path) -> str | None:
 
 
 def read_pids(runtime: Path, count: int) -> dict[int, int] | None:
-    from recovery.overview import view_ranks
+    from recovery.report.overview import view_ranks
 
     ranks = {rank.rank: rank.pid for rank in view_ranks(runtime, lambda: 1e12) if rank.step}
     return ranks if len(ranks) == count else None

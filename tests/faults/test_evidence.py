@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Kind
-from recovery.overview import read_entries
-from recovery.records import AttemptStarted, Decided, EvidenceCollected
+from recovery.journal.records import AttemptStarted, Decided, EvidenceCollected
+from recovery.report.overview import read_entries
 from tests.agent.test_mounts import hanging_mount
 from tests.faults.harness import Job, kill, wait_for
 

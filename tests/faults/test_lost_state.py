@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recovery.overview import list_folders, read_entries
-from recovery.records import Adopted, AttemptStarted
+from recovery.journal.records import Adopted, AttemptStarted
+from recovery.report.overview import list_folders, read_entries
 from tests.faults.harness import wait_for
 from tests.faults.test_nodes import POLICY, Nodes, free_port
 from tests.faults.test_nodes import make as make  # noqa: PLC0414 - a fixture

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from recovery.journal.records import AttemptEnded, AttemptStarted, JobEnded, LaunchersEnded, Proof
 from recovery.launcher.process_tree import pids, read_mark
-from recovery.overview import list_folders, read_entries
-from recovery.records import AttemptEnded, AttemptStarted, JobEnded, LaunchersEnded, Proof
+from recovery.report.overview import list_folders, read_entries
 from tests.faults.harness import EXAMPLES, JOBS, wait_for
 from tests.hosts import Fleet, Host, Process, why_not
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK

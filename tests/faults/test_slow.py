@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.overview import slow_ranks, view_job
-from recovery.records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.records import SlowEnded, SlowExplained, SlowFound
+from recovery.report.overview import slow_ranks, view_job
 from tests.faults.harness import JOBS, Job, wait_for
 from tests.support.agent import AgentProcess, running_agent
 from tests.support.faults.processor import prefer, taken_core

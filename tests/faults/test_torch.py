@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Kind
-from recovery.overview import view_ranks
-from recovery.records import AttemptVerified
+from recovery.journal.records import AttemptVerified
+from recovery.report.overview import view_ranks
 from tests.faults.harness import EXAMPLES, Job, kill, wait_for
 
 pytest.importorskip("torch")

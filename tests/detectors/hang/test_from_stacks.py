@@ -14,9 +14,9 @@ from detectors.hang.evidence import judge_evidence
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_stacks import diagnose_stacks
 from detectors.hang.python_stack import Frame
-from recovery.evidence_desk import EvidenceDesk
-from recovery.messages import Collected, RankEvidence, Report
-from recovery.narrator import narrate
+from recovery.job.hang_verdict import EvidenceDesk
+from recovery.journal.narrator import narrate
+from recovery.messages.exchange import Collected, RankEvidence, Report
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 WAITS = (

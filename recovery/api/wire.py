@@ -1,0 +1,354 @@
+"""What the API says and hears beside reports and orders, typed. docs/reference/api.md describes it.
+
+The same types decode the requests, encode the answers and make /openapi.json.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from recovery.cluster.gate import PersonAct
+from recovery.journal.records import ClaimProof, JobOutcome
+from recovery.messages.exchange import EPOCH_MAX
+
+VERSION: Final = 1
+WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up
+NODES_MAX: Final = 20_000
+SLOTS_MAX: Final = 1024
+
+POLICY_OVERRIDES: Final = frozenset(
+    {
+        "restarts_max",
+        "restarts_per_day_max",
+        "no_progress_max",
+        "no_progress_any_max",
+        "same_error_max",
+        "verify_timeout_s",
+        "start_timeout_s",
+        "verify_alive_s",
+        "verify_attached_s",
+        "join_wait_s",
+        "spare_wait_s",
+        "evidence_wait_s",
+        "fence_timeout_s",
+    }
+)
+"""Limits that a job's owner may set: how patient recovery is with his own job, and how often it tries."""
+
+# A name travels in paths, labels and file names: no slash, blank or control character.
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
+# What people may call a job, an attribute or themselves: any letters and blanks inside, and nothing that a terminal obeys or
+# hides (`rankmend.printable`). Regular expressions of JSON Schema, so that /openapi.json holds them.
+_UNSEEN: Final = (
+    r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+)
+LABEL_PATTERN: Final = rf"^[^{_UNSEEN}]*$(?!\n)"
+TITLE_PATTERN: Final = rf"^[^{_UNSEEN} ](?:[^{_UNSEEN}]*[^{_UNSEEN} ])?$(?!\n)"
+NODES_PATTERN: Final = (
+    r"^[A-Za-z0-9*?\[][A-Za-z0-9._:*?\[\]!-]{0,252}$(?!\n)"  # a name or shell pattern
+)
+LAUNCHER_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$(?!\n)"
+Label = Annotated[str, Meta(max_length=256, pattern=LABEL_PATTERN)]
+Title = Annotated[str, Meta(min_length=1, max_length=128, pattern=TITLE_PATTERN)]
+LauncherId = Annotated[str, Meta(pattern=LAUNCHER_PATTERN)]
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="a node or a job")]
+Text = Annotated[str, Meta(max_length=256)]
+Reason = Annotated[str, Meta(max_length=1000)]
+UnixSeconds = Annotated[float, Meta(ge=0, lt=1e15, description="seconds since 1970")]
+Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$(?!\n)")]
+
+
+class Problem(Struct, omit_defaults=True):
+    """Why a request was not carried out."""
+
+    error: str
+    field: str = ""
+    value: str = ""
+    outcome: JobOutcome | None = None  # with 410: how the job ended
+    # With 409: why a person's command was not obeyed (recovery.messages.outside.Refusal). With 503: why not
+    # now (recovery.service.web.NotNow).
+    refusal: str = ""
+
+
+class ClaimNews(Struct):
+    """The launcher took the checkpoint folder from an owner that had not released it."""
+
+    owner: Reason
+    proof: ClaimProof
+    by: Text
+
+
+class Join(Struct, kw_only=True):
+    """What a launcher said when it joined, as the controller keeps it: names of older ones may be odd."""
+
+    version: Annotated[int, Meta(ge=0, le=2)] = VERSION
+    key: Annotated[str, Meta(min_length=1, max_length=512)]
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    node: Name
+    launcher_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    run: Text = ""
+    nodes_min: Annotated[int, Meta(ge=1, le=NODES_MAX)]
+    nodes_max: Annotated[int, Meta(ge=1, le=NODES_MAX)]
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
+    shrink_multiple: Annotated[int, Meta(ge=0, le=NODES_MAX * SLOTS_MAX)] = 0
+    grace_s: Annotated[float, Meta(ge=0, le=3600)] = 30.0
+    policy: Annotated[dict[str, float], Meta(max_length=len(POLICY_OVERRIDES))] = {}
+    attributes: Annotated[dict[Text, Text], Meta(max_length=32)] = {}
+    job_id: Uuid | None = None
+    has_checkpoints: bool = False
+    budgets_reset_by: Text | None = None
+    claim_taken: ClaimNews | None = None
+    # Of the controller that it follows, where it has lost that one: a job that is not known here
+    # begins above it.
+    epoch: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] = 0
+    begins: bool = True  # False: only a job that runs here; 404 for one that is not known
+
+
+class JoinRequest(Join, kw_only=True):
+    """A launcher wants to run ranks of a job."""
+
+    name: Title
+    launcher_id: LauncherId
+    run: Label = ""
+    attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
+    budgets_reset_by: Label | None = None
+
+
+class Joined(Struct):
+    job_id: str
+    is_new: bool
+    report_s: float
+    wait_s: float
+    secret: str  # of the job: launchers prove themselves to each other with it
+    attempt: int = 0  # the job's newest; 0 before the first
+
+
+class Accepted(Struct):
+    """A report is queued."""
+
+    revision: int  # of the newest order for its node
+    # Of the controller that decides for the job; a launcher that follows another one says so in its
+    # reports. 0 and empty: not known.
+    epoch: int = 0
+    controller_id: str = ""
+    attempt: int = 0  # the job's newest there; 0 before the first
+
+
+class RankCount(Struct):
+    running: int
+    ended: int
+
+
+class NodeView(Struct):
+    """A node as one job's launcher told of it last."""
+
+    node: str
+    job_id: str
+    heard_age_s: float | None
+    attempt: int
+    ranks: list[int]
+    is_spare: bool
+    boot_id: str
+    held: str | None = None  # why it gets no ranks, or the next restart leaves it
+
+
+class JobView(Struct):
+    job_id: str
+    name: str
+    owner: str
+    state: str
+    attempt: int
+    world_size: int
+    nodes: int
+    restarts: int
+    restarts_without_progress: int
+    highest_step: int | None
+    incidents: int
+    incident_id: str | None
+    reason: str | None
+    is_paused: bool = False
+    problem: str | None = None  # why the controller can't look after it now
+    attributes: dict[str, str] = {}
+    # Of the job's own budgets; None where the job has ended.
+    restarts_left: int | None = None
+    no_progress_left: int | None = None  # restarts without progress, should the cause stay the same
+    # The attempt that was adopted after the job's history was lost, until a person confirms.
+    adopted_attempt: int | None = None
+
+
+class Jobs(Struct):
+    jobs: list[JobView]
+
+
+class JobDetail(Struct):
+    job: JobView
+    nodes: list[NodeView]
+
+
+class Nodes(Struct):
+    nodes: list[NodeView]
+
+
+class IncidentView(Struct):
+    incident_id: str
+    job_id: str
+    job: str
+    opened_unix_s: float
+    attempt: int
+    cause: str
+    signature: str
+    summary: str
+    blame: str
+    node: str
+    ranks: list[int]
+    victims: list[int]
+    outcome: str
+    tries: int
+    steps: list[str]  # of recovery that were planned, a try each
+    phases: dict[str, float | None]  # seconds
+    notes: list[str]
+    total_s: float | None
+    recovered_s: float | None
+    steps_recomputed: int | None
+    caught_up_s: float | None
+
+
+class Incidents(Struct):
+    incidents: list[IncidentView]
+
+
+class StoryLine(Struct):
+    number: int
+    unix_s: float
+    monotonic_s: float
+    boot_id: str
+    kind: str
+    text: str | None
+    details: list[str]
+    record: msgspec.Raw  # as it is in the journal: docs/reference/journal.md
+
+
+class Story(Struct):
+    """What `rankmend why` shows."""
+
+    job_id: str
+    job: str
+    incident_id: str | None
+    lines: list[StoryLine]
+
+
+class PlanView(Struct):
+    """A plan that waits, or (dry run) one that would be carried out."""
+
+    job_id: str
+    job: str
+    incident_id: str
+    try_number: int
+    step: str
+    reason: str
+    judgement: str
+    judgement_reason: str
+    without: list[str] = []
+    plan_id: str = ""  # the same for what does the same: an approval can name it
+    waits_for: str = "leave"  # an approval or a pause's end; "nodes": no approval replaces them
+
+
+class Plans(Struct):
+    plans: list[PlanView]
+
+
+class JobCommand(Struct, kw_only=True):
+    """What a person asks of one job."""
+
+    act: PersonAct
+    reason: Reason = ""
+    incident_id: Annotated[str, Meta(max_length=128)] | None = None
+    node: Name | None = None
+    key: Annotated[str, Meta(max_length=128)] = ""
+    plan_id: Annotated[str, Meta(max_length=64)] = ""  # of the plan that is approved or rejected
+
+
+class Because(Struct):
+    """Body of what is asked of the cluster or a node."""
+
+    reason: Reason = ""
+    is_expected: bool = False  # the node may be one that the controller does not know yet
+
+
+class Window(Struct, kw_only=True):
+    """Somebody works on the nodes: they get no ranks, and their alerts accuse nobody."""
+
+    nodes: Annotated[
+        list[Annotated[str, Meta(pattern=NODES_PATTERN)]], Meta(min_length=1, max_length=10_000)
+    ]
+    from_unix_s: UnixSeconds
+    until_unix_s: UnixSeconds
+    reason: Reason = ""
+    is_expected: bool = False  # nodes may be ones that the controller does not know yet
+
+
+class Done(Struct):
+    text: str
+
+
+class PolicyView(Struct):
+    """What holds for a job, or for all jobs."""
+
+    job_id: str | None
+    job: str | None
+    approval: str
+    dry_run: bool
+    limits: msgspec.Raw  # recovery.journal.limits.Policy, as the journal has it
+    budgets: msgspec.Raw
+    quarantine: msgspec.Raw
+    alerts: msgspec.Raw
+
+
+class Hold(Struct):
+    node: str
+    hold: str
+    who: str
+    reason: str
+    until_unix_s: float | None
+
+
+class Pause(Struct):
+    scope: str
+    who: str
+    reason: str
+
+
+class WindowView(Struct):
+    window_id: str
+    nodes: list[str]
+    from_unix_s: float
+    until_unix_s: float
+    who: str
+    reason: str
+
+
+class Cluster(Struct):
+    paused: list[Pause]
+    held: list[Hold]
+    windows: list[WindowView]
+    notes: list[str]
+
+
+class Target(Struct):
+    """One entry of Prometheus' http_sd."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class Taken(Struct, omit_defaults=True):
+    """Alerts are taken in."""
+
+    alerts: int
+    refused: int = 0  # for which there was no room: too many of this sender
+
+
+class Version(Struct):
+    version: str
+    redirect: str | None = None

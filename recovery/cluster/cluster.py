@@ -1,0 +1,287 @@
+"""Keeps the cluster's journal, and answers the jobs' controllers: gate and pool in one.
+
+For the one thread that runs the controllers. What is decided here is durable before it is
+answered; where the journal can't be written, a plan that counts waits, and a job that stands is started
+all the same: that restores safety and is in the job's own journal.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from detectors.finding import Finding
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JournalError
+from recovery.cluster.active_alerts import AlertBook, JobNode, Taken
+from recovery.cluster.alert_shares import NOBODY, Sender
+from recovery.cluster.alerts import IncomingAlert
+from recovery.cluster.gate import Answer, Judgement, NodeEvidence, PlanRequest
+from recovery.cluster.ledger import ClusterLedger, fold_cluster, fold_entry
+from recovery.cluster.limits import DAY_S, AlertRules, ClusterPolicy
+from recovery.cluster.verdict import budgets_left, counts_as_spent, judge, quarantine, unusable
+from recovery.journal.cluster_records import (
+    Acknowledged,
+    ClusterRecord,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NodeReleased,
+    Paused,
+    Spent,
+    Unpaused,
+    WindowAdded,
+    WindowRemoved,
+)
+from recovery.journal.records import Entry
+
+log = logging.getLogger(__name__)
+
+WINDOW_S_MAX: Final = 90 * DAY_S
+WINDOW_AWAY_S_MAX: Final = 3653 * DAY_S  # ten years: further away is a slip
+WINDOWS_MAX: Final = 1_000
+NAMES_MAX: Final = 10_000
+_TEXT_MAX: Final = 1_000
+_REFUSAL_S: Final = 3600.0  # between two words about one sender
+_REFUSED_MAX: Final = 1_000
+
+
+class ClusterJournal(Protocol):
+    @property
+    def opened(self) -> tuple[Entry, ...]: ...
+
+    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]: ...
+
+
+class Desk:
+    def __init__(
+        self,
+        journal: ClusterJournal,
+        policy: ClusterPolicy,
+        clock: Clock,
+        job_names: Callable[[str], str],
+    ) -> None:
+        """``job_names`` tells a job's name by its id."""
+        self._journal = journal
+        self.policy = policy
+        self._clock = clock
+        self._job_names = job_names
+        self.ledger: ClusterLedger = fold_cluster(journal.opened)
+        self.alerts = AlertBook(policy.alerts)
+        self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
+        self._began_unix_s = clock.unix_s() - clock.now_s()
+        self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
+        self.notes: tuple[str, ...] = ()  # what people must hear of; the newest last
+
+    def now_unix_s(self) -> float:
+        """Return the wall clock as of our start, plus what has passed: it never jumps."""
+        return self._began_unix_s + self._clock.now_s()
+
+    def take_policy(self, policy: ClusterPolicy) -> None:
+        """Decide by another policy from now on."""
+        self.policy = policy
+        self.alerts.take_rules(policy.alerts)
+
+    # Gate and pool.
+
+    def judge(self, request: PlanRequest, /) -> Answer:
+        now_s = self.now_unix_s()
+        answer = judge(request, self._job_names(request.job_id), self.ledger, self.policy, now_s)
+        if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
+            return answer
+        if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
+            return answer
+        spent = Spent(
+            request.job_id,
+            request.incident_id,
+            request.try_number,
+            request.step.value,
+            request.without,
+            not request.is_standing,
+        )
+        try:
+            self._write(spent)
+        except JournalError as error:
+            if request.is_standing:
+                self._note(f"not in the cluster's journal: {error}")
+                return answer
+            return Answer(Judgement.WAIT, f"the cluster's journal can't be written: {error}")
+        return answer
+
+    def unusable(self, node: str, /) -> str | None:
+        return unusable(node, self.ledger, self.now_unix_s())
+
+    def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
+        blamed = NodeBlamed(node, job_id, incident_id, finding.summary[:_TEXT_MAX])
+        try:
+            self._write(blamed)
+            self._quarantine(node)
+        except JournalError as error:
+            self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
+
+    def _quarantine(self, node: str) -> None:
+        now_s = self.now_unix_s()
+        held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
+        if isinstance(held, NodeHeld):
+            self._write(held)
+            self._note(f"{node} is held back: {held.reason}", node)
+        elif held is not None:
+            self._note(held, node)
+
+    def note_running(self, nodes: Iterable[str]) -> None:
+        """Hear which nodes run ranks now."""
+        now_s = self._clock.now_s()
+        self._ran.update(dict.fromkeys(nodes, now_s))
+
+    def nodes_active(self) -> int:
+        """Return how many nodes ran ranks within a day: the denominator of percentages."""
+        due_s = self._clock.now_s() - DAY_S
+        for node in [name for name, at_s in self._ran.items() if at_s < due_s]:
+            del self._ran[node]
+        return len(self._ran)
+
+    def known_nodes(self) -> set[str]:
+        """Return the nodes that ran ranks within a day, that are or were held, or that alerts accuse."""
+        accused = {alert.target.node for alert in self.alerts.active if alert.target.node}
+        return {*self._ran, *self.ledger.nodes, *accused}
+
+    def budgets_left(self) -> dict[str, int]:
+        """Return what is left of the cluster's budgets, by name."""
+        return budgets_left(self.nodes_active(), self.ledger, self.policy, self.now_unix_s())
+
+    # Alerts.
+
+    def take_alerts(
+        self,
+        alerts: Iterable[IncomingAlert],
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        sender: Sender = NOBODY,
+        rules: AlertRules | None = None,
+    ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
+        """Take in a message; return what came of it, and what each job is to hear.
+
+        Alerts of a node in maintenance accuse nobody while the window is open; those that still fire when it
+        closes are told then.
+        """
+        now_s = self.now_unix_s()
+        taken, heard = self.alerts.take(
+            alerts,
+            jobs_on,
+            now_s,
+            lambda node: self.ledger.window_of(node, now_s) is not None,
+            sender,
+            rules,
+        )
+        if taken.refused:
+            self._note_refused(sender, taken.refusal)
+        return taken, heard
+
+    def _note_refused(self, sender: Sender, refusal: str) -> None:
+        """Name a sender whose alerts find no room: once an hour, however many there are."""
+        now_s = self._clock.now_s()
+        told_s = self._refused_at_s.get(sender.name)
+        if told_s is not None and now_s - told_s < _REFUSAL_S:
+            return
+        self._refused_at_s.pop(sender.name, None)
+        self._refused_at_s[sender.name] = now_s
+        if len(self._refused_at_s) > _REFUSED_MAX:
+            del self._refused_at_s[next(iter(self._refused_at_s))]
+        self._note(
+            f"{sender.name} sends too many alerts, new ones are refused: {refusal}", sender.name
+        )
+
+    def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:
+        """Return what jobs have not heard of what is active on their nodes, and forget what is over."""
+        now_s = self.now_unix_s()
+        heard = self.alerts.forget(now_s)
+        accused = {alert.target.node for alert in self.alerts.active}
+        for node in accused & jobs_on.keys():
+            if self.ledger.window_of(node, now_s) is None:
+                heard += self.alerts.retell(node, jobs_on[node], now_s)
+        return heard
+
+    # People.
+
+    def drain(self, node: str, who: str, reason: str) -> None:
+        """Give the node no ranks until a person takes it back."""
+        _check_name("node", node)
+        self._write(NodeHeld(node, Hold.DRAIN, who, reason[:_TEXT_MAX], None))
+
+    def release(self, node: str, who: str, reason: str) -> None:
+        """Take the node back: from a drain, from quarantine, and its past is forgotten."""
+        _check_name("node", node)
+        self._write(NodeReleased(node, who, reason[:_TEXT_MAX]))
+        self._forget_notes(node)
+
+    def pause(self, scope: str, who: str, reason: str) -> None:
+        self._write(Paused(_check_scope(scope), who, reason[:_TEXT_MAX]))
+
+    def resume(self, scope: str, who: str, reason: str) -> None:
+        if _check_scope(scope) not in self.ledger.paused:
+            raise ConfigError(f"{scope} is not paused")
+        self._write(Unpaused(scope, who, reason[:_TEXT_MAX]))
+
+    def add_window(self, window: WindowAdded) -> None:
+        if not window.nodes or len(window.nodes) > NAMES_MAX:
+            raise ConfigError(f"a window names 1 to {NAMES_MAX} nodes, not {len(window.nodes)}")
+        for node in window.nodes:
+            _check_name("node", node)
+        for name in ("from_unix_s", "until_unix_s"):
+            _check_time(name, getattr(window, name), self.now_unix_s())
+        lasts_s = window.until_unix_s - window.from_unix_s
+        if not 0 < lasts_s <= WINDOW_S_MAX:
+            raise ConfigError(
+                f"a window lasts up to {WINDOW_S_MAX / DAY_S:g} days, not {lasts_s} s"
+            )
+        if len(self.ledger.windows) >= WINDOWS_MAX:
+            raise ConfigError(f"there are {WINDOWS_MAX} maintenance windows: remove some")
+        self._write(window)
+
+    def remove_window(self, window_id: str, who: str, reason: str) -> None:
+        if window_id not in self.ledger.windows:
+            raise ConfigError(f"there is no maintenance window {window_id!r}")
+        self._write(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
+
+    def acknowledge(self, incident_id: str, who: str, reason: str) -> None:
+        """Tell nobody of the incident any more; once is enough."""
+        _check_name("incident", incident_id)
+        if incident_id not in self.ledger.acknowledged:
+            self._write(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))
+
+    def _write(self, record: ClusterRecord) -> None:
+        for entry in self._journal.append_many([record]):
+            self.ledger = fold_entry(self.ledger, entry)
+
+    def _note(self, text: str, node: str | None = None) -> None:
+        """Say it, and keep it for those who ask: of each node only the newest."""
+        log.warning("cluster", extra={"note": text})
+        if node is not None:
+            self._forget_notes(node)
+        self.notes = (*self.notes, text)[-100:]
+
+    def _forget_notes(self, node: str) -> None:
+        self.notes = tuple(text for text in self.notes if not text.startswith(f"{node} "))
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or len(name) > 253 or any(char.isspace() or char == "/" for char in name):
+        raise ConfigError(f"{what} {name!r:.80} is no name")
+
+
+def _check_time(name: str, unix_s: float, now_unix_s: float) -> None:
+    if abs(unix_s - now_unix_s) <= WINDOW_AWAY_S_MAX:
+        return
+    is_ms = abs(unix_s / 1000 - now_unix_s) <= WINDOW_AWAY_S_MAX
+    hint = "that is milliseconds, divide by 1000" if is_ms else "want seconds since 1970"
+    raise ConfigError(
+        f"{name} is {unix_s:.15g}, more than {WINDOW_AWAY_S_MAX / DAY_S:g} days from now: {hint}"
+    )
+
+
+def _check_scope(scope: str) -> str:
+    kind, colon, name = scope.partition(":")
+    if scope == "cluster":
+        return scope
+    if kind not in ("job", "node") or not colon:
+        raise ConfigError(f"scope {scope!r:.80} is none of cluster, job:ID, node:NAME")
+    _check_name(kind, name)
+    return scope

@@ -1,0 +1,86 @@
+"""What a job's controller asks of the cluster before it acts, and what it tells it.
+
+Values and protocols only. One job on one machine has `OpenGate` and `OpenPool`; the service has
+policy, budgets and people behind them.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from detectors.finding import Finding
+from recovery.journal.records import PlanStep
+from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
+
+__all__ = [
+    "Answer",
+    "Gate",
+    "Judgement",
+    "NodeEvidence",
+    "OpenGate",
+    "OpenPool",
+    "PersonAct",
+    "PersonCommand",
+    "PlanRequest",
+    "Pool",
+]
+
+
+class Judgement(Enum):
+    ALLOWED = "allowed"
+    WAIT = "wait"  # for an approval, the end of a pause or of a maintenance window
+    REFUSED = "refused"  # by a budget or a rule: the incident is escalated
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A plan that is ready to be carried out."""
+
+    job_id: str
+    incident_id: str
+    try_number: int
+    step: PlanStep
+    finding: Finding
+    without: tuple[str, ...]  # nodes that would be left
+    job_nodes: int  # nodes of the job's newest attempt
+    is_standing: bool = True  # False: the job trains, and the plan would stop it
+    approved_by: str | None = None  # who has approved this plan
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    judgement: Judgement
+    reason: str  # one sentence for `rankmend why`
+
+
+class Gate(Protocol):
+    def judge(self, request: PlanRequest, /) -> Answer:
+        """Return whether the plan may be carried out now. Asked again while the answer is WAIT."""
+        ...
+
+
+class Pool(Protocol):
+    def unusable(self, node: str, /) -> str | None:
+        """Return why the node must get no ranks (drained, quarantined ...), or None."""
+        ...
+
+    def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
+        """Hear that a node was blamed, once for each incident; must not raise."""
+        ...
+
+
+class OpenGate:
+    """Everything is allowed."""
+
+    def judge(self, _request: PlanRequest, /) -> Answer:
+        return Answer(Judgement.ALLOWED, "nothing stands against it")
+
+
+class OpenPool:
+    """Every node is usable."""
+
+    def unusable(self, _node: str, /) -> str | None:
+        return None
+
+    def note_blame(self, _node: str, _job_id: str, _incident_id: str, _finding: Finding, /) -> None:
+        return

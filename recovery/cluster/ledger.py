@@ -1,0 +1,165 @@
+"""What the cluster's journal says: a pure fold of its entries, as `recovery.journal.ledger` for one job.
+
+Ages are taken from the entries' wall clock. A reader passes a ``now`` that does not jump while it
+lives (the wall clock of its start plus what has passed since), so a clock that is set changes
+nothing before the next start.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import reduce, singledispatch
+from typing import Final
+
+from recovery.journal.cluster_records import (
+    Acknowledged,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NodeReleased,
+    Paused,
+    Spent,
+    Unpaused,
+    WindowAdded,
+    WindowRemoved,
+)
+from recovery.journal.records import Entry
+
+_BLAMES_KEPT: Final = 100  # of one node
+_ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
+_SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    unix_s: float
+    job_id: str
+    incident_id: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePast:
+    blames: tuple[Blame, ...] = ()
+    held: NodeHeld | None = None
+    quarantines: int = 0  # since a person last released it
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLedger:
+    number: int = 0
+    nodes: dict[str, NodePast] = field(default_factory=dict)  # never changed in place
+    paused: dict[str, Paused] = field(default_factory=dict)
+    windows: dict[str, WindowAdded] = field(default_factory=dict)
+    spent: tuple[tuple[float, Spent], ...] = ()
+    acknowledged: dict[str, Acknowledged] = field(default_factory=dict)  # by incident
+
+    def past(self, node: str) -> NodePast:
+        return self.nodes.get(node, NodePast())
+
+    def hold_of(self, node: str, now_unix_s: float) -> NodeHeld | None:
+        """Return what holds the node back now, if anything does."""
+        past = self.nodes.get(node)  # asked of every node at every tick while a job gathers
+        held = None if past is None else past.held
+        if held is None or (held.until_unix_s is not None and held.until_unix_s <= now_unix_s):
+            return None
+        return held
+
+    def held_by_policy(self, now_unix_s: float) -> tuple[str, ...]:
+        """Return the nodes that rankmend itself holds back now."""
+        held = ((node, self.hold_of(node, now_unix_s)) for node in self.nodes)
+        return tuple(n for n, hold in held if hold is not None and hold.hold is Hold.QUARANTINE)
+
+    def window_of(self, node: str, now_unix_s: float) -> WindowAdded | None:
+        """Return the maintenance window that the node is in now, if any."""
+        for window in self.windows.values():
+            is_open = window.from_unix_s <= now_unix_s < window.until_unix_s
+            if is_open and any(fnmatchcase(node, pattern) for pattern in window.nodes):
+                return window
+        return None
+
+    def blames_since(self, node: str, since_unix_s: float) -> int:
+        """Return how many incidents have accused the node since then."""
+        return sum(blame.unix_s >= since_unix_s for blame in self.past(node).blames)
+
+    def is_spent(self, job_id: str, incident_id: str, try_number: int) -> bool:
+        """Return whether this plan was let through already."""
+        return any(
+            (one.job_id, one.incident_id, one.try_number) == (job_id, incident_id, try_number)
+            for _unix_s, one in reversed(self.spent)
+        )
+
+
+def fold_cluster(entries: Iterable[Entry]) -> ClusterLedger:
+    """Return what a whole journal says."""
+    return reduce(fold_entry, entries, ClusterLedger())
+
+
+def fold_entry(ledger: ClusterLedger, entry: Entry) -> ClusterLedger:
+    """Return the ledger after ``entry``; a kind that is not the cluster's changes nothing."""
+    return replace(_fold(entry.record, ledger, entry.unix_s), number=entry.number)
+
+
+@singledispatch
+def _fold(_record: object, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    return ledger
+
+
+def _with(ledger: ClusterLedger, node: str, past: NodePast) -> ClusterLedger:
+    return replace(ledger, nodes={**ledger.nodes, node: past})
+
+
+@_fold.register
+def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    past = ledger.past(record.node)
+    if any(one.incident_id == record.incident_id for one in past.blames):
+        return ledger
+    blame = Blame(unix_s, record.job_id, record.incident_id, record.summary)
+    return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
+
+
+@_fold.register
+def _(record: NodeHeld, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    past = ledger.past(record.node)
+    count = past.quarantines + (record.hold is Hold.QUARANTINE)
+    return _with(ledger, record.node, replace(past, held=record, quarantines=count))
+
+
+@_fold.register
+def _(record: NodeReleased, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    return _with(ledger, record.node, NodePast())
+
+
+@_fold.register
+def _(record: Paused, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    return replace(ledger, paused={**ledger.paused, record.scope: record})
+
+
+@_fold.register
+def _(record: Unpaused, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    left = {scope: one for scope, one in ledger.paused.items() if scope != record.scope}
+    return replace(ledger, paused=left)
+
+
+@_fold.register
+def _(record: Spent, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    return replace(ledger, spent=(*ledger.spent, (unix_s, record))[-_SPENT_KEPT:])
+
+
+@_fold.register
+def _(record: WindowAdded, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    return replace(ledger, windows={**ledger.windows, record.window_id: record})
+
+
+@_fold.register
+def _(record: WindowRemoved, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    left = {key: one for key, one in ledger.windows.items() if key != record.window_id}
+    return replace(ledger, windows=left)
+
+
+@_fold.register
+def _(record: Acknowledged, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    kept = {**ledger.acknowledged, record.incident_id: record}
+    for key in list(kept)[:-_ACKNOWLEDGED_KEPT]:
+        del kept[key]
+    return replace(ledger, acknowledged=kept)

@@ -1,0 +1,117 @@
+"""The limits that all jobs of a controller share. Pure; read by `recovery.cluster.limits_file`.
+
+Two kinds of action are never counted and never blocked, since they restore safety: to stop the ranks
+of an attempt that is being fenced, and to start a job again that stands anyway.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from rankmend.errors import ConfigError
+
+DAY_S = 86_400.0
+
+
+class Approval(Enum):
+    OFF = "off"  # nobody is asked
+    STOPS = "stops"  # whatever would stop a job that still trains
+    MOVES = "moves"  # that, and leaving a node
+    ALL = "all"  # every plan
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    # Alerts and slow ranks stop a job that trains; a rule that misfires would stop all of them.
+    # Llama 3 had 8 interruptions a day on 16,384 GPUs: 6 an hour is twenty times that.
+    stops_per_hour_max: int = 6
+    # Moves by one job: each takes a spare. More than its spares can't be made anyway.
+    moves_per_job_day_max: int = 24
+    # Nodes that rankmend itself holds back, at one time: both must hold. NVSentinel's users
+    # were bitten by a percentage alone (#1228) and by a denominator with other nodes (#1686).
+    nodes_held_max: int = 20
+    # Of the nodes that ran ranks within the last day; 11 % is what racks are sold with in spares.
+    nodes_held_percent: float = 10.0
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            if getattr(self, limit.name) < 0:
+                raise ConfigError(f"budgets: {limit.name} can't be negative")
+        if self.nodes_held_percent > 100:
+            raise ConfigError(f"budgets: nodes_held_percent is {self.nodes_held_percent}, over 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    # Three incidents within a week: RSC's lemon nodes failed several times in 28 days, a good
+    # node once in 150 days (arXiv 2410.21680: 6.5 failures per 1,000 node-days).
+    blames: int = 3
+    window_s: float = 7 * DAY_S
+    hold_s: float = DAY_S  # the first time; doubled for each further one
+    hold_s_max: float = 30 * DAY_S
+
+    def __post_init__(self) -> None:
+        if self.blames < 1:
+            raise ConfigError(f"quarantine: blames is {self.blames}, not at least 1")
+        if not 0 < self.hold_s <= self.hold_s_max or self.window_s <= 0:
+            raise ConfigError("quarantine: window_s and hold_s must be above 0, hold_s_max no less")
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRules:
+    """How alerts of others are read."""
+
+    # Names under which exporters tell a node, the first that is there counts; a port is cut off.
+    # dcgm-exporter says Hostname, Prometheus itself instance.
+    node_labels: tuple[str, ...] = ("node", "Hostname", "hostname", "nodename", "instance")
+    device_labels: tuple[str, ...] = ("uuid", "UUID", "gpu_uuid", "device")
+    # Alerts that may accuse a node of a job; shell patterns of alertname. Ours all may.
+    accept: tuple[str, ...] = ("Rankmend*",)
+    # What an accepted alert without the label or annotation `action` asks for.
+    action_default: str = "watch"
+    # One that fires so often within the window is flapping: it is evidence once, and stays until
+    # it has been quiet for a whole window. gpud and NVSentinel (#1488) count three within an hour.
+    flap_raises: int = 3
+    flap_window_s: float = 3600.0
+    # Firing alerts are told again at least so often (Prometheus: resend 1 m, Alertmanager:
+    # repeat 4 h); one that is not told any more is forgotten, which proves nothing.
+    forget_s: float = 6 * 3600.0
+
+    def __post_init__(self) -> None:
+        if self.flap_raises < 2:
+            raise ConfigError(f"alerts: flap_raises is {self.flap_raises}, below 2 nothing flaps")
+        if not 0 < self.flap_window_s <= self.forget_s:
+            raise ConfigError("alerts: flap_window_s must be above 0, and forget_s no less")
+
+
+@dataclass(frozen=True, slots=True)
+class JobOverride:
+    """What holds for the jobs whose names match: only what is set."""
+
+    pattern: str
+    approval: Approval | None = None
+    is_dry: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPolicy:
+    approval: Approval = Approval.OFF
+    is_dry: bool = False  # plans are made, journaled and shown, and wait for a person
+    budgets: Budgets = field(default_factory=Budgets)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    alerts: AlertRules = field(default_factory=AlertRules)
+    overrides: tuple[JobOverride, ...] = ()
+
+    def approval_for(self, job_name: str) -> Approval:
+        found = self.approval
+        for override in self.overrides:
+            if fnmatchcase(job_name, override.pattern) and override.approval is not None:
+                found = override.approval
+        return found
+
+    def is_dry_for(self, job_name: str) -> bool:
+        found = self.is_dry
+        for override in self.overrides:
+            if fnmatchcase(job_name, override.pattern) and override.is_dry is not None:
+                found = override.is_dry
+        return found

@@ -1,0 +1,164 @@
+"""Whether a plan may be carried out now, by what all jobs share. Pure.
+
+What a person asked for is never held back. The order of the other questions is the order of what a
+person would say: a pause first, then dry run and approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
+started again, and ranks that are fenced are stopped, whatever has been spent.
+"""
+
+from typing import Final
+
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.cluster.ledger import ClusterLedger
+from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
+from recovery.journal.cluster_records import Hold, NodeHeld
+from recovery.journal.records import PlanStep
+from recovery.messages.outside import PERSON
+
+HOUR_S: Final = 3600.0
+
+
+def judge(
+    request: PlanRequest,
+    job_name: str,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+) -> Answer:
+    """Return whether the plan may be carried out now, and why not."""
+    if request.finding.signature.startswith(PERSON):
+        return Answer(Judgement.ALLOWED, "a person asked for it")
+    is_end = request.step is PlanStep.ESCALATE  # what still runs is stopped: a pause holds it, too
+    waits = _pause(request, ledger)
+    if waits is None and not is_end:
+        waits = _needs_approval(request, job_name, policy)
+    if waits is not None:
+        return Answer(Judgement.WAIT, waits)
+    if is_end:
+        return Answer(Judgement.ALLOWED, "a person is told")
+    if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
+        return Answer(Judgement.ALLOWED, "let through before")
+    spent = _over_budget(request, ledger, policy, now_unix_s)
+    if spent is not None and request.approved_by is None:
+        return Answer(Judgement.REFUSED, spent)
+    why = "nothing stands against it" if request.approved_by is None else _approved(request)
+    return Answer(Judgement.ALLOWED, why)
+
+
+def _approved(request: PlanRequest) -> str:
+    return f"approved by {request.approved_by}"
+
+
+def _pause(request: PlanRequest, ledger: ClusterLedger) -> str | None:
+    # Of a node: what would leave it, and what was found about it.
+    nodes = dict.fromkeys((*request.without, request.finding.node))
+    scopes = ["cluster", f"job:{request.job_id}", *(f"node:{node}" for node in nodes if node)]
+    for scope in scopes:
+        paused = ledger.paused.get(scope)
+        if paused is not None:
+            words = f": {paused.reason}" if paused.reason else ""
+            return f"paused ({scope}) by {paused.who}{words}"
+    return None
+
+
+def _needs_approval(request: PlanRequest, job_name: str, policy: ClusterPolicy) -> str | None:
+    if request.approved_by is not None:
+        return None
+    if policy.is_dry_for(job_name):
+        return "dry run: nothing is carried out unless a person approves it"
+    approval = policy.approval_for(job_name)
+    if approval is Approval.ALL:
+        return "every plan of this job needs a person's approval"
+    moves = bool(request.without)
+    if approval is Approval.MOVES and (moves or not request.is_standing):
+        return "leaving a node or stopping a job that trains needs a person's approval"
+    if approval is Approval.STOPS and not request.is_standing:
+        return "stopping a job that trains needs a person's approval"
+    return None
+
+
+def _over_budget(
+    request: PlanRequest, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+) -> str | None:
+    """Return which budget of the cluster forbids the plan; never one that restores safety."""
+    if request.is_standing:
+        return None
+    budgets = policy.budgets
+    stops = _stops_within_an_hour(ledger, now_unix_s)
+    if stops >= budgets.stops_per_hour_max:
+        return (
+            f"{stops} jobs that trained were stopped within the last hour, "
+            f"{budgets.stops_per_hour_max} are allowed (stops_per_hour_max)"
+        )
+    moves = sum(
+        bool(one.nodes) and one.job_id == request.job_id and unix_s > now_unix_s - DAY_S
+        for unix_s, one in ledger.spent
+    )
+    if request.without and moves >= budgets.moves_per_job_day_max:
+        return (
+            f"this job left a node {moves} times within a day, "
+            f"{budgets.moves_per_job_day_max} are allowed (moves_per_job_day_max)"
+        )
+    return None
+
+
+def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> int:
+    return sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
+
+
+def _held_most(policy: ClusterPolicy, nodes_active: int) -> int:
+    budgets = policy.budgets
+    return min(budgets.nodes_held_max, int(nodes_active * budgets.nodes_held_percent / 100.0))
+
+
+def budgets_left(
+    nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+) -> dict[str, int]:
+    """Return what is left of the cluster's budgets, by name."""
+    stops = policy.budgets.stops_per_hour_max - _stops_within_an_hour(ledger, now_unix_s)
+    held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
+    return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}
+
+
+def counts_as_spent(request: PlanRequest) -> bool:
+    """Return whether a plan that was let through is remembered against the budgets."""
+    is_end = request.step is PlanStep.ESCALATE
+    return not is_end and (bool(request.without) or not request.is_standing)
+
+
+def unusable(node: str, ledger: ClusterLedger, now_unix_s: float) -> str | None:
+    """Return why the node must get no ranks now, or None."""
+    held = ledger.hold_of(node, now_unix_s)
+    if held is not None and held.hold is Hold.DRAIN:
+        return f"drained by {held.who}" + (f": {held.reason}" if held.reason else "")
+    if held is not None:
+        return f"in quarantine: {held.reason}"
+    window = ledger.window_of(node, now_unix_s)
+    if window is not None:
+        return f"in maintenance by {window.who}" + (f": {window.reason}" if window.reason else "")
+    return None
+
+
+def quarantine(
+    node: str, nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+) -> NodeHeld | str | None:
+    """Return the hold for a node that was blamed too often, why it is not held, or None.
+
+    ``nodes_active`` is the number of nodes that ran ranks within the last day: the denominator.
+    """
+    rules = policy.quarantine
+    if ledger.hold_of(node, now_unix_s) is not None:
+        return None
+    blames = ledger.blames_since(node, now_unix_s - rules.window_s)
+    if blames < rules.blames:
+        return None
+    held = len(ledger.held_by_policy(now_unix_s))
+    most = _held_most(policy, nodes_active)
+    if held >= most:
+        return (
+            f"{node} was blamed in {blames} incidents and is not held back: {held} nodes are, "
+            f"and of {nodes_active} that ran ranks within a day at most {most} may be"
+        )
+    times = ledger.past(node).quarantines
+    hold_s = min(rules.hold_s * 2.0**times, rules.hold_s_max)
+    reason = f"blamed in {blames} incidents within {rules.window_s / DAY_S:g} days"
+    return NodeHeld(node, Hold.QUARANTINE, "policy", reason, now_unix_s + hold_s)

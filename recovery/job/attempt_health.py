@@ -1,0 +1,200 @@
+"""How the newest attempt is doing: whether it has failed, and how far it is.
+
+Looks at the situation and says what is due; decides nothing, writes nothing.
+"""
+
+from typing import Final
+
+from detectors.finding import Finding
+from recovery.job.alert_intake import fatal
+from recovery.job.diagnosis import EXIT_UNKNOWN, Accused, Doctor
+from recovery.job.membership import has_launcher_of_attempt, placement_of
+from recovery.job.observation import Observation
+from recovery.job.situation import Situation
+from recovery.journal.ledger import Ledger, Reach, farther, is_farther
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
+    AttemptVerified,
+    CaughtUp,
+    Failure,
+    Milestone,
+    Record,
+    RelativeMilestone,
+)
+
+_LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
+_LOOK_RATIO: Final = 0.05  # of the time that nothing has moved
+_LOOK_S_PER_NODE: Final = (
+    1e-4  # before ranks have started: a look costs 2 us a node, 2 % of the time
+)
+
+
+class Watch:
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._policy = situation.settings.policy
+        self._nodes = situation.nodes
+        self._milestone_at_s = 0.0
+        self._looked_at_s = 0.0  # at every rank, for a stand-still
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._situation.ledger
+
+    @property
+    def _seen(self) -> Observation:
+        return self._situation.observation
+
+    # Failed?
+
+    def find_failure(self, now_s: float, policy: Policy) -> Failure | None:
+        """Return what has gone wrong with the attempt, once it can be judged."""
+        ledger, seen, nodes = self._ledger, self._seen, self._nodes
+        doctor = Doctor(self._settings, policy, placement_of(ledger, self._settings))
+        is_due = self._is_look_due(now_s, policy)
+        waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
+        has_stepped_before = bool(ledger.telling_ranks)
+        failure = doctor.find_failure(
+            seen,
+            now_s,
+            waiting_s=waiting_s,
+            heard_through_s=nodes.heard_through_s(ledger) if is_due else 0.0,
+            has_stepped_before=has_stepped_before,
+            looks_for_hang=is_due,
+        )
+        if failure is not None or not self._settings.is_joined or seen.failed:
+            return failure
+        if not (is_due or seen.stopped or ledger.replaced_number > ledger.started_number):
+            return None
+        return doctor.find_accused(
+            seen,
+            self._accused(now_s, policy),
+            now_s,
+            waiting_s=waiting_s,
+            has_stepped_before=has_stepped_before,
+        )
+
+    def _is_look_due(self, now_s: float, policy: Policy) -> bool:
+        """Return whether to look at every rank for a stand-still.
+
+        Not before any limit can be over, at most once a second, and less often the longer nothing
+        moves: a twentieth later is soon enough.
+        """
+        seen = self._seen
+        moved_at_s = seen.advanced_at_s or seen.started_at_s
+        if moved_at_s is None:  # ranks are not judged before they have started, but nodes are
+            if now_s - self._looked_at_s < _LOOK_S_PER_NODE * len(self._ledger.placement):
+                return False
+            self._looked_at_s = now_s
+            return True
+        still_s = now_s - moved_at_s
+        if still_s < min(policy.hung.stopped_floor_s, policy.node_silent_s):
+            return False
+        if now_s - self._looked_at_s < max(_LOOK_S, _LOOK_RATIO * still_s):
+            return False
+        self._looked_at_s = now_s
+        return True
+
+    def _accused(self, now_s: float, policy: Policy) -> Accused:
+        ledger = self._ledger
+        replaced = tuple(
+            place.node
+            for place in ledger.placement
+            if (member := ledger.members.get(place.node)) is not None
+            and not has_launcher_of_attempt(ledger, member)
+        )
+        ended = tuple(
+            place.node
+            for place in ledger.placement
+            if (member := ledger.members.get(place.node)) is not None
+            and member.ended_through is not None
+        )
+        silent = self._nodes.silent(ledger, now_s, policy.node_silent_s)
+        told = fatal(ledger)
+        fresh = tuple(
+            kept.evidence
+            for kept in told
+            if policy.evidence_wait_s <= (age_s := self._situation.age_s(kept.at))
+            and age_s + kept.evidence.since_age_s < policy.evidence_fresh_s
+        )
+        evidence = tuple(kept.evidence for kept in told)
+        return Accused(tuple(silent), replaced, evidence, fresh, ended)
+
+    def name_failure(self, finding: Finding) -> Failure:
+        """Return what somebody else has found as the attempt's failure."""
+        seen = self._seen
+        return Failure(
+            self._ledger.attempt,
+            finding,
+            EXIT_UNKNOWN,
+            None,
+            None,
+            seen.newest_step,
+            seen.is_relative,
+            seen.telling_ranks,
+        )
+
+    # How far?
+
+    def progress(self, now_s: float) -> list[Record]:
+        """Return what is to be remembered of an attempt that goes on."""
+        ledger, seen = self._ledger, self._seen
+        records: list[Record] = []
+        if not ledger.is_verified and seen.is_verified(self._policy, ledger.telling_ranks, now_s):
+            records.append(self.verified(now_s))
+        records += self.milestone(now_s, is_due=False)
+        records += self._caught_up()
+        records += self._situation.slow.due(now_s)
+        placement = placement_of(ledger, self._settings)
+        records += self._situation.causes.due(ledger, placement, now_s)
+        return records
+
+    def verified(self, now_s: float) -> AttemptVerified:
+        """Return the record that every rank trains."""
+        seen = self._seen
+        marks = seen.marks(now_s)
+        return AttemptVerified(
+            seen.attempt,
+            seen.highest_step is not None,
+            seen.telling_ranks,
+            marks.attached_age_s,
+            marks.resumed_age_s,
+            marks.first_section_age_s,
+            marks.first_step_age_s,
+            marks.first_step,
+        )
+
+    def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:
+        """Return a record where the ranks are farther than before and it is time to say so."""
+        seen, ledger = self._seen, self._ledger
+        step = seen.newest_step
+        if step is None or seen.attempt != ledger.attempt:
+            return []
+        known = ledger.reach
+        if not seen.is_relative:
+            known = Reach(ledger.highest_step, ledger.floor_step)
+        is_raised = known.highest is None or step > known.highest
+        age_s = now_s - (now_s if seen.started_at_s is None else seen.started_at_s)
+        pause_s = max(self._policy.milestone_s, self._policy.milestone_ratio * age_s)
+        counts = ledger.is_base_known or not seen.is_relative
+        is_news = known.highest is None or (counts and ledger.restarts_without_progress > 0)
+        is_time = is_due or now_s - self._milestone_at_s >= pause_s
+        if not (is_time or (is_news and is_raised)):
+            return []
+        self._milestone_at_s = now_s
+        floor = seen.floor_step(ledger.telling_ranks)
+        reached = farther(known, step, floor)
+        if not is_farther(known, reached):
+            return []
+        if seen.is_relative:
+            return [RelativeMilestone(ledger.attempt, step, floor)]
+        return [Milestone(ledger.attempt, step, floor)]
+
+    def _caught_up(self) -> list[Record]:
+        behind, step = self._ledger.behind, self._seen.highest_step
+        if behind is None or behind.highest_before is None or step is None:
+            return []
+        if step <= behind.highest_before:
+            return []
+        return [CaughtUp(behind.state.incident_id, self._ledger.attempt, step)]

@@ -1,0 +1,187 @@
+"""What an attempt needs before it can be ordered: nodes, a checkpoint, a place to meet.
+
+Looks at what was heard and says what is missing; decides nothing else and does nothing.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rankmend.errors import StorageError
+from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.cluster.gate import Pool
+from recovery.job.membership import choose_placement, next_finder, size_for
+from recovery.job.nodes import Nodes
+from recovery.job.planner import choose_checkpoint, from_nothing
+from recovery.job.settings import JobSettings
+from recovery.journal.ledger import Ledger, Member
+from recovery.journal.limits import Policy
+from recovery.journal.records import Choice, FinderChosen, Placement
+from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
+
+_REASONS_MAX: Final = 8  # nodes named in a sentence
+_FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
+_KINDS: Final = {kind.value: kind for kind in CheckpointKind}
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All that an attempt needs."""
+
+    placement: tuple[Placement, ...]
+    rendezvous: Endpoint | None
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something is missing."""
+
+    reason: str
+    left_s: float  # for how long it is still waited for; below 0: no longer
+    is_for_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The next attempt's preparation, as of now."""
+
+    settings: JobSettings
+    policy: Policy
+    ledger: Ledger
+    nodes: Nodes
+    pool: Pool
+    now_s: float
+    since: Callable[..., float]  # for how many seconds the situation of this name has lasted
+
+    def usable(self) -> dict[str, Member]:
+        """Return the nodes that may get ranks now."""
+        members = self.nodes.usable(self.ledger, self.now_s)
+        return {
+            node: member
+            for node, member in members.items()
+            if self.pool.unusable(node) is None and self._unconfirmed(node) is None
+        }
+
+    def _unconfirmed(self, node: str) -> str | None:
+        """Return why a node gets no ranks until a person confirms: it may have been held back."""
+        adopted = self.ledger.adopted
+        if adopted is None or self.ledger.unconfirmed is None:
+            return None
+        if node in adopted.heard or any(place.node == node for place in adopted.placement):
+            return None
+        return f"not heard when attempt {adopted.attempt} was adopted: `rankmend reset-budgets`"
+
+    def place(self) -> tuple[Placement, ...] | Waiting:
+        """Return which node would have which ranks."""
+        settings, ledger = self.settings, self.ledger
+        if not settings.is_joined:
+            return settings.placement
+        usable = self.usable()
+        is_first = ledger.attempt == 0 or ledger.is_resumed
+        gathered_s = self.since("gather", ledger.attempt)
+        size = size_for(settings, len(usable))
+        if is_first and len(usable) < settings.nodes_max and gathered_s < self.policy.join_wait_s:
+            return self._waits_for_nodes(usable, settings.nodes_max, gathered_s)
+        if size is None:
+            return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
+        return choose_placement(settings, ledger.placement, usable, size)
+
+    def _waits_for_nodes(self, usable: dict[str, Member], wanted: int, waited_s: float) -> Waiting:
+        reason = self.say_shortage(len(usable), wanted)
+        return Waiting(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
+
+    def say_shortage(
+        self,
+        count: int,
+        wanted: int,
+        accused: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
+    ) -> str:
+        """Return how many nodes may be used, and why the others may not.
+
+        ``accused``: nodes that would be left, and why; ``without``: nodes that need no reason.
+        """
+        reasons = [
+            f"{node}: {reason}"
+            for node in sorted(self.ledger.members.keys() - set(without))
+            if (reason := self._unusable(node) or (accused or {}).get(node)) is not None
+        ]
+        more = len(reasons) - _REASONS_MAX
+        why = "; ".join(reasons[:_REASONS_MAX]) + (f"; and {more} more" if more > 0 else "")
+        said = f"{count} of {wanted} nodes are there and may be used"
+        return f"{said} ({why})" if why else said
+
+    def _unusable(self, node: str) -> str | None:
+        """Return why a member may get no ranks, or None."""
+        member = self.ledger.members[node]
+        if member.left is not None:
+            return member.left
+        if (held := self.pool.unusable(node)) is not None:
+            return held
+        if (unconfirmed := self._unconfirmed(node)) is not None:
+            return unconfirmed
+        if member.slots < self.settings.slots:
+            return f"it has room for {member.slots} ranks, {self.settings.slots} are needed"
+        if node not in self.nodes.usable(self.ledger, self.now_s):
+            return "silent"
+        return None
+
+    def meet(self, placement: tuple[Placement, ...]) -> Endpoint | Waiting | None:
+        """Return where the ranks would meet; None where the launcher itself chooses."""
+        if not self.settings.is_joined:
+            return None
+        node = placement[0].node
+        told = self.nodes.rendezvous(node, self.ledger)
+        if told is not None:
+            return told
+        waited_s = self.since("rendezvous", self.ledger.attempt, node)
+        reason = f"{node} has named no new place where the ranks can meet"
+        return Waiting(reason, self.policy.start_timeout_s - waited_s)
+
+    def find(self, placement: tuple[Placement, ...]) -> Choice | FinderChosen | Waiting:
+        """Return where to restore from, by the word of a launcher that looked after the fence."""
+        ledger = self.ledger
+        if not self.settings.has_checkpoints:
+            return from_nothing(ledger, "no checkpoint folder is configured")
+        if ledger.finder is None:
+            return self._ask(placement) or self._waits_for_finder("a launcher")
+        report = self.nodes.report_of(ledger.finder)
+        found = None if report is None else report.found
+        if found is not None and found.revision >= ledger.finder_number:
+            if found.error is None and found.empty_through >= ledger.attempt:
+                return choose_checkpoint(ledger, self.policy, _verdicts(found))
+            following = self._ask(placement) if len(ledger.finders) < _FINDERS_MAX else None
+            if following is None:
+                reason = found.error or f"ranks through {found.empty_through} alone are gone"
+                raise StorageError(f"{ledger.finder} can't look for checkpoints: {reason}")
+            return following
+        waited_s = self.since("finder", ledger.finder_number)
+        is_silent = self.now_s - self.nodes.heard_at_s(ledger.finder) >= self.policy.node_silent_s
+        member = ledger.members.get(ledger.finder)
+        has_ended = member is not None and member.ended_through is not None
+        is_late = is_silent or has_ended or waited_s >= self.policy.start_timeout_s
+        following = self._ask(placement) if is_late else None
+        return following or self._waits_for_finder(ledger.finder)
+
+    def _waits_for_finder(self, who: str) -> Waiting:
+        waited_s = self.since("finders", self.ledger.attempt, self.ledger.incident is None)
+        return Waiting(f"{who} looks for checkpoints", self.policy.spare_wait_s - waited_s)
+
+    def _ask(self, placement: tuple[Placement, ...]) -> FinderChosen | None:
+        """Return the next node to ask, or None where nobody else is there."""
+        node = next_finder(placement, self.usable(), self.ledger.finders)
+        if node is None:
+            return None
+        last = self.ledger.finder
+        reason = "the lowest group rank" if last is None else f"in the place of {last}"
+        return FinderChosen(node, self.ledger.attempt, reason)
+
+
+def _verdicts(found: Found) -> list[Verdict]:
+    return [Verdict(_candidate(one), one.is_valid, one.reason) for one in found.checkpoints]
+
+
+def _candidate(found: FoundCheckpoint) -> Candidate:
+    kind = _KINDS.get(found.kind, CheckpointKind.UNKNOWN)
+    return Candidate(found.path, found.step, kind, found.size_bytes, found.modified_unix_s)

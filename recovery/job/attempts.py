@@ -1,0 +1,315 @@
+"""Starts attempts, says when one is gone from its nodes, and closes the job.
+
+An attempt is ordered once all is there that it needs (`recovery.job.attempt_needs`) and the fence beside
+the checkpoints lets only it publish. Nothing is started beside what is not proved to be gone.
+"""
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+from rankmend.errors import JournalError, RankmendError, SourceError
+from recovery.checkpoints.model import Verdict
+from recovery.cluster.gate import Pool
+from recovery.job.attempt_health import Watch
+from recovery.job.attempt_needs import Preparation, Ready, Waiting
+from recovery.job.diagnosis import EXIT_UNKNOWN
+from recovery.job.membership import Gone, size_for
+from recovery.job.planner import choose_checkpoint, is_progress
+from recovery.job.situation import Situation
+from recovery.journal.faults import UNSEEN
+from recovery.journal.ledger import Ledger, OpenIncident
+from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
+from recovery.journal.records import (
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Cause,
+    Choice,
+    FenceWaits,
+    FinderChosen,
+    JobEnded,
+    JobOutcome,
+    OutcomeKind,
+    Placement,
+    Record,
+)
+
+_RESULTS: Final = {
+    OutcomeKind.DONE: AttemptResult.DONE,
+    OutcomeKind.STOPPED: AttemptResult.STOPPED,
+    OutcomeKind.TIME_LIMIT: AttemptResult.STOPPED,
+    OutcomeKind.ESCALATED: AttemptResult.FAILED,
+}
+
+
+class Checkpoints(Protocol):
+    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+        """Return all checkpoints found, newest first, each with its verdict."""
+        ...
+
+
+class Fence(Protocol):
+    def read(self) -> int | None:
+        """Return the attempt that may publish checkpoints; None before the first."""
+        ...
+
+    def advance(self, attempt: int) -> None:
+        """Return once only this attempt may publish, durably."""
+        ...
+
+
+def ended_unstarted(reason: str, *, is_empty: bool = False) -> JobEnded:
+    """Return the record of a job that ends since no attempt can be started."""
+    return JobEnded(JobOutcome(OutcomeKind.ESCALATED, EXIT_UNKNOWN, reason), is_empty)
+
+
+class Attempts:
+    def __init__(
+        self,
+        situation: Situation,
+        watch: Watch,
+        pool: Pool,
+        checkpoints: Checkpoints | None,
+        fence: Fence | None,
+    ) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._policy = situation.settings.policy
+        self._nodes = situation.nodes
+        self._watch = watch
+        self._pool = pool
+        self._checkpoints = checkpoints
+        self._fence = fence
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._situation.ledger
+
+    # Start.
+
+    def start(self, now_s: float) -> bool:
+        """Start an attempt outside of an incident."""
+        ledger = self._ledger
+        cause = Cause.TAKEOVER
+        if ledger.attempt == 0:
+            cause = Cause.FIRST
+        elif ledger.is_resumed:
+            cause = Cause.RESUMED
+        if cause is Cause.TAKEOVER and ledger.unconfirmed is not None:
+            return self._tell_unconfirmed(ledger.unconfirmed)
+        try:
+            ready = self.prepare(self._policy, now_s)
+            if isinstance(ready, Waiting) and ready.left_s > 0:
+                return False
+            spent = self._spent(ready) if cause is Cause.TAKEOVER else None
+            if spent is not None:
+                self._situation.record(ended_unstarted(spent, is_empty=True))
+            elif isinstance(ready, Ready) and ready.choice.is_possible:
+                self.order(self.advance_fence(), cause, ready, None)
+            else:
+                self._situation.record(self._unready(ready))
+        except JournalError:
+            raise
+        except (OSError, RankmendError) as error:
+            reason = f"no attempt can be started: {error}"
+            self._situation.record(ended_unstarted(reason, is_empty=True))
+        return True
+
+    def _spent(self, ready: Ready | FinderChosen | Waiting) -> str | None:
+        """Return which budget allows no takeover, in words, or None."""
+        ledger, policy = self._ledger, self._policy
+        spent = ledger.spent_on(UNSEEN)
+        reason = out_of_restarts(spent, policy)
+        if reason is None and isinstance(ready, Ready):
+            is_newer = ready.choice.is_new_run or is_progress(ledger, ready.choice)
+            reason = None if is_newer else out_of_patience(spent, policy)
+        if reason is None:
+            return None
+        return (
+            f"rankmend ended while ranks ran, and the budget is spent ({reason}): "
+            f"start it with --reset-budgets once you know why"
+        )
+
+    def _tell_unconfirmed(self, unconfirmed: str) -> bool:
+        """Say once that a person has to confirm the budgets; return whether that was now."""
+        ledger = self._ledger
+        assert ledger.adopted is not None, "what is not confirmed was adopted"
+        nodes = tuple(place.node for place in ledger.placement) or ledger.adopted.heard
+        if set(nodes) <= set(ledger.fence_waits):
+            return False
+        reason = (
+            f"attempt {ledger.attempt} is over, and no other is started: {unconfirmed}; "
+            f"`rankmend reset-budgets {self._settings.name}` confirms that it may go on"
+        )
+        self._situation.record(FenceWaits(ledger.attempt, nodes, reason))
+        return True
+
+    @staticmethod
+    def _unready(ready: Ready | FinderChosen | Waiting) -> Record:
+        """Return the next record on the way to an attempt, or that there is no way."""
+        if isinstance(ready, FinderChosen):
+            return ready
+        if isinstance(ready, Waiting):
+            return ended_unstarted(f"no attempt can be started: {ready.reason}", is_empty=True)
+        return ended_unstarted(ready.choice.reason, is_empty=True)
+
+    def prepare(self, policy: Policy, now_s: float) -> Ready | FinderChosen | Waiting:
+        """Return all that the next attempt needs, or what is missing."""
+        preparation = self.preparation(policy, now_s)
+        placement = preparation.place()
+        if isinstance(placement, Waiting):
+            return placement
+        choice = self._choose(preparation, placement, policy)
+        if not isinstance(choice, Choice):
+            return choice
+        rendezvous = preparation.meet(placement)
+        if isinstance(rendezvous, Waiting):
+            return rendezvous
+        return Ready(placement, rendezvous, choice)
+
+    def _choose(
+        self, preparation: Preparation, placement: tuple[Placement, ...], policy: Policy
+    ) -> Choice | FinderChosen | Waiting:
+        if self._checkpoints is not None:
+            return choose_checkpoint(self._ledger, policy, self._checkpoints.candidates(False))
+        return preparation.find(placement)
+
+    def preparation(self, policy: Policy, now_s: float) -> Preparation:
+        """Return a look at what the next attempt needs."""
+
+        def since(*key: object) -> float:
+            return self._situation.since(now_s, *key)
+
+        return Preparation(
+            self._settings, policy, self._ledger, self._nodes, self._pool, now_s, since
+        )
+
+    def advance_fence(self) -> int:
+        """Let only the next attempt publish checkpoints, and return its number.
+
+        It is above every number that anybody has heard of, so that no attempt ever repeats.
+        """
+        known = [self._ledger.attempt_max, self._nodes.highest_attempt]
+        if self._fence is not None:
+            try:
+                known.append(self._fence.read() or 0)
+            except SourceError as error:
+                self._situation.book.warn(
+                    f"the fence beside the checkpoints is written anew: {error}"
+                )
+        attempt = max(known) + 1
+        if self._fence is not None:
+            self._fence.advance(attempt)
+        return attempt
+
+    def order(
+        self, attempt: int, cause: Cause, ready: Ready, incident: OpenIncident | None
+    ) -> None:
+        """Order an attempt that is ready; its number is the one that the fence has."""
+        has_moved = is_progress(self._ledger, ready.choice)
+        self._situation.record(
+            AttemptStarted(
+                attempt,
+                cause,
+                ready.choice,
+                None if incident is None else incident.state.incident_id,
+                None if incident is None else incident.state.try_number,
+                has_moved,
+                ready.placement,
+                ready.rendezvous,
+            )
+        )
+        self._situation.observe_anew()
+
+    def can_leave(self, node: str, now_s: float) -> bool:
+        """Return whether the job can go on without the node."""
+        usable = self.preparation(self._policy, now_s).usable().keys() - {node}
+        return size_for(self._settings, len(usable)) is not None
+
+    # Gone?
+
+    def gone(self, policy: Policy, now_s: float) -> Gone:
+        """Return whether the newest attempt is proved to be gone from all its nodes."""
+        return self._nodes.gone(self._ledger, policy, now_s)
+
+    def fence_leftover(self, now_s: float) -> bool:
+        """Wait until an attempt that nobody looks after is gone."""
+        attempt = self._ledger.attempt
+        gone = self.gone(self._policy, now_s)
+        if gone.is_proved:
+            self._situation.record(AttemptEnded(attempt, AttemptResult.LOST, gone.proofs))
+            return True
+        if self.tell_person(gone, now_s):
+            return True
+        if self._situation.since(now_s, "leftover", attempt) < self.fence_bound_s(self._policy):
+            return False
+        self._situation.record(
+            ended_unstarted(
+                f"processes of attempt {attempt} are still there after "
+                f"{self.fence_bound_s(self._policy):g} s: nothing is started beside them"
+            )
+        )
+        return True
+
+    def watch_silence(self, now_s: float) -> bool:
+        """Tell a person when the whole attempt is silent for long: nobody else can judge that.
+
+        The ranks may train on behind a network that is cut. Only proofs end the attempt.
+        """
+        ledger, limit_s = self._ledger, self._policy.hung.ceil_s
+        if not self._settings.is_joined or self._nodes.is_any_heard(ledger, now_s - limit_s):
+            return False
+        gone = self.gone(self._policy, now_s)
+        if gone.is_proved:
+            reason = f"attempt {ledger.attempt} is gone: " + "; ".join(
+                f"{proof.node} {proof.reason}" for proof in gone.proofs
+            )
+            self._situation.record(AttemptAbandoned(ledger.attempt, reason))
+            return True
+        if set(gone.silent) <= set(ledger.fence_waits):
+            return False
+        reason = f"no node of attempt {ledger.attempt} was heard for {limit_s:g} s"
+        self._situation.record(FenceWaits(ledger.attempt, gone.silent, reason))
+        return True
+
+    def fence_bound_s(self, policy: Policy) -> float:
+        """Return for how long to wait for a proof: on several nodes a person may bring it."""
+        patience_s = policy.spare_wait_s if self._settings.is_joined else 0.0
+        return policy.fence_timeout_s + patience_s
+
+    def tell_person(self, gone: Gone, now_s: float) -> bool:
+        """Say once of which nodes nothing is proved after a while."""
+        ledger = self._ledger
+        waits = (*gone.silent, *gone.busy)
+        if set(waits) <= set(ledger.fence_waits):
+            return False
+        if self._situation.since(now_s, "unproved", ledger.attempt) < self._policy.fence_timeout_s:
+            return False
+        told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
+        reason = (
+            f"nothing proves that attempt {ledger.attempt} is gone ({told}): reboot the node, or "
+            f"`rankmend confirm-gone NODE --job {self._settings.name}` once it is switched off"
+        )
+        self._situation.record(FenceWaits(ledger.attempt, waits, reason))
+        return True
+
+    def close(self, now_s: float) -> bool:
+        """End the job once nothing of it is left, or once that has taken too long."""
+        ledger = self._ledger
+        closing = ledger.closing
+        assert closing is not None, "called while closing"
+        gone = self.gone(self._policy, now_s)
+        is_empty = gone.is_proved or not ledger.is_attempt_open
+        bound_s = closing.grace_s + self._policy.fence_timeout_s
+        if not is_empty and self._situation.since(now_s, "closing", ledger.revision) < bound_s:
+            return False
+        outcome = closing.outcome
+        if not is_empty:
+            reason = f"{outcome.reason}; not proved gone after {bound_s:g} s"
+            outcome = replace(outcome, reason=reason)
+        records = self._watch.milestone(now_s, is_due=True)
+        if is_empty and ledger.is_attempt_open:
+            records.append(AttemptEnded(ledger.attempt, _RESULTS[outcome.kind], gone.proofs))
+        self._situation.record(*records, JobEnded(outcome, is_empty))
+        return True

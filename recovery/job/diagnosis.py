@@ -1,0 +1,267 @@
+"""What has gone wrong with an attempt, from what was observed of it. Decides, does nothing.
+
+A death by a signal is certain at once. An exit waits a moment for what the other ranks say of
+theirs, so that the same exception on every rank, or the peer that pulled this one down, is seen
+before anybody is accused; so does a signal that people and schedulers send, since the launcher
+then gets it too and says that a stop is wanted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.failed.verdict import detect_failed
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
+from recovery.job.observation import Observation
+from recovery.job.settings import JobSettings
+from recovery.journal.limits import Policy
+from recovery.journal.records import Failure, Placement
+from recovery.messages.exchange import RankError
+from recovery.messages.outside import NodeEvidence
+
+EVIDENCE: Final = "evidence:"  # signatures of what an alert accuses begin so
+HOST_SILENT: Final = "host:silent"  # signature of a node that is gone without a word
+EXIT_UNKNOWN: Final = 1  # where no rank's end gives another exit code
+_WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """Nodes that a stand-still may be due to, before the job's own limits are over."""
+
+    silent: tuple[str, ...] = ()  # their launchers say nothing
+    replaced: tuple[str, ...] = ()  # their launchers are others than those of the attempt
+    evidence: tuple[NodeEvidence, ...] = ()  # alerts that end the use of what ranks stand on
+    fresh: tuple[NodeEvidence, ...] = ()  # those that began lately, and whose ranks could speak
+    ended: tuple[str, ...] = ()  # their launchers have ended, by their last word
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    settings: JobSettings
+    policy: Policy
+    placement: tuple[Placement, ...]
+
+    def find_failure(
+        self,
+        seen: Observation,
+        now_s: float,
+        *,
+        waiting_s: float,
+        heard_through_s: float,
+        has_stepped_before: bool,
+        looks_for_hang: bool = True,
+    ) -> Failure | None:
+        """Return the attempt's failure, once it can be judged.
+
+        ``waiting_s`` is how long its ranks have been ordered. What does not happen is judged as
+        of the newest reports: from their absence nothing is concluded.
+        """
+        if seen.launch_error is not None:
+            text = f"the ranks can't be started: {seen.launch_error}"
+            finding = self._finding(seen, text, f"launch:{seen.launch_error}", Blame.PROGRAM)
+        elif seen.failed:
+            return self._find_failed_rank(seen, now_s)
+        elif seen.has_ended and not seen.is_done:
+            text = "every rank has ended, and some were stopped without an order"
+            finding = self._finding(seen, text, "stopped", Blame.NOBODY)
+        elif seen.started_at_s is None:
+            if waiting_s - (now_s - heard_through_s) < self.policy.start_timeout_s:
+                return None
+            text = f"not every rank had a process within {self.policy.start_timeout_s:g} s"
+            finding = self._finding(seen, text, "start timeout", Blame.NOBODY)
+        elif not looks_for_hang:
+            return None
+        else:
+            return self._find_hang(seen, seen.started_at_s, heard_through_s, has_stepped_before)
+        return self._failure(seen, finding)
+
+    def find_accused(
+        self,
+        seen: Observation,
+        accused: Accused,
+        now_s: float,
+        *,
+        waiting_s: float,
+        has_stepped_before: bool,
+    ) -> Failure | None:
+        """Return the failure of a node that is accused and whose peers stand still.
+
+        A launcher that has ended or was replaced took its ranks with it. Silence alone is nothing: the others
+        must stand still in the middle of a step, or have been stopped by their launchers.
+        """
+        finding = None
+        if accused.ended:
+            node = accused.ended[0]
+            text = f"the launcher of {node} has ended, and the ranks there with it"
+            finding = self._host(seen, node, text, "host:ended", ())
+        elif accused.replaced:
+            node = accused.replaced[0]
+            text = f"the launcher of {node} was started anew: the ranks there are gone"
+            finding = self._host(seen, node, text, "host:restarted", ())
+        elif seen.stopped:
+            text = f"{seen.stopped} ranks were stopped by their launchers without an order"
+            finding = self._finding(seen, text, "host:alone", Blame.COMMUNICATION)
+        elif seen.started_at_s is None and accused.silent:
+            if waiting_s >= self.policy.start_timeout_s:
+                text = f"{accused.silent[0]} is silent, and not every rank had a process in time"
+                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
+        elif seen.started_at_s is not None and (accused.silent or accused.evidence):
+            stands = seen.stands(now_s, without=accused.silent)
+            hang = detect_hung(
+                stands,
+                self._short_limits,
+                attempt_age_s=now_s - seen.started_at_s,
+                longest_gap_s=seen.longest_gap_s,
+                has_stepped_before=has_stepped_before,
+            )
+            finding = self._accuse(seen, accused, hang)
+            still_s = now_s - max(seen.started_at_s, seen.advanced_at_s or 0.0)
+            if accused.silent and still_s >= self.policy.hung.ceil_s and _are_done(stands):
+                text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with 0"
+                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
+        return None if finding is None else self._failure(seen, finding)
+
+    def _accuse(self, seen: Observation, accused: Accused, hang: Hang | None) -> Finding | None:
+        finding = None
+        if hang is not None and accused.silent:
+            node = accused.silent[0]
+            text = f"{', '.join(accused.silent[:8])} silent, and the other ranks stand still"
+            finding = self._host(seen, node, text, HOST_SILENT, hang.evidence)
+        elif hang is not None:
+            finding = evidence_finding(self.settings, seen, accused.evidence[0])
+        elif accused.fresh and seen.advanced_at_s is None:
+            # Ranks that never tell of their progress can't be seen to stand still.
+            finding = evidence_finding(self.settings, seen, accused.fresh[0])
+        return finding
+
+    @property
+    def _short_limits(self) -> HungLimits:
+        hung, floor_s = self.policy.hung, self.policy.node_silent_s
+        floor_s = min(max(floor_s, hung.stopped_floor_s), hung.floor_s)
+        multiple = min(self.policy.accused_steps, hung.multiple)
+        return replace(hung, floor_s=floor_s, multiple=multiple)
+
+    def _host(
+        self,
+        seen: Observation,
+        node: str,
+        text: str,
+        signature: str,
+        evidence: tuple[Evidence, ...],
+    ) -> Finding:
+        ranks = next((place.ranks for place in self.placement if place.node == node), ())
+        finding = self._finding(seen, text, signature, Blame.RANK)
+        return replace(finding, kind=Kind.HOST, node=node, ranks=ranks, evidence=evidence)
+
+    def failure_of(self, seen: Observation, evidence: NodeEvidence) -> Failure:
+        """Return what an alert says as the attempt's failure."""
+        return self._failure(seen, evidence_finding(self.settings, seen, evidence))
+
+    def _find_hang(
+        self, seen: Observation, started_at_s: float, as_of_s: float, has_stepped_before: bool
+    ) -> Failure | None:
+        hang = detect_hung(
+            seen.stands(as_of_s),
+            self.policy.hung,
+            attempt_age_s=max(0.0, as_of_s - started_at_s),
+            longest_gap_s=seen.longest_gap_s,
+            has_stepped_before=has_stepped_before,
+        )
+        if hang is None:
+            return None
+        node = self._node_of(hang.suspects)
+        job_id = self.settings.job_id
+        finding = hang_finding(hang, job_id=job_id, attempt=seen.attempt, node=node)
+        return self._failure(seen, finding)
+
+    def _find_failed_rank(self, seen: Observation, now_s: float) -> Failure | None:
+        failed = seen.failed
+        finding = detect_failed(
+            seen.ends(now_s),
+            job_id=self.settings.job_id,
+            attempt=seen.attempt,
+            node=failed[0].node,
+            world_size=sum(len(place.ranks) for place in self.placement),
+        )
+        if finding is None:
+            return None
+        has_signal = any(view.exit and view.exit.signal is not None for view in failed)
+        is_certain = has_signal and finding.blame not in _WAITING
+        settled_s = now_s - min(view.exit_heard_at_s for view in failed)
+        if not (is_certain or seen.has_ended or settled_s >= self.policy.settle_s):
+            return None
+        return self._failure(seen, replace(finding, node=self._node_of(finding.ranks)))
+
+    def _node_of(self, ranks: Sequence[int]) -> str:
+        for place in self.placement:
+            if any(rank in place.ranks for rank in ranks):
+                return place.node
+        return self.placement[0].node if self.placement else ""
+
+    def _finding(self, seen: Observation, text: str, signature: str, blame: Blame) -> Finding:
+        return Finding(
+            kind=Kind.RANK_FAILED,
+            severity=Severity.CRITICAL,
+            blame=blame,
+            summary=text,
+            job_id=self.settings.job_id,
+            attempt=seen.attempt,
+            node=self._node_of(()),
+            ranks=(),
+            victims=(),
+            since_age_s=0.0,
+            signature=signature,
+        )
+
+    def _failure(self, seen: Observation, finding: Finding) -> Failure:
+        exit_code, rank, error = first_failure(seen, finding.ranks)
+        view = seen.ranks.get(rank) if rank is not None else None
+        step = view.step if view is not None and view.step is not None else seen.newest_step
+        return Failure(
+            seen.attempt,
+            finding,
+            exit_code,
+            rank,
+            error,
+            step,
+            seen.is_relative,
+            seen.telling_ranks,
+        )
+
+
+def _are_done(stands: Sequence[RankStand]) -> bool:
+    return bool(stands) and all(stand.is_done for stand in stands)
+
+
+def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvidence) -> Finding:
+    """Return what an alert says as a finding."""
+    return Finding(
+        kind=Kind.DEVICE if evidence.device else Kind.HOST,
+        severity=evidence.severity,
+        blame=Blame.RANK,
+        summary=f"{evidence.alertname} on {evidence.node}: {evidence.summary}",
+        job_id=settings.job_id,
+        attempt=seen.attempt,
+        node=evidence.node,
+        ranks=evidence.ranks,
+        victims=(),
+        since_age_s=evidence.since_age_s,
+        signature=f"{EVIDENCE}{evidence.alertname}",
+        evidence=evidence.evidence or (Evidence("alert", evidence.summary),),
+    )
+
+
+def first_failure(
+    seen: Observation, culprits: Sequence[int] = ()
+) -> tuple[int, int | None, RankError | None]:
+    """Return exit code, rank and error of the first failure, preferably of a culprit."""
+    failed = seen.failed
+    first = next((view for view in failed if view.rank in culprits), None)
+    first = first or next(iter(failed), None)
+    if first is None or first.exit is None:
+        return EXIT_UNKNOWN, culprits[0] if culprits else None, None
+    if first.exit.signal is not None:
+        return 128 + first.exit.signal, first.rank, first.exit.error
+    return first.exit.exit_code or EXIT_UNKNOWN, first.rank, first.exit.error

@@ -1,0 +1,129 @@
+"""Gathers what the launchers have saved of an incident, and has it judged once for the whole job.
+
+Each launcher reports its own; the record is made when all have, or when those that have not are
+overdue. It comes after the ranks are stopped and holds up nothing.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from detectors.finding import Blame, Finding, Kind
+from detectors.hang.evidence import judge_evidence
+from recovery.journal.incident_machine import Phase
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import Policy
+from recovery.journal.records import EvidenceCollected, SavedEvidence
+from recovery.messages.exchange import Collected, Report
+
+log = logging.getLogger(__name__)
+
+LATE_S: Final = 10.0  # after the first; a launcher takes 5 s and reports twice a second
+_NODES_NAMED: Final = 8
+_TAKEN_MAX: Final = 256  # keys of incidents that are done; a job's budgets allow 100 restarts
+
+
+class EvidenceDesk:
+    def __init__(self) -> None:
+        self._heard: dict[str, Collected] = {}  # by node
+        self._key: tuple[str, int] | None = None  # incident and attempt of what was heard
+        self._first_at_s = 0.0
+        self._done: dict[tuple[str, int], None] = {}
+        self._judged: EvidenceCollected | None = None  # not on record yet
+
+    def take(self, report: Report, now_s: float) -> None:
+        """Keep what a launcher says that it has saved; the fuller of two reports counts."""
+        new = report.collected
+        if new is None or (new.incident_id, new.attempt) in self._done:
+            return
+        if (new.incident_id, new.attempt) != self._key:
+            self._key, self._heard = (new.incident_id, new.attempt), {}
+            self._first_at_s = now_s
+        before = self._heard.get(report.node)
+        if before is None or not before.ranks:
+            self._heard[report.node] = new
+
+    def due(
+        self, nodes: Collection[str], finding: Finding | None, now_s: float
+    ) -> EvidenceCollected | None:
+        """Return the record that is due: when all ``nodes`` have told, or are overdue.
+
+        ``finding`` is the incident's newest, None where the incident is not known. The same record
+        is returned until `forget`.
+        """
+        if self._judged is None:
+            self._judged = self._judge(nodes, finding, now_s)
+        return self._judged
+
+    def forget(self) -> None:
+        """Hear that it is on record now."""
+        self._judged = None
+
+    def _judge(
+        self, nodes: Collection[str], finding: Finding | None, now_s: float
+    ) -> EvidenceCollected | None:
+        if self._key is None or not self._heard:
+            return None
+        is_late = now_s - self._first_at_s >= LATE_S
+        if not (is_late or set(nodes) <= set(self._heard)):
+            return None
+        heard, (incident_id, attempt) = self._heard, self._key
+        self._done[self._key] = None
+        if len(self._done) > _TAKEN_MAX:
+            del self._done[next(iter(self._done))]
+        self._key, self._heard = None, {}
+        saved = tuple(
+            SavedEvidence(node, one.folder, one.files, one.size_bytes, one.took_s, one.notes)
+            for node, one in sorted(heard.items())
+        )
+        if finding is None or finding.kind is not Kind.RANK_HUNG:
+            return EvidenceCollected(incident_id, attempt, saved)
+        ranks = [rank for one in heard.values() for rank in one.ranks]
+        try:
+            judged = judge_evidence(
+                finding,
+                {rank.rank: rank.dump for rank in ranks if rank.dump is not None},
+                {rank.rank: rank.stack for rank in ranks},
+                frozenset({*finding.ranks, *finding.victims}),
+            )
+        except Exception as error:  # a verdict is a help; recovery goes on without
+            log.exception("the evidence of incident %s can't be judged", incident_id)
+            return EvidenceCollected(incident_id, attempt, saved, reason=f"not judged: {error!r}")
+        where = {rank.rank: node for node, one in heard.items() for rank in one.ranks}
+        accused, reason = judged.finding, judged.reason
+        if accused != finding and accused.blame is Blame.RANK:
+            on = sorted({where.get(rank, "") for rank in accused.ranks})
+            accused = replace(accused, node=on[0] if len(on) == 1 else "")
+            if len(on) > 1:
+                reason += f"; they stand on {_named(on)}, so no single node is held responsible"
+                accused = replace(accused, summary=f"no rank advances; {reason}")
+        return EvidenceCollected(
+            incident_id,
+            attempt,
+            saved,
+            finding=accused if accused != finding else None,
+            cause=judged.cause,
+            reason=reason,
+            confidence=judged.confidence,
+        )
+
+
+def _named(nodes: Sequence[str]) -> str:
+    names = ", ".join(node or "a node that told nothing" for node in nodes[:_NODES_NAMED])
+    return names if len(nodes) <= _NODES_NAMED else f"{names} and {len(nodes) - _NODES_NAMED} more"
+
+
+def collection_for(ledger: Ledger) -> tuple[str | None, float]:
+    """Return the incident whose evidence is to be saved before ranks are stopped, and in what time.
+
+    Only a hang has something to lose that is worth a wait: ranks of another failure are dying.
+    """
+    incident, closing = ledger.incident, ledger.closing
+    if incident is not None and incident.state.phase is Phase.FENCING:
+        is_hung = incident.last_failure.finding.kind is Kind.RANK_HUNG
+        return incident.state.incident_id, incident.policy.collect_s if is_hung else 0.0
+    if closing is not None and closing.outcome.incident_id is not None:
+        is_hung = ledger.errors is not None and ledger.errors.signature.startswith("hung:")
+        return closing.outcome.incident_id, Policy().collect_s if is_hung else 0.0
+    return None, 0.0

@@ -1,0 +1,433 @@
+"""Runs the open incident: decide, fence, restore, verify (docs/operate/incidents.md).
+
+Each call makes the next decision that is due, from the journal's state and from what was heard.
+"""
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from detectors.finding import Blame, Evidence, Finding, Kind
+from rankmend.errors import JournalError, RankmendError
+from recovery.cluster.gate import Judgement
+from recovery.job.alert_intake import fatal
+from recovery.job.attempt_health import Watch
+from recovery.job.attempt_needs import Waiting
+from recovery.job.attempts import Attempts
+from recovery.job.diagnosis import EVIDENCE, HOST_SILENT, Doctor
+from recovery.job.observation import Observation
+from recovery.job.plan_progress import Planning, decided, event_of
+from recovery.job.planner import is_worth_moving, plan, refuse_choice
+from recovery.job.situation import Situation
+from recovery.journal.incident_machine import Outcome, Phase, expected_answer
+from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.journal.records import (
+    AttemptEnded,
+    AttemptResult,
+    Cause,
+    Choice,
+    Failure,
+    FinderChosen,
+    IncidentOpened,
+    Plan,
+    PlanStep,
+    PlanWaits,
+    Record,
+    TryFailed,
+    WaitsFor,
+)
+from recovery.messages.outside import trains
+
+log = logging.getLogger(__name__)
+
+_WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it costs minutes
+
+
+class Incidents:
+    def __init__(
+        self, situation: Situation, watch: Watch, attempts: Attempts, planning: Planning
+    ) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._policy = situation.settings.policy
+        self._nodes = situation.nodes
+        self._watch = watch
+        self._attempts = attempts
+        self._planning = planning
+        self._weighed_at_s = 0.0  # whether to move a slow rank
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._situation.ledger
+
+    @property
+    def _seen(self) -> Observation:
+        return self._situation.observation
+
+    # Open.
+
+    def open(self, failure: Failure, now_s: float) -> None:
+        """Open an incident about what has failed."""
+        records = self._watch.milestone(now_s, is_due=True)
+        self._situation.record(
+            *records, self.opened(failure, self._situation.book.foresee(records))
+        )
+
+    def opened(self, failure: Failure, ledger: Ledger) -> IncidentOpened:
+        """Return the record that opens an incident; ``ledger`` is what it follows on."""
+        return IncidentOpened(
+            self._settings.incident_id(ledger.incident_base + ledger.incidents + 1),
+            failure,
+            failure.finding.since_age_s,
+            ledger.highest_step,
+            self._policy,
+        )
+
+    def weigh_slow(self, now_s: float) -> bool:
+        """Move the rank that costs most where that pays; what it takes may come later than it."""
+        if not self._settings.is_joined or now_s - self._weighed_at_s < _WEIGH_S:
+            return False
+        known = [
+            one.found
+            for one in self._ledger.slow.values()
+            if one.why is not None and one.found.finding.node not in self._ledger.taken_back
+        ]
+        if not known:
+            return False
+        self._weighed_at_s = now_s
+        costliest = max(known, key=lambda found: found.step_factor)
+        said = self.take_slow(costliest.finding, costliest.step_factor)
+        log.info("slow rank weighed", extra={"rank": costliest.rank, "result": said})
+        return self._ledger.incident is not None
+
+    def take_slow(self, finding: Finding, factor: float) -> str:
+        """Hear that a rank makes every step ``factor`` times as long; return what comes of it.
+
+        It is moved only where that wins more than a restart costs, both measured, and a spare is
+        there; else it is only named.
+        """
+        ledger, now_s = self._ledger, self._situation.now_s()
+        is_running = ledger.is_verified and ledger.wish is Wish.RANKS
+        is_running &= ledger.incident is None and ledger.closing is None
+        if not (self._settings.is_joined and self._situation.is_taken_up and is_running):
+            return "only named: the job can't move a rank now"
+        is_worth, reason = is_worth_moving(factor, ledger, self._policy)
+        nodes = {place.node for place in ledger.placement}
+        spares = self._attempts.preparation(self._policy, now_s).usable().keys() - nodes
+        node = next((p.node for p in ledger.placement if set(p.ranks) & set(finding.ranks)), None)
+        if not is_worth or not spares or node is None:
+            return f"only named: {reason if not is_worth else 'no spare'}"
+        self.open(self._watch.name_failure(replace(finding, node=node)), now_s)
+        return f"moved: {reason}"
+
+    # Run.
+
+    def run(self, now_s: float) -> bool:
+        """Make the open incident's next decision; return whether there was one."""
+        incident = self._ledger.incident
+        assert incident is not None, "called while an incident is open"
+        phase = incident.state.phase
+        if phase is Phase.OPENED:
+            return self._decide(incident, now_s)
+        if phase is Phase.FENCING:
+            return self._fence_attempt(incident, now_s)
+        ledger = self._ledger
+        is_foreign = ledger.started is None or ledger.started.attempt != ledger.attempt
+        if ledger.is_attempt_open and is_foreign:
+            reason = f"attempt {ledger.attempt} runs, which this journal knows nothing of"
+            return self.fail_try(incident, reason, None)
+        if phase is Phase.RESTORING:
+            return self._restore(incident, now_s)
+        return self._verify(incident, now_s)
+
+    def _decide(self, incident: OpenIncident, now_s: float) -> bool:
+        finding = incident.failure.finding
+        scene = self._planning.scene(incident, now_s)
+        made = plan(finding, self._ledger, incident.policy, None, scene)
+        judgement = self._planning.ask(incident, made, now_s)
+        if judgement is Judgement.WAIT and self._drop_waiting(incident, now_s):
+            return True
+        if judgement is not Judgement.ALLOWED:
+            return judgement is Judgement.REFUSED
+        if made.step is PlanStep.ESCALATE:
+            event = event_of(incident, Outcome.ESCALATE, made.reason)
+            self._situation.record(decided(incident, made), event)
+            return True
+        event = event_of(incident, Outcome.ACCEPTED, made.reason)
+        self._situation.record(
+            decided(incident, made), *self._planning.left(incident, made, scene), event
+        )
+        self._planning.tell_pool(incident, made)
+        return True
+
+    def _drop_waiting(self, incident: OpenIncident, now_s: float) -> bool:
+        """End an incident whose plan waits once that is of no use any more.
+
+        Hours may pass until somebody approves it, and the ranks do not stand still meanwhile.
+        """
+        failure = self._failed_meanwhile(incident, now_s)
+        if failure is not None:
+            self._supersede(incident, failure, now_s)
+        elif reason := self._overtaken(incident, now_s):
+            self._situation.record(event_of(incident, Outcome.CANCEL, reason))
+        else:
+            return False
+        return True
+
+    def _failed_meanwhile(self, incident: OpenIncident, now_s: float) -> Failure | None:
+        """Return what has failed since, where the incident is not about ranks that have failed."""
+        finding = incident.failure.finding
+        is_accused = finding.signature.startswith(EVIDENCE)
+        if self._seen.is_done or not (is_accused or trains(finding)):
+            return None
+        failure = self._watch.find_failure(now_s, incident.policy)
+        if failure is None or not is_accused:
+            return failure
+        # That the ranks stand still is what made the alert an incident, and no news.
+        is_same = failure.finding.signature.startswith(EVIDENCE)
+        is_same |= failure.finding.kind is Kind.RANK_HUNG
+        return None if is_same else failure
+
+    def _supersede(self, incident: OpenIncident, failure: Failure, now_s: float) -> None:
+        """Journal that a failure ends the incident and opens its own, which keeps the evidence."""
+        before, found = incident.failure.finding, failure.finding
+        known = Evidence(f"incident {incident.state.incident_id}", before.summary)
+        joined = replace(found, evidence=(*found.evidence, known, *before.evidence))
+        cancelled = event_of(incident, Outcome.CANCEL, f"superseded by a failure: {found.summary}")
+        records = [*self._watch.milestone(now_s, is_due=True), cancelled]
+        ledger = self._situation.book.foresee(records)
+        self._situation.record(*records, self.opened(replace(failure, finding=joined), ledger))
+
+    def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
+        """Return why a plan that waits is of no use any more though nothing has failed, or None."""
+        seen, finding = self._seen, incident.failure.finding
+        began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
+        if seen.is_done:
+            return "every rank has ended with exit code 0"
+        stood_still = finding.kind is Kind.RANK_HUNG or finding.signature == HOST_SILENT
+        stood_still |= finding.signature.startswith(EVIDENCE)
+        moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
+        return "the ranks advance again" if stood_still and moves else None
+
+    def _fence_attempt(self, incident: OpenIncident, now_s: float) -> bool:
+        ledger, policy = self._ledger, incident.policy
+        self._situation.since(now_s, "evidence", incident.state)
+        gone = self._attempts.gone(policy, now_s)
+        if gone.is_proved:
+            records: list[Record] = []
+            if ledger.is_attempt_open:
+                records.append(AttemptEnded(ledger.attempt, AttemptResult.FAILED, gone.proofs))
+            reason = f"no process of attempt {ledger.attempt} or an older one is left"
+            self._situation.record(*records, event_of(incident, Outcome.SUCCEEDED, reason))
+            return True
+        if self._attempts.tell_person(gone, now_s):
+            return True
+        if self._is_held(incident):
+            return False  # nobody is given up while a person wants nothing to be decided
+        timeout_s = self._attempts.fence_bound_s(policy)
+        if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
+            return False
+        who = f" on {', '.join(gone.busy or gone.silent)}" if gone.busy or gone.silent else ""
+        reason = (
+            f"processes of attempt {ledger.attempt} are still there{who} after {timeout_s:g} s: "
+            f"nothing is started beside them"
+        )
+        self._situation.record(event_of(incident, Outcome.FAILED, reason))
+        return True
+
+    def _restore(self, incident: OpenIncident, now_s: float) -> bool:
+        state, ledger = incident.state, self._ledger
+        started = ledger.started
+        is_ordered = started is not None and (started.incident_id, started.try_number) == (
+            state.incident_id,
+            state.try_number,
+        )
+        if not is_ordered:
+            pause_s = incident.policy.pause_before_s(state.try_number)
+            is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
+            if is_early or self._expects_evidence(incident, now_s):
+                return False
+            if self._is_held(incident):
+                return self._say_held(incident, incident.plan)
+            return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
+        if self._seen.is_started and self._seen.launch_error is None:
+            reason = f"every rank of attempt {ledger.attempt} has a process"
+            self._situation.record(event_of(incident, Outcome.SUCCEEDED, reason))
+            return True
+        return self._fail_try_if_due(incident, now_s)
+
+    def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
+        """Return whether the node's agent may still have a word about what has failed."""
+        blames = (Blame.RANK, Blame.COMMUNICATION, Blame.NOBODY)
+        if not self._settings.hears_evidence or incident.last_failure.finding.blame not in blames:
+            return False
+        fencing = replace(incident.state, phase=Phase.FENCING)
+        return self._situation.since(now_s, "evidence", fencing) < incident.policy.evidence_wait_s
+
+    def _plan_again(self, incident: OpenIncident, now_s: float) -> bool:
+        """Plan anew where nodes can't be used that could when the plan was made."""
+        if not self._settings.is_joined:
+            return False
+        scene = self._planning.scene(incident, now_s)
+        finding = incident.last_failure.finding
+        made = plan(finding, self._ledger, incident.policy, None, scene)
+        left = self._planning.left(incident, made, scene)
+        if made.step is PlanStep.ESCALATE and made.without:  # what it would take is not allowed
+            self._escalate(incident, made.reason, None)
+            return True
+        if not (left or self._has_lost_more(incident, made)) or made.step is PlanStep.ESCALATE:
+            return False
+        if self._planning.ask(incident, made, now_s) is Judgement.ALLOWED:
+            self._situation.record(decided(incident, made), *left)
+            self._planning.tell_pool(incident, made)
+        return True
+
+    def _has_lost_more(self, incident: OpenIncident, made: Plan) -> bool:
+        """Return whether launchers have ended since the plan was made: they are left already."""
+        known = () if incident.plan is None else incident.plan.without
+        ended = [self._ledger.members.get(node) for node in made.without if node not in known]
+        return any(member is not None and member.ended_through is not None for member in ended)
+
+    def _order_attempt(self, incident: OpenIncident, now_s: float) -> bool:
+        """Choose nodes and where to restore from, and order the next attempt."""
+        try:
+            ready = self._attempts.prepare(incident.policy, now_s)
+            if isinstance(ready, FinderChosen):
+                self._situation.record(ready)
+                return True
+            if isinstance(ready, Waiting):
+                return self._wait_for(ready, incident)
+            finding = incident.last_failure.finding
+            refusal = refuse_choice(finding, self._ledger, incident.policy, ready.choice)
+            attempt = self._attempts.advance_fence() if refusal is None else 0
+        except JournalError:
+            raise
+        except (OSError, RankmendError) as error:
+            return self.fail_try(incident, f"no attempt can be started: {error}", None)
+        if refusal is not None:
+            self._escalate(incident, refusal, ready.choice)
+            return True
+        self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
+        return True
+
+    def _wait_for(self, missing: Waiting, incident: OpenIncident) -> bool:
+        """Say once what the attempt waits for, and give up in the end."""
+        if missing.left_s <= 0 and missing.is_for_nodes:
+            self._escalate(incident, f"no attempt can be started: {missing.reason}", None)
+            return True
+        if missing.left_s <= 0:
+            return self.fail_try(incident, f"no attempt can be started: {missing.reason}", None)
+        made = incident.plan
+        if not missing.is_for_nodes or made is None:
+            return False
+        return self._say_waits(incident, made, missing.reason, WaitsFor.NODES)
+
+    def _is_held(self, incident: OpenIncident) -> bool:
+        """Return whether a pause of the job holds what the incident owes."""
+        return self._planning.pause() is not None and incident.approved_by is None
+
+    def _say_held(self, incident: OpenIncident, made: Plan | None) -> bool:
+        """Journal once that the plan waits for the end of a pause."""
+        pause = self._planning.pause()
+        if pause is None or made is None:
+            return False
+        return self._say_waits(incident, made, pause, WaitsFor.LEAVE)
+
+    def _say_waits(
+        self, incident: OpenIncident, made: Plan, reason: str, waits_for: WaitsFor
+    ) -> bool:
+        """Journal what the plan waits for, once for each reason; return whether it was news."""
+        if incident.waits == (made, reason) and incident.waits_for is waits_for:
+            return False
+        state = incident.state
+        self._situation.record(
+            PlanWaits(state.incident_id, state.try_number, made, reason, waits_for)
+        )
+        return True
+
+    def _escalate(self, incident: OpenIncident, reason: str, choice: Choice | None) -> None:
+        evidence = incident.last_failure.finding.evidence
+        made = Plan(PlanStep.ESCALATE, reason, evidence, choice)
+        self._situation.record(
+            decided(incident, made), event_of(incident, Outcome.ESCALATE, reason)
+        )
+
+    def _verify(self, incident: OpenIncident, now_s: float) -> bool:
+        seen, ledger = self._seen, self._ledger
+        if not seen.is_done and self._fail_try_if_due(incident, now_s):
+            return True
+        if seen.is_done or seen.is_verified(incident.policy, ledger.telling_ranks, now_s):
+            reason = f"every rank of attempt {ledger.attempt} trains or has ended with 0"
+            self._situation.record(
+                self._watch.verified(now_s),
+                *self._watch.milestone(now_s, is_due=False),
+                event_of(incident, Outcome.SUCCEEDED, reason),
+            )
+            return True
+        timeout_s = incident.policy.verify_timeout_s
+        if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
+            return False
+        reason = f"not every rank has made its steps within {timeout_s:g} s"
+        return self.fail_try(incident, reason, None)
+
+    def _fail_try_if_due(self, incident: OpenIncident, now_s: float) -> bool:
+        attempt = self._ledger.attempt
+        failure = self._watch.find_failure(now_s, incident.policy)
+        if failure is None:
+            failure = self._find_late_evidence(incident, now_s)
+        if failure is not None:
+            return self.fail_try(incident, failure.finding.summary, failure)
+        if self._nodes.are_empty(self._ledger) and not self._seen.has_ended:
+            reason = f"attempt {attempt} is gone, and nobody saw it end"
+            return self.fail_try(incident, reason, None)
+        return False
+
+    def _find_late_evidence(self, incident: OpenIncident, now_s: float) -> Failure | None:
+        """Return what an alert says of a node that got ranks again, as long as they make no steps.
+
+        Only where there is somewhere else to go: else the ranks may as well try.
+        """
+        seen, policy = self._seen, incident.policy
+        for kept in fatal(self._ledger):
+            ranks = kept.evidence.ranks or self._ranks_on(kept.evidence.node)
+            views = [seen.ranks[rank] for rank in ranks if rank in seen.ranks]
+            if views and all(view.steps_done >= policy.verify_steps for view in views):
+                continue
+            if self._attempts.can_leave(kept.evidence.node, now_s):
+                doctor = Doctor(self._settings, policy, self._ledger.placement)
+                return doctor.failure_of(seen, kept.evidence)
+        return None
+
+    def _ranks_on(self, node: str) -> tuple[int, ...]:
+        return next((place.ranks for place in self._ledger.placement if place.node == node), ())
+
+    def _tries_max(self, incident: OpenIncident) -> int:
+        """Return how many tries the incident has: few where no rank of the job has ever trained."""
+        ledger, policy = self._ledger, incident.policy
+        has_trained = bool(ledger.telling_ranks) or ledger.last_restore_path is not None
+        if self._seen.launch_error is None or has_trained:
+            return incident.state.tries_max
+        return min(incident.state.tries_max, policy.first_start_tries_max)
+
+    def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> bool:
+        """Journal that the try failed and what comes of it, as one; return whether it was news.
+
+        In a job that is paused it is journaled that this waits, and the ranks are left alone.
+        """
+        state = incident.state
+        if self._is_held(incident):
+            finding = incident.last_failure.finding if failure is None else failure.finding
+            made = plan(finding, self._ledger, incident.policy, None)
+            return self._say_held(incident, made)
+        records = self._watch.milestone(self._situation.now_s(), is_due=True)
+        records.append(TryFailed(state.incident_id, state.try_number, reason, failure))
+        ledger = self._situation.book.foresee(records)
+        finding = incident.last_failure.finding if failure is None else failure.finding
+        made = plan(finding, ledger, incident.policy, None)
+        if made.step is not PlanStep.ESCALATE and state.try_number >= self._tries_max(incident):
+            text = f"all {state.try_number} tries failed; the last: {reason}"
+            made = replace(made, step=PlanStep.ESCALATE, reason=text)
+        is_last = made.step is PlanStep.ESCALATE
+        event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)
+        self._situation.record(*records, decided(incident, made), event)
+        return True

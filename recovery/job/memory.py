@@ -1,0 +1,138 @@
+"""The controller's memory: the journal, the ledger that it adds up to, and the budgets' copy.
+
+A record that does not fit the ledger is refused before it is written. What can't be written is
+not done, and is tried again with a growing pause.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Final, Protocol
+
+from rankmend.errors import JournalError, RankmendError
+from recovery.journal.ledger import Ledger, decode_copy, encode_copy, fold, fold_all
+from recovery.journal.records import Entry, Record, RecordsLost
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S: Final = 0.5  # between tries to write a journal that failed, doubled each time
+PAUSE_MAX_S: Final = 5.0
+_WARNINGS_MAX: Final = 100
+
+
+class Journal(Protocol):
+    @property
+    def opened(self) -> tuple[Entry, ...]:
+        """Return what the journal held when it was opened, oldest first."""
+        ...
+
+    def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
+        """Return only when all of them are on stable storage; else raise, none being written."""
+        ...
+
+
+class BudgetStore(Protocol):
+    def save(self, body: bytes, /) -> None: ...
+
+    def load(self) -> bytes | None: ...
+
+
+class Book:
+    def __init__(self, journal: Journal, copy: BudgetStore | None) -> None:
+        self._journal = journal
+        self._copy = copy
+        self.ledger: Ledger = fold_all(journal.opened)
+        self.warnings: tuple[str, ...] = ()
+        self.error: str | None = None  # why the journal can't be written now
+        self._retry_at_s = 0.0
+        self._pause_s = PAUSE_MIN_S
+
+    def foresee(self, records: Iterable[Record]) -> Ledger:
+        """Return the ledger as it will be once the records are written, or raise."""
+        ledger = self.ledger
+        for record in records:
+            ledger = fold(ledger, Entry(ledger.number + 1, 0.0, 0.0, "", record))
+        return ledger
+
+    def write(self, records: Sequence[Record], act: Callable[[Ledger], None]) -> tuple[Entry, ...]:
+        """Refuse what does not fit, remember the rest, then ``act`` on the ledger before it."""
+        after = self.foresee(records)
+        entries = self._journal.append_many(records)
+        if entries[-1].number != after.number:
+            raise JournalError(
+                f"record {entries[-1].number} was written where {after.number} was due: "
+                f"somebody else writes this journal"
+            )
+        if self.error is not None:
+            log.warning("journal written again")
+        self.error = None
+        self._retry_at_s, self._pause_s = 0.0, PAUSE_MIN_S
+        before = self.ledger
+        self.ledger = after = reduce(fold, entries, before)  # now with the times
+        act(before)
+        if _budgets(after) != _budgets(before):
+            self._save_copy()
+        return entries
+
+    def is_writable(self, now_s: float) -> bool:
+        """Return whether it is time to try to write (again)."""
+        return now_s >= self._retry_at_s
+
+    def note_failure(self, error: JournalError, now_s: float) -> None:
+        """Have writing tried again after a pause."""
+        if self.error is None:
+            log.error("journal can't be written", extra={"error": str(error)})
+        self.error = str(error)
+        self._retry_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    def warn(self, text: str) -> None:
+        """Say something once that the user must hear of."""
+        if text not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
+            self.warnings += (text,)
+            log.warning("job warning", extra={"warning": text})
+
+    def lost_records(self, job_id: str) -> list[Record]:
+        """Return a record of it where the copy of the budgets knows more than the journal."""
+        if self._copy is None:
+            return []
+        try:
+            body = self._copy.load()
+            copy = decode_copy(body) if body is not None else None
+        except (OSError, RankmendError) as error:
+            self.warn(f"the copy of the budgets can't be used: {error}")
+            return []
+        number = self.ledger.number
+        if copy is None or copy.record_number <= number:
+            return []
+        if copy.job_id != job_id:
+            self.warn(f"the budgets beside the checkpoints are another job's, {copy.job_id}")
+            return []
+        self.warn(
+            f"records were lost: the journal ends at {number}, the copy of the budgets beside "
+            f"the checkpoints knows of {copy.record_number}; the stricter of both holds"
+        )
+        return [
+            RecordsLost(
+                number,
+                copy.record_number,
+                copy.attempt,
+                copy.restarts,
+                copy.restarts_without_progress,
+                copy.highest_step,
+                copy.nodes,
+                copy.has_lease,
+            )
+        ]
+
+    def _save_copy(self) -> None:
+        if self._copy is None:
+            return
+        try:
+            self._copy.save(encode_copy(self.ledger))
+        except (OSError, RankmendError) as error:
+            self.warn(f"the copy of the budgets can't be written: {error}")
+
+
+def _budgets(ledger: Ledger) -> tuple[object, ...]:
+    return (ledger.attempt, ledger.spent, ledger.highest_step)

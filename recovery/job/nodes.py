@@ -1,0 +1,532 @@
+"""The nodes of one job: what they have said, and the orders they are sent."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
+from recovery.job.hang_verdict import collection_for
+from recovery.job.membership import (
+    CUT_OFF,
+    Gone,
+    Word,
+    find_torn,
+    has_launcher_of_attempt,
+    judge_gone,
+    peers_of,
+    placement_of,
+)
+from recovery.job.settings import JobSettings
+from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
+from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
+from recovery.journal.limits import Policy
+from recovery.journal.records import Adopted, EndedLauncher, Joined, LaunchersEnded
+from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
+
+log = logging.getLogger(__name__)
+
+RESEND_S: Final = 1.0  # an order that no report acknowledges is sent again
+_JOINED_MAX: Final = 4096  # nodes in one record: 200 bytes each, far below what a record can hold
+
+
+class Orders(Protocol):
+    def send(self, order: Order) -> None:
+        """Take an order to its node, perhaps late, twice or never. Must not block or raise."""
+        ...
+
+
+@dataclass(slots=True)
+class Heard:
+    """A node's newest report, and the most that it has ever acknowledged."""
+
+    report: Report
+    at_s: float
+    revision: int
+    empty_through: int
+    empty_at_s: float
+    launcher_at_s: float
+    epoch: int = 0  # of the controller whose order it acknowledges; 0: it does not tell
+
+    def acknowledges(self, ledger: Ledger) -> bool:
+        """Return whether it has carried out the newest order of this journal."""
+        return self.epoch in (0, ledger.epoch) and self.revision >= ledger.revision
+
+    def take(self, report: Report, now_s: float) -> None:
+        if report.launcher_id != self.report.launcher_id:
+            # Another launcher has heard of no order, and what the old one emptied stays empty.
+            self.revision, self.launcher_at_s = 0, now_s
+        self.report, self.at_s = report, now_s
+        if report.epoch != self.epoch:
+            self.epoch, self.revision = report.epoch, 0  # of another journal, perhaps
+        self.revision = max(report.revision, self.revision)
+        if report.empty_through > self.empty_through:
+            self.empty_through, self.empty_at_s = report.empty_through, now_s
+
+
+class Nodes:
+    def __init__(self, settings: JobSettings, orders: Orders) -> None:
+        self._settings = settings
+        self._orders = orders
+        self.names = tuple(place.node for place in settings.placement)
+        self._heard: dict[str, Heard] = {}
+        self._joining: dict[str, tuple[Report, float]] = {}
+        self._refused: set[str] = set()  # nodes above the most, each said once
+        self._ending: dict[str, tuple[Report, float]] = {}  # not on record yet
+        self._ended_at_s: dict[str, float] = {}
+        self._confirmed_at_s: dict[str, float] = {}
+        self._started_at_s = 0.0
+        self._strange: set[str] = set()  # nodes that know what the journal does not
+        self._idle_since_s: dict[str, float] = {}  # nodes that run nothing, while some are strange
+        self._sent_revision = 0
+        self._sent_at_s = 0.0
+
+    def start(self, now_s: float) -> None:
+        """Hear everybody anew from now on."""
+        self._started_at_s = now_s
+
+    # What nodes say.
+
+    def take(self, report: Report, ledger: Ledger, now_s: float) -> bool:
+        """Take in what a node says; return False where it says nothing new, or must join first."""
+        if not self._settings.is_joined:
+            if report.node not in self.names:
+                log.warning("report refused", extra={"node": report.node})
+                return False
+            self._note(report, now_s)
+            return True
+        if is_strange(ledger, report) and not report.leaving:
+            self._strange.add(report.node)
+        return self._take_of_several(report, ledger, now_s)
+
+    def _take_of_several(self, report: Report, ledger: Ledger, now_s: float) -> bool:
+        member = ledger.members.get(report.node)
+        if refuses(ledger, report.node, report.launcher_id) is not None:
+            return False
+        ending = self._ending.get(report.node)
+        if ending is not None and ending[0].launcher_id == report.launcher_id:
+            return False  # overtaken by its last
+        if report.leaving:
+            self._take_leaving(report, member, now_s)
+            return False
+        if member is None or _has_changed(ledger, member, report):
+            self._let_join(report, member, now_s)
+            return False
+        heard = self._heard.get(report.node)
+        is_same = heard is not None and heard.report.launcher_id == report.launcher_id
+        if heard is not None and is_same and 0 < report.number <= heard.report.number:
+            return False  # overtaken by a later one
+        self._note(report, now_s)
+        return True
+
+    def _note(self, report: Report, now_s: float) -> None:
+        heard = self._heard.get(report.node)
+        if heard is None:
+            self._heard[report.node] = heard = Heard(report, now_s, 0, 0, now_s, now_s)
+        heard.take(report, now_s)
+
+    # What nodes claim of other controllers.
+
+    def adoption(self, ledger: Ledger, now_s: float) -> Adopted | Waits | None:
+        """Return what to do about launchers that know what the journal does not."""
+        if not self._settings.is_joined:
+            return None
+        self._strange = {node for node in self._strange if self._is_strange(node, ledger)}
+        if not self._strange:
+            self._idle_since_s.clear()
+            return None
+        voices = {
+            node: Voice(heard.report, heard.at_s)
+            for node, heard in self._heard.items()
+            if (member := ledger.members.get(node)) is None or member.ended_through is None
+        }
+        voices |= {node: Voice(report, at_s) for node, (report, at_s) in self._joining.items()}
+        idle = {node: one.heard_at_s for node, one in voices.items() if not one.is_running}
+        known = self._idle_since_s
+        self._idle_since_s = {node: known.get(node, at_s) for node, at_s in idle.items()}
+        voices = {
+            node: replace(one, idle_since_s=self._idle_since_s.get(node))
+            for node, one in voices.items()
+        }
+        gone = [
+            node
+            for node, at_s in self._confirmed_at_s.items()
+            if node not in voices or voices[node].heard_at_s <= at_s
+        ]
+        return judge(ledger, self._settings, voices, now_s, self._started_at_s, gone)
+
+    def _is_strange(self, node: str, ledger: Ledger) -> bool:
+        if (joining := self._joining.get(node)) is not None:
+            return is_strange(ledger, joining[0])
+        heard = self._heard.get(node)
+        member = ledger.members.get(node)
+        has_ended = member is not None and member.ended_through is not None
+        return heard is not None and not has_ended and is_strange(ledger, heard.report)
+
+    @property
+    def strange(self) -> frozenset[str]:
+        """Return the nodes that know of another controller or attempt than the journal does."""
+        return frozenset(self._strange)
+
+    def take_adopted(self, adopted: Adopted) -> list[Report]:
+        """Hear those that an adoption has put on record, and return what they have said."""
+        launchers = {one.node: one.launcher_id for one in adopted.nodes}
+        reports = []
+        for node, (report, at_s) in list(self._joining.items()):
+            if launchers.get(node) == report.launcher_id:
+                del self._joining[node]
+                self._note(report, at_s)
+                reports.append(report)
+        return reports
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """Return the nodes that launchers have claimed as theirs in an attempt not adopted yet."""
+        reports = [heard.report for heard in self._heard.values()]
+        reports += [report for report, _at_s in self._joining.values()]
+        return frozenset(
+            peer.node
+            for report in reports
+            if report.node in self._strange and report.claim is not None
+            for peer in report.claim.peers
+        ) | frozenset(self._strange)
+
+    def _take_leaving(self, report: Report, member: Member | None, now_s: float) -> None:
+        """Hear that a launcher has ended; of one that is not on record, only that it does not join."""
+        joining = self._joining.get(report.node)
+        if joining is not None and joining[0].launcher_id == report.launcher_id:
+            del self._joining[report.node]
+        if member is None or member.launcher_id != report.launcher_id:
+            return
+        if not is_other_boot(member.boot_id, report.boot_id):
+            self._ending[report.node] = report, now_s
+
+    def ending(self) -> LaunchersEnded | None:
+        """Return what is to be recorded of launchers that have ended."""
+        if not self._ending:
+            return None
+        return LaunchersEnded(
+            tuple(
+                EndedLauncher(node, report.launcher_id, report.empty_through)
+                for node, (report, _at_s) in sorted(self._ending.items())[:_JOINED_MAX]
+            )
+        )
+
+    def take_ended(self, ended: LaunchersEnded) -> None:
+        """Hear that the ends of these launchers are on record."""
+        for one in ended.launchers:
+            _report, self._ended_at_s[one.node] = self._ending.pop(one.node)
+
+    def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
+        if not report.launcher_id:
+            log.warning("report refused: no launcher_id", extra={"node": report.node})
+            return
+        if member is not None and _is_older(member, report):
+            return
+        before = self._joining.get(report.node)
+        if before is not None:
+            other = before[0]
+            if other.launcher_id == report.launcher_id:
+                if 0 < report.number <= other.number:
+                    return
+            elif (
+                other.boot_id == report.boot_id
+                and report.launcher_started_s < other.launcher_started_s
+            ):
+                return
+        self._joining[report.node] = (report, now_s)
+
+    def joining(self, ledger: Ledger, now_s: float) -> tuple[Joined, ...]:
+        """Return the nodes that are to be recorded as joined: at most nodes_max are in the job."""
+        silent_s = self._settings.policy.node_silent_s
+        if not self._joining:
+            return ()
+        present = {
+            node
+            for node, member in ledger.members.items()
+            if member.left is None and node in self._heard
+            if now_s - self._heard[node].at_s < silent_s
+        }
+        present |= {place.node for place in ledger.placement if ledger.is_attempt_open}
+        joined: list[Joined] = []
+        for node, (report, _at_s) in sorted(self._joining.items())[:_JOINED_MAX]:
+            if node not in present and node not in ledger.members:
+                if len(present) >= self._settings.nodes_max:
+                    self._refuse(node)
+                    continue
+                present.add(node)
+            joined.append(joined_of(report))
+        return tuple(joined)
+
+    def _refuse(self, node: str) -> None:
+        """Pass over a node that the job has no place for. It reports on, and may be taken later."""
+        del self._joining[node]
+        if node not in self._refused and len(self._refused) < _JOINED_MAX:
+            self._refused.add(node)
+            log.warning("node refused: the job has all its nodes", extra={"node": node})
+
+    def take_joined(self, joined: tuple[Joined, ...]) -> list[Report]:
+        """Hear those that are now on record, and return what they have said."""
+        reports = []
+        for one in joined:
+            report, at_s = self._joining.pop(one.node)
+            self._note(report, at_s)
+            reports.append(report)
+        return reports
+
+    def note_confirmed(self, node: str, now_s: float) -> None:
+        """Hear that a person says no process is left on the node."""
+        self._confirmed_at_s[node] = now_s
+
+    @property
+    def reports(self) -> list[Report]:
+        return [heard.report for heard in self._heard.values()]
+
+    def report_of(self, node: str) -> Report | None:
+        heard = self._heard.get(node)
+        return None if heard is None else heard.report
+
+    def heard_at_s(self, node: str) -> float:
+        """Return when the node was last heard; not before this controller started to hear."""
+        heard = self._heard.get(node)
+        at_s = self._started_at_s
+        return at_s if heard is None else max(at_s, heard.at_s)
+
+    def is_any_heard(self, ledger: Ledger, since_s: float) -> bool:
+        """Return whether any node of the newest attempt was heard after that time."""
+        if self._started_at_s > since_s:
+            return True
+        return any(self.heard_at_s(place.node) > since_s for place in ledger.placement)
+
+    def is_heard(self, node: str) -> bool:
+        return node in self._heard
+
+    def missing(self, ledger: Ledger) -> list[str]:
+        """Return the nodes of the newest attempt that have said nothing yet, and still may.
+
+        Before the first attempt: all that have joined.
+        """
+        nodes = [place.node for place in placement_of(ledger, self._settings)]
+        ended = {node for node, one in ledger.members.items() if one.ended_through is not None}
+        heard = self._heard.keys() | self._joining.keys() | ended
+        return [node for node in nodes or ledger.members if node not in heard]
+
+    def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
+        """Return the nodes of the newest attempt that have said nothing for so long."""
+        return [
+            place.node
+            for place in placement_of(ledger, self._settings)
+            if now_s - self.heard_at_s(place.node) >= silent_s
+        ]
+
+    def torn(self, ledger: Ledger, now_s: float) -> dict[str, str]:
+        """Return nodes of the newest attempt that are heard, but don't reach each other, and why."""
+        nodes = [place.node for place in ledger.placement]
+        silent_s = self._settings.policy.node_silent_s
+        told = {
+            node: heard.report.unreachable
+            for node in nodes
+            if (heard := self._heard.get(node)) is not None and now_s - heard.at_s < silent_s
+            if (member := ledger.members.get(node)) is None or member.ended_through is None
+        }
+        return find_torn(told, nodes)
+
+    def usable(self, ledger: Ledger, now_s: float) -> dict[str, Member]:
+        """Return the members that could run ranks: there, able to, and not left."""
+        policy = self._settings.policy
+        return {
+            node: member
+            for node, member in ledger.members.items()
+            if member.left is None
+            and node not in self._strange  # it follows another controller
+            and member.slots >= self._settings.slots
+            and node in self._heard
+            and now_s - self._heard[node].at_s < policy.node_silent_s
+        }
+
+    @property
+    def highest_attempt(self) -> int:
+        """Return the highest attempt that any node has spoken of; 0 for none."""
+        return max(
+            (
+                max(one.report.attempt, one.empty_through, one.report.fence_attempt or 0)
+                for one in self._heard.values()
+            ),
+            default=0,
+        )
+
+    def are_empty(self, ledger: Ledger) -> bool:
+        """Return whether every node has said that no process of the newest attempt is left."""
+        places = placement_of(ledger, self._settings)
+        return bool(places) and all(
+            (heard := self._heard.get(place.node)) is not None
+            and heard.empty_through >= ledger.attempt
+            for place in places
+        )
+
+    def gone(self, ledger: Ledger, policy: Policy, now_s: float) -> Gone:
+        """Return whether the newest attempt is proved to be gone from all its nodes."""
+        if not self._settings.is_joined:
+            return Gone(self.are_empty(ledger))
+        if not ledger.placement:
+            return Gone(not ledger.is_attempt_open or self._all_say_empty(ledger))
+        words = {
+            node: Word(heard.at_s, heard.empty_through, heard.empty_at_s, heard.launcher_at_s)
+            for place in ledger.placement
+            if (heard := self._heard.get(node := place.node)) is not None
+        }
+        return judge_gone(
+            ledger,
+            ledger.placement,
+            words,
+            policy,
+            now_s,
+            started_at_s=self._started_at_s,
+            confirmed_at_s=self._confirmed_at_s,
+            ended_at_s=self._ended_at_s,
+        )
+
+    def _all_say_empty(self, ledger: Ledger) -> bool:
+        """An attempt of which only the number is left: all that are here must have said so."""
+        heard = self._heard.values()
+        return bool(heard) and all(one.empty_through >= ledger.attempt for one in heard)
+
+    def heard_through_s(self, ledger: Ledger) -> float:
+        """Return the time through which every node has spoken; 0 before all have."""
+        through_s = float("inf")
+        for place in placement_of(ledger, self._settings):
+            heard = self._heard.get(place.node)
+            if heard is None:
+                return 0.0
+            through_s = min(through_s, heard.at_s)
+        return through_s
+
+    def rendezvous(self, node: str, ledger: Ledger) -> Endpoint | None:
+        """Return where the next attempt can meet on the node, or None until it names a new place."""
+        report = self.report_of(node)
+        told = None if report is None else report.rendezvous
+        if told is None or (told.address, told.port) in ledger.rendezvous_used:
+            return None
+        return told
+
+    # What they ought to do.
+
+    def send(self, ledger: Ledger, now_s: float) -> None:
+        """Send every node what it ought to be running."""
+        self._sent_revision, self._sent_at_s = ledger.revision, now_s
+        self._send(ledger, None)
+
+    def resend(self, ledger: Ledger, now_s: float) -> None:
+        """Send an order again to who has not acknowledged it."""
+        if self._sent_revision != ledger.revision:
+            self.send(ledger, now_s)
+        elif now_s - self._sent_at_s >= RESEND_S:
+            behind = {n for n, one in self._heard.items() if not one.acknowledges(ledger)}
+            if behind:
+                self._sent_at_s = now_s
+                self._send(ledger, behind)
+
+    def send_to(self, ledger: Ledger, nodes: Collection[str]) -> None:
+        """Send some nodes what they ought to be running."""
+        self._send(ledger, nodes)
+
+    def _send(self, ledger: Ledger, nodes: Collection[str] | None) -> None:
+        if ledger.wish is Wish.NOTHING_YET:
+            return
+        is_gone = ledger.wish is Wish.RANKS and not self._settings.is_joined
+        if is_gone and self.are_empty(ledger):
+            return  # an attempt that is known to be gone is never started again
+        for order in orders_for(ledger, self._settings, nodes):
+            self._orders.send(order)
+
+
+def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
+    """Return why this start of the node's launcher is refused for ever, or None."""
+    member = ledger.members.get(node)
+    if member is None:
+        return None
+    if member.ended_through is not None and launcher_id == member.launcher_id:
+        return f"launcher {launcher_id} of {node} has ended"
+    if launcher_id not in member.replaced:
+        return None
+    return f"launcher {launcher_id} of {node} was replaced by {member.launcher_id}"
+
+
+def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
+    """Return whether the node is another than on record, or comes back.
+
+    Who was cut off from another node is heard all the time: it comes back, as a spare, when the
+    others have got under way without it.
+    """
+    is_cut_off = member.left is not None and member.left.startswith(CUT_OFF)
+    comes_back = member.is_lost and not (is_cut_off and ledger.incident is not None)
+    return comes_back or (
+        (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)
+        != (report.launcher_id, report.boot_id, report.slots, report.peer_endpoint)
+    )
+
+
+def _is_older(member: Member, report: Report) -> bool:
+    """Return whether a report is of an older start of the node's launcher than is on record."""
+    if is_other_boot(member.boot_id, report.boot_id) or not report.launcher_started_s:
+        return False
+    return report.launcher_started_s < member.launcher_started_s
+
+
+def orders_for(
+    ledger: Ledger, settings: JobSettings, nodes: Collection[str] | None = None
+) -> tuple[Order, ...]:
+    """Return what each node, or each of ``nodes``, ought to be running, from the ledger alone.
+
+    A node without ranks (a spare, one that left, one whose launcher came after the attempt began)
+    is told to run nothing, so that whatever it may still run is stopped.
+    """
+    is_running = ledger.wish is Wish.RANKS
+    collect, collect_s = collection_for(ledger)
+    started = ledger.started if is_running else None
+    placement = placement_of(ledger, settings)
+    ranks = {place.node: place.ranks for place in placement}
+    groups = {place.node: group for group, place in enumerate(placement)}
+    members = ledger.members if settings.is_joined else {}
+    names = [node for node in ranks if is_named(node)]
+    names += [node for node in members if node not in ranks]
+    peers = peers_of(ledger) if is_running and settings.is_joined else ()
+    world_size = sum(len(place.ranks) for place in placement)
+    asked = asked_number(ledger) if is_running else 0
+    readers = nodes_to_read(ledger, placement) if asked else set()
+    first = next(iter(ranks), None)
+    orders = []
+    for node in names if nodes is None else [name for name in names if name in nodes]:
+        member = members.get(node)
+        is_its = member is None or has_launcher_of_attempt(ledger, member)
+        runs = ranks.get(node, ()) if is_running and is_its else ()
+        orders.append(
+            Order(
+                version=VERSION,
+                job_id=settings.job_id,
+                revision=ledger.revision,
+                attempt=ledger.attempt,
+                ranks=runs,
+                world_size=max(world_size, 1),
+                group_rank=groups.get(node, 0),
+                group_count=max(len(placement), 1),
+                stop=Stop.KILL if ledger.closing is None else ledger.closing.stop,
+                grace_s=0.0 if ledger.closing is None else ledger.closing.grace_s,
+                restore=None if started is None or not runs else started.choice.restore,
+                restarts=ledger.restarts,
+                restarts_max=settings.policy.restarts_max,
+                collect=collect,
+                collect_s=collect_s,
+                node=node,
+                launcher_id="" if member is None else member.launcher_id,
+                epoch=ledger.epoch,
+                rendezvous=None if started is None or not runs else started.rendezvous,
+                peers=peers if runs else (),
+                lease_s=settings.policy.lease_s if runs and peers else 0.0,
+                finds_checkpoints=node == ledger.finder and ledger.wish is Wish.NOTHING,
+                controller_id=ledger.controller_id,
+                reads_hardware=asked if node in readers else 0,
+                findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
+            )
+        )
+    return tuple(orders)

@@ -1,0 +1,362 @@
+"""What the reports say of one attempt: each rank's newest known stand.
+
+Reports come late, twice and out of order. Counters only grow, an end stays an end, and an
+event is dated by the report that makes it earliest, so that an old report changes nothing.
+All times are the controller's own monotonic seconds: what travels is an age.
+"""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from detectors.failed.error_text import ErrorText
+from detectors.failed.verdict import RankEnd
+from detectors.hang.live import RankStand
+from recovery.journal.limits import Policy
+from recovery.messages.exchange import RankExit, RankReport, Report
+
+_STEPS_KEPT: Final = 33  # ends of recent steps: 32 step times a rank for the median
+_STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
+
+
+@dataclass(slots=True)
+class RankView:
+    rank: int
+    node: str
+    pid: int = 0
+    process_state: str = ""
+    state_since_s: float = 0.0
+    attached_at_s: float | None = None
+    resumed_at_s: float | None = None
+    first_section_at_s: float | None = None
+    first_step_at_s: float | None = None
+    first_step: int | None = None
+    advanced_at_s: float | None = None  # last step, section change, mark
+    step: int | None = None
+    steps_done: int = 0
+    is_relative: bool = False
+    section: str = "idle"
+    section_since_s: float | None = None
+    sections_entered: int = 0
+    collectives_entered: int = 0
+    collective_timeout_s: float | None = None
+    has_pairs: bool = False
+    step_ends: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
+    exit: RankExit | None = None
+    exited_at_s: float = 0.0
+    exit_heard_at_s: float = 0.0
+
+    @property
+    def is_started(self) -> bool:
+        return self.pid > 0 or self.exit is not None
+
+    @property
+    def is_done(self) -> bool:
+        return self.exit is not None and self.exit.exit_code == 0
+
+    @property
+    def has_failed(self) -> bool:
+        return self.exit is not None and self.exit.exit_code != 0 and not self.exit.by_launcher
+
+    def take(self, told: RankReport, now_s: float) -> None:
+        if told.pid > 0:
+            self.pid = told.pid
+        if self.exit is not None:
+            return  # whatever comes now was sent before its end
+        self._take_progress(told, now_s)
+        if told.process_state != self.process_state or not self.state_since_s:
+            self.process_state, self.state_since_s = told.process_state, now_s
+        if told.exit is not None:
+            self.exit = told.exit
+            self.exited_at_s = now_s - told.exit.age_s
+            self.exit_heard_at_s = now_s
+
+    def _take_progress(self, told: RankReport, now_s: float) -> None:
+        self.attached_at_s = _earlier(self.attached_at_s, told.attached_age_s, now_s)
+        self.resumed_at_s = _earlier(self.resumed_at_s, told.resumed_age_s, now_s)
+        self.first_section_at_s = _earlier(self.first_section_at_s, told.first_section_age_s, now_s)
+        newest = self.step_ends[-1][0] if self.step_ends else 0
+        for timing in told.timings:
+            if timing.number == 1:
+                self.first_step_at_s = _earlier(self.first_step_at_s, timing.age_s, now_s)
+                self.first_step = timing.step
+            if timing.number > newest:
+                newest = timing.number
+                self.step_ends.append((timing.number, now_s - timing.age_s))
+        if told.steps_done == 1 and told.step_age_s is not None:
+            self.first_step_at_s = _earlier(self.first_step_at_s, told.step_age_s, now_s)
+            self.first_step = told.step
+        if told.collectives_entered >= self.collectives_entered:
+            self.collectives_entered = told.collectives_entered
+            self.collective_timeout_s = told.collective_timeout_s
+        self.has_pairs = self.has_pairs or told.has_pairs
+        known = (self.steps_done, self.sections_entered)
+        heard = (told.steps_done, told.sections_entered)
+        if heard[0] < known[0] or heard[1] < known[1]:
+            return  # an old report
+        if heard == known and told.section == self.section and self.advanced_at_s is not None:
+            return
+        self.steps_done, self.sections_entered = heard
+        self.step, self.is_relative = told.step, told.is_relative
+        self.section = told.section
+        if told.section_age_s is not None:
+            self.section_since_s = now_s - told.section_age_s
+        ages = (told.step_age_s, told.section_age_s, told.resumed_age_s, told.attached_age_s)
+        advanced = min((age for age in ages if age is not None), default=None)
+        if advanced is not None:
+            self.advanced_at_s = max(now_s - advanced, self.advanced_at_s or 0.0)
+
+
+def _earlier(known_at_s: float | None, age_s: float | None, now_s: float) -> float | None:
+    if age_s is None:
+        return known_at_s
+    at_s = now_s - age_s
+    return at_s if known_at_s is None else min(known_at_s, at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ages of the start-up marks of the slowest rank; None where some rank never told."""
+
+    attached_age_s: float | None
+    resumed_age_s: float | None
+    first_section_age_s: float | None
+    first_step_age_s: float | None
+    first_step: int | None
+
+
+class Observation:
+    """One attempt, as far as it has been heard of. Counts are kept as reports come in."""
+
+    def __init__(
+        self,
+        attempt: int,
+        world_size: int,
+        longest_gap_s: float = 0.0,
+        places: Mapping[str, frozenset[int]] | None = None,
+        *,
+        ran_before: bool = False,
+    ) -> None:
+        """``ran_before``: its ranks had started before anybody was heard, also those never heard."""
+        self.attempt = attempt
+        self._world_size = world_size
+        self._ran_before = ran_before
+        self._places = places  # node -> its ranks; a node speaks for no other. None: one node
+        self.ranks: dict[int, RankView] = {}
+        self.launch_error: str | None = None
+        self.started_at_s: float | None = None  # since when every rank is known to have started
+        self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
+        # The same of those that a step followed. One that ends with the ranks (a survivor leaves its
+        # section as it dies) is none: else each hang would double the limit for the next one.
+        self.proved_gap_s = longest_gap_s
+        self.advanced_at_s: float | None = None  # when a rank last advanced
+        self.is_relative = False
+        self.newest_step: int | None = None
+        self._is_settled = False
+        self._has_stepped = False  # any rank, by the report that is being taken in
+        self._started = 0
+        self._ended = 0
+        self._done = 0
+        self._failed: list[RankView] = []
+        self._telling: set[int] = set()
+        self._unverified: int | None = None  # a rank that had not shown yet that it trains
+
+    def take(self, report: Report, now_s: float) -> None:
+        """Take in a report; one of another attempt changes nothing."""
+        if report.attempt != self.attempt:
+            return
+        before_s, self._has_stepped = self.advanced_at_s, False
+        self.launch_error = report.launch_error or self.launch_error
+        own = None if self._places is None else self._places.get(report.node, frozenset())
+        for told in report.ranks:
+            if own is not None and told.rank not in own:
+                continue
+            if 0 <= told.rank < self._world_size:
+                self._take_rank(told, report.node, now_s)
+        if self.started_at_s is None and (self.is_started or self._runs_on):
+            self.started_at_s = now_s
+        if before_s is not None and self.advanced_at_s is not None and self._is_settled:
+            self.longest_gap_s = max(self.longest_gap_s, self.advanced_at_s - before_s)
+        if self._has_stepped:
+            self.proved_gap_s = self.longest_gap_s
+
+    def _take_rank(self, told: RankReport, node: str, now_s: float) -> None:
+        view = self.ranks.get(told.rank)
+        if view is None:
+            view = self.ranks[told.rank] = RankView(told.rank, node)
+        was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
+        view.take(told, now_s)
+        self._has_stepped = self._has_stepped or view.steps_done > steps
+        self._started += view.is_started and not was_started
+        if view.exit is not None and not had_ended:
+            self._ended += 1
+            self._done += view.is_done
+            if view.has_failed:
+                self._failed.append(view)
+        if view.steps_done:
+            self._telling.add(view.rank)
+            self._is_settled = self._is_settled or view.steps_done > _STEPS_SETTLED
+        self.is_relative = self.is_relative or view.is_relative
+        if view.step is not None and (self.newest_step is None or view.step > self.newest_step):
+            self.newest_step = view.step
+        at_s = view.advanced_at_s
+        if at_s is not None and (self.advanced_at_s is None or at_s > self.advanced_at_s):
+            self.advanced_at_s = at_s
+
+    @property
+    def is_whole(self) -> bool:
+        """Every rank has been heard of."""
+        return len(self.ranks) == self._world_size > 0
+
+    @property
+    def is_started(self) -> bool:
+        return self.is_whole and self._started == self._world_size
+
+    @property
+    def _runs_on(self) -> bool:
+        """All that is heard of an attempt that ran before has a process: nobody else is waited for."""
+        return self._ran_before and 0 < len(self.ranks) == self._started
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_whole and self._ended == self._world_size
+
+    @property
+    def is_done(self) -> bool:
+        """Every rank ended with exit code 0."""
+        return self.is_whole and self._done == self._world_size
+
+    @property
+    def stopped(self) -> int:
+        """Return how many ranks were ended by their launchers."""
+        return self._ended - self._done - len(self._failed)
+
+    @property
+    def failed(self) -> list[RankView]:
+        """Ranks that failed, the earliest first."""
+        return sorted(self._failed, key=lambda view: (view.exited_at_s, view.rank))
+
+    @property
+    def highest_step(self) -> int | None:
+        """Return the highest step that compares with those of other attempts."""
+        return None if self.is_relative else self.newest_step
+
+    def floor_step(self, telling: frozenset[int]) -> int | None:
+        """Return the step that every rank has made; None until each of ``telling`` has told one.
+
+        Looks at every rank: 16,000 cost 2 ms.
+        """
+        if not self._telling or not telling <= self._telling:
+            return None
+        steps = [self.ranks[rank].step for rank in self._telling]
+        return min((step for step in steps if step is not None), default=None)
+
+    @property
+    def telling_ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(self._telling))
+
+    def ends(self, now_s: float) -> list[RankEnd]:
+        """Return how ranks ended so far, for `detect_failed`."""
+        return [
+            RankEnd(
+                rank=view.rank,
+                age_s=now_s - view.exited_at_s,
+                exit_code=view.exit.exit_code,
+                signal=view.exit.signal,
+                by_launcher=view.exit.by_launcher,
+                oom_killed=view.exit.oom_killed,
+                error=ErrorText(
+                    view.exit.error.type_name, view.exit.error.message, view.exit.error.traceback
+                )
+                if view.exit.error
+                else None,
+                last_lines=view.exit.last_lines,
+                step=view.step,
+            )
+            for view in self.ranks.values()
+            if view.exit is not None
+        ]
+
+    def stands(self, now_s: float, without: Collection[str] = ()) -> list[RankStand]:
+        """Return where the ranks stand, for `detect_hung`; not those of the nodes ``without``."""
+        return [
+            RankStand(
+                rank=view.rank,
+                process_state=view.process_state,
+                state_age_s=max(0.0, now_s - view.state_since_s),
+                is_done=view.is_done,
+                steps_done=view.steps_done,
+                advanced_age_s=_age(view.advanced_at_s, now_s),
+                section=view.section,
+                section_age_s=_age(view.section_since_s, now_s),
+                sections_entered=view.sections_entered,
+                step_times_s=_step_times(view),
+                collectives_entered=view.collectives_entered,
+                collective_timeout_s=view.collective_timeout_s,
+                has_pairs=view.has_pairs,
+            )
+            for view in self.ranks.values()
+            if not without or view.node not in without
+        ]
+
+    def is_verified(self, policy: Policy, telling: frozenset[int], now_s: float) -> bool:
+        """Return whether every rank has shown that it trains.
+
+        ``telling`` are the ranks that have told a step in any attempt of the job: these must
+        make steps again. One that never did must live for a while; one that ended with 0 is done.
+        """
+        if not self.is_started or self.started_at_s is None:
+            return False
+        age_s = now_s - self.started_at_s
+        if self._unverified is not None:  # whoever was not ready is looked at first
+            view = self.ranks[self._unverified]
+            if not _trains(view, policy, telling, age_s):
+                return False
+        for view in self.ranks.values():
+            if not _trains(view, policy, telling, age_s):
+                self._unverified = view.rank
+                return False
+        return True
+
+    def marks(self, now_s: float) -> Marks:
+        """Return the start-up marks of the slowest rank among those that tell steps."""
+        views = [view for view in self.ranks.values() if view.steps_done]
+        first_steps = [view.first_step for view in views if view.first_step is not None]
+        return Marks(
+            _slowest([view.attached_at_s for view in views], now_s),
+            _slowest([view.resumed_at_s for view in views], now_s),
+            _slowest([view.first_section_at_s for view in views], now_s),
+            _slowest([view.first_step_at_s for view in views], now_s),
+            min(first_steps, default=None),
+        )
+
+
+def _trains(view: RankView, policy: Policy, telling: frozenset[int], age_s: float) -> bool:
+    if view.is_done or view.steps_done >= policy.verify_steps:
+        return True
+    is_silent = view.rank not in telling and not view.steps_done and view.exit is None
+    due_s = policy.verify_attached_s if view.attached_at_s is not None else policy.verify_alive_s
+    return is_silent and age_s >= due_s
+
+
+def _slowest(times_s: list[float | None], now_s: float) -> float | None:
+    known = [at_s for at_s in times_s if at_s is not None]
+    if not known or len(known) < len(times_s):
+        return None
+    return now_s - max(known)
+
+
+def _age(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, now_s - at_s)
+
+
+def _step_times(view: RankView) -> tuple[float, ...]:
+    """Return the times of steps whose neighbour before is known, too."""
+    ends = list(view.step_ends)
+    return tuple(
+        max(0.0, after[1] - before[1])
+        for before, after in pairwise(ends)
+        if after[0] == before[0] + 1
+    )

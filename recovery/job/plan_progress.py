@@ -1,0 +1,182 @@
+"""A plan's way from what there is to run on to where it may be carried out.
+
+Sees what nodes there are, asks the gate (policy, budgets, people), says which nodes are left and
+tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which is pure.
+"""
+
+from typing import Final
+
+from detectors.finding import Blame, Kind
+from recovery.cluster.gate import Answer, Gate, Judgement, PlanRequest, Pool
+from recovery.job.alert_intake import fatal
+from recovery.job.attempts import Attempts
+from recovery.job.diagnosis import HOST_SILENT
+from recovery.job.membership import CUT_OFF, size_for
+from recovery.job.planner import Scene
+from recovery.job.situation import Situation
+from recovery.journal.incident_machine import Outcome, Phase, answer
+from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.journal.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
+from recovery.messages.outside import PERSON, trains
+
+CONFIRM_BY: Final = (
+    "`rankmend approve` lets this plan be carried out, `rankmend reset-budgets` all further ones"
+)
+_ASK_S: Final = 1.0  # between two questions to the gate about a plan that waits
+
+
+class Planning:
+    def __init__(self, situation: Situation, attempts: Attempts, gate: Gate, pool: Pool) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._nodes = situation.nodes
+        self._attempts = attempts
+        self._gate = gate
+        self._pool = pool
+        self._asked_at_s = 0.0  # the gate, about a plan that waits
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._situation.ledger
+
+    def scene(self, incident: OpenIncident, now_s: float) -> Scene:
+        """Return what there is to run on, as of now."""
+        if not self._settings.is_joined:
+            return Scene()
+        ledger, policy, finding = self._ledger, incident.policy, incident.last_failure.finding
+        usable = self._attempts.preparation(policy, now_s).usable()
+        accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
+        # Who is silent may come back while the others are stopped.
+        counts_silence = finding.signature == HOST_SILENT or incident.state.phase is Phase.RESTORING
+        # Of ranks that wait for each other over a torn link some look as if they were behind.
+        lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
+        is_link = lost_peers or finding.kind is Kind.RANK_HUNG
+        torn = self._nodes.torn(ledger, now_s) if is_link else {}
+        must: dict[str, str] = {}
+        may: dict[str, str] = {}
+        for place in ledger.placement:
+            node, member = place.node, ledger.members.get(place.node)
+            is_accused = node not in ledger.taken_back
+            silent_s = now_s - self._nodes.heard_at_s(node)
+            if member is None:
+                must[node] = "it has not joined"
+            elif member.left is not None:
+                must[node] = member.left
+            elif node in accused:
+                must[node] = f"{accused[node].alertname}: {accused[node].summary}"
+            elif counts_silence and silent_s >= policy.node_silent_s:
+                must[node] = "silent"
+            elif (reason := self._pool.unusable(node)) is not None:
+                must[node] = reason
+            elif finding.kind is Kind.RANK_SLOW and node == finding.node and is_accused:
+                must[node] = "slow"
+            elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
+                may[node] = f"blamed {ledger.node_run[1]} times in a row"
+            elif node in torn:
+                may[node] = torn[node]
+        nodes = tuple(place.node for place in ledger.placement)
+        spares = len(usable.keys() - set(nodes))
+        return Scene(nodes, spares, self._settings.sizes, must, may)
+
+    def ask(self, incident: OpenIncident, made: Plan, now_s: float) -> Judgement:
+        """Ask whether the plan may be carried out; journal why it must wait or must not be."""
+        state, finding = incident.state, incident.last_failure.finding
+        if incident.waits is not None and incident.approved_by is None:
+            if now_s - self._asked_at_s < _ASK_S:
+                return Judgement.WAIT
+            self._asked_at_s = now_s
+        is_standing = not (trains(finding) and self._ledger.wish is Wish.RANKS)
+        # A person's word wins, about the plan that was shown and about no other.
+        approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
+        unconfirmed = self._ledger.unconfirmed
+        is_persons = finding.signature.startswith(PERSON)
+        if unconfirmed is not None and approved_by is None and not is_persons:
+            return self._wait(incident, made, f"{unconfirmed}; {CONFIRM_BY}")
+        request = PlanRequest(
+            self._settings.job_id,
+            state.incident_id,
+            state.try_number,
+            made.step,
+            finding,
+            made.without,
+            len(self._ledger.placement),
+            is_standing=is_standing,
+            approved_by=approved_by,
+        )
+        pause = None if approved_by is not None else self.pause()
+        said = Answer(Judgement.WAIT, pause) if pause else self._gate.judge(request)
+        if said.judgement is Judgement.ALLOWED or approved_by is not None:
+            return Judgement.ALLOWED
+        if said.judgement is Judgement.REFUSED:
+            # What trains is left alone: to give it up would be worse than what was refused.
+            outcome = Outcome.ESCALATE if is_standing else Outcome.CANCEL
+            event = event_of(incident, outcome, f"not allowed: {said.reason}")
+            self._situation.record(decided(incident, made), event)
+        else:
+            self._wait(incident, made, said.reason)
+        return said.judgement
+
+    def pause(self) -> str | None:
+        """Return why nothing is to be done in this job now, in words, or None."""
+        who = self._ledger.paused_by
+        return None if who is None else f"the job is paused by {who}"
+
+    def shortage(self, without: frozenset[str], now_s: float) -> str | None:
+        """Return why no attempt could be started without these nodes, or None.
+
+        What an alert accuses counts as a node that can't be used: the next plan would leave it.
+        """
+        if not self._settings.is_joined:
+            return None
+        preparation = self._attempts.preparation(self._settings.policy, now_s)
+        accused = {
+            kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"
+            for kept in fatal(self._ledger)
+        }
+        usable = preparation.usable().keys() - without - accused.keys()
+        if size_for(self._settings, len(usable)) is not None:
+            return None
+        return preparation.say_shortage(len(usable), self._settings.sizes[-1], accused, without)
+
+    def _wait(self, incident: OpenIncident, made: Plan, reason: str) -> Judgement:
+        """Journal once why the plan waits."""
+        state = incident.state
+        if incident.waits != (made, reason):
+            self._situation.record(PlanWaits(state.incident_id, state.try_number, made, reason))
+        return Judgement.WAIT
+
+    def left(self, incident: OpenIncident, made: Plan, scene: Scene) -> list[Record]:
+        """Return the records of the nodes that the plan leaves."""
+        reasons = {**scene.may_leave, **scene.must_leave}
+        incident_id = incident.state.incident_id
+        return [
+            NodeLeft(node, reason, reason == "silent" or reason.startswith(CUT_OFF), incident_id)
+            for node in made.without
+            if (reason := reasons.get(node, made.reason))
+            if (member := self._ledger.members.get(node)) is not None and member.left is None
+        ]
+
+    def tell_pool(self, incident: OpenIncident, made: Plan) -> None:
+        """Have the pool hear which nodes were blamed; a person's word blames nobody."""
+        finding = incident.last_failure.finding
+        blamed = set(made.without)
+        if finding.blame is Blame.RANK and finding.node:
+            blamed.add(finding.node)
+        if finding.signature.startswith(PERSON):
+            return
+        for node in sorted(blamed - self._ledger.taken_back):
+            self._pool.note_blame(node, self._settings.job_id, incident.state.incident_id, finding)
+
+
+def event_of(incident: OpenIncident, outcome: Outcome, reason: str) -> IncidentEvent:
+    """Return the record that something has come of what the incident owes."""
+    return IncidentEvent(answer(incident.state, outcome, reason))
+
+
+def decided(incident: OpenIncident, made: Plan) -> Decided:
+    return Decided(incident.state.incident_id, incident.state.try_number, made)
+
+
+def _is_shown(made: Plan, waits: tuple[Plan, str] | None) -> bool:
+    """Return whether the plan that a person was shown does the same, in whatever words."""
+    return waits is not None and (waits[0].step, waits[0].without) == (made.step, made.without)

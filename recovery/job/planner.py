@@ -1,0 +1,309 @@
+"""What to do about a failure: the cheapest step that the evidence allows. Pure.
+
+The plan says its reason and evidence as data, for `rankmend why`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from detectors.failed.verdict import DO_NOT_RETRY
+from detectors.finding import Blame, Finding, Kind
+from recovery.checkpoints.model import Verdict
+from recovery.journal.faults import OWN_CAUSES, cause_of
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
+from recovery.journal.records import Choice, PassedOver, Plan, PlanStep
+from recovery.messages.exchange import Restore
+from recovery.messages.outside import PERSON
+
+_REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
+_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A job's nodes as a plan finds them. One machine: none to choose from."""
+
+    nodes: tuple[str, ...] = ()  # of the newest attempt
+    spares: int = 0  # usable nodes beside them
+    sizes: tuple[int, ...] = ()  # numbers of nodes that the job can run on, the largest first
+    must_leave: Mapping[str, str] = field(default_factory=dict)  # can't be used, and why
+    may_leave: Mapping[str, str] = field(default_factory=dict)  # suspects: left for a spare only
+
+
+_ONE_MACHINE: Final = Scene()
+
+
+def plan(
+    finding: Finding,
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[Verdict] | None,
+    scene: Scene = _ONE_MACHINE,
+) -> Plan:
+    """Return the step to take about ``finding``, which the ledger holds already.
+
+    ``candidates``, newest first, are known only once nobody writes any more; None leaves the
+    choice of a checkpoint open.
+    """
+    is_persons = finding.signature.startswith(PERSON)
+    cheapest = _plan(finding, ledger, policy, candidates, scene, is_persons=is_persons)
+    return cheapest if is_persons else _allowed(cheapest, finding, ledger, policy, scene)
+
+
+def _plan(
+    finding: Finding,
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[Verdict] | None,
+    scene: Scene,
+    *,
+    is_persons: bool,
+) -> Plan:
+    """Return the cheapest step that the evidence allows."""
+    refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
+    if refusal is not None:
+        return Plan(
+            PlanStep.ESCALATE, f"{refusal}: {_first_words(ledger, finding)}", finding.evidence
+        )
+    if (moved := _leave(finding, scene)) is not None:
+        return moved
+    reason = _restart_reason(finding)
+    if candidates is None:
+        return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
+    choice = choose_checkpoint(ledger, policy, candidates)
+    if (refusal := refuse_choice(finding, ledger, policy, choice)) is not None:
+        return Plan(PlanStep.ESCALATE, refusal, finding.evidence, choice)
+    return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence, choice)
+
+
+def _leave(finding: Finding, scene: Scene) -> Plan | None:
+    """Return the plan that leaves nodes, or None where all can be used on."""
+    leave = dict(scene.must_leave)
+    if len(leave) + len(scene.may_leave) <= scene.spares:
+        leave = {**scene.may_leave, **leave}
+    if not leave:
+        return None
+    without = tuple(node for node in scene.nodes if node in leave)
+    why = "; ".join(f"{node}: {leave[node]}" for node in without[:_REASONS_MAX])
+    if len(without) > _REASONS_MAX:
+        why += f"; and {len(without) - _REASONS_MAX} more"
+    left = len(scene.nodes) - len(without) + scene.spares
+    size = next((size for size in scene.sizes if size <= left), None)
+    step = PlanStep.MOVE
+    if size is None:
+        how = f"wait for a node: {left} are usable, {scene.sizes[-1]} are needed"
+    elif size < len(scene.nodes):
+        step, how = PlanStep.SHRINK, f"go on with {size} nodes in the place of {len(scene.nodes)}"
+    else:
+        how = "spares take their places"
+    reason = f"{finding.summary}: leave {why}; {how}"
+    return Plan(step, reason, finding.evidence, without=without)
+
+
+def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene: Scene) -> Plan:
+    """Return the plan, or the next one that the policy allows for such a finding.
+
+    Cheaper where only suspects would be left, dearer where the accused node can be left, else a
+    person is told.
+    """
+    kind = finding.kind
+    if policy.allows(kind, made.step):
+        return made
+    are_nodes_open = bool(ledger.members) and not scene.nodes
+    if are_nodes_open and any(policy.allows(kind, step) for step in _ON_NODES):
+        return made  # a further try: its step is chosen once the nodes are known
+    if made.step is PlanStep.RESTART_IN_PLACE:
+        if finding.blame is Blame.RANK and finding.node in scene.nodes:
+            accused = {finding.node: "accused, and the policy allows no restart in place"}
+            other = _leave(finding, replace(scene, must_leave={**scene.must_leave, **accused}))
+            if other is not None and policy.allows(kind, other.step):
+                return other
+    elif not scene.must_leave and policy.allows(kind, PlanStep.RESTART_IN_PLACE):
+        return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
+    reason = f"the policy does not allow {made.step.value} for {kind.value}: {made.reason}"
+    return Plan(PlanStep.ESCALATE, reason, finding.evidence, without=made.without)
+
+
+_ON_NODES: Final = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
+
+
+def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool, str]:
+    """Return whether to move a rank that makes every step ``factor`` times as long, and why.
+
+    The time won until the policy's horizon is held against what the last restart cost, from the
+    fault to catching up. As long as none was measured, nobody is moved.
+    """
+    if not policy.allows(Kind.RANK_SLOW, PlanStep.MOVE):
+        return False, "the policy does not allow to move a slow rank"
+    won_s = policy.slow_horizon_s * (1.0 - 1.0 / factor) if factor > 1.0 else 0.0
+    cost_s = ledger.restart_cost_s
+    if cost_s is None:
+        return False, "what a restart of this job costs was never measured"
+    text = f"{won_s:.0f} s would be won within {policy.slow_horizon_s:.0f} s, a restart cost {cost_s:.0f} s"
+    return won_s > cost_s, text
+
+
+def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
+    """Return why another restart makes no sense whatever has been saved meanwhile, or None."""
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is not None and failure.exit_code == DO_NOT_RETRY:
+        return f"a rank ended with exit code {DO_NOT_RETRY}, which asks for no further try"
+    run = ledger.errors
+    if _is_own_error(finding) and run is not None and run.count >= policy.same_error_max:
+        silent = "before the first step" if ledger.telling_ranks else "at no known step"
+        where = silent if run.step is None else f"at step {run.step}"
+        return f"the same error {where} in {run.count} attempts in a row is the program's own"
+    spent = out_of_restarts(ledger.spent, policy)
+    return None if spent is None else f"the budget is spent ({spent})"
+
+
+def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
+    """Return why a restart from this checkpoint makes no sense, or None.
+
+    Only now, with nobody left who could write, is it known whether the last attempt has saved
+    anything newer.
+    """
+    if not choice.is_possible:
+        return choice.reason
+    if finding.signature.startswith(PERSON) or choice.is_new_run or is_progress(ledger, choice):
+        return None
+    spent = out_of_patience(ledger.spent, policy)
+    return (
+        None if spent is None else f"the budget is spent ({spent}): {_first_words(ledger, finding)}"
+    )
+
+
+def _is_own_error(finding: Finding) -> bool:
+    """Return whether the program ended itself, for neither communication nor a device.
+
+    One rank that fails alone is a suspect machine at first, but not when it says the same
+    at the same step again.
+    """
+    if finding.kind is not Kind.RANK_FAILED:
+        return False
+    return finding.blame is Blame.PROGRAM or cause_of(finding) in OWN_CAUSES
+
+
+def _first_words(ledger: Ledger, finding: Finding) -> str:
+    """Return what the first rank said of its end, else what was found."""
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is None or failure.error is None:
+        return finding.summary
+    error = failure.error
+    text = f"{error.type_name}: {error.message}" if error.type_name else error.message
+    return text if failure.rank is None else f"rank {failure.rank}: {text}"
+
+
+def _restart_reason(finding: Finding) -> str:
+    if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
+        return "the ranks stand still and nothing accuses one of them: restart them where they are"
+    return f"{finding.summary}: restart the ranks where they are"
+
+
+def choose_checkpoint(ledger: Ledger, policy: Policy, candidates: Sequence[Verdict]) -> Choice:
+    """Return the newest valid checkpoint that has not failed too often, and who was passed over.
+
+    Where all have, the newest of those that failed the least: whether to go on at all is for
+    the budgets to say.
+    """
+    passed_over: list[PassedOver] = []
+    failed: list[tuple[int, Choice]] = []
+    for verdict in candidates:
+        candidate = verdict.candidate
+        choice = Choice(
+            True,
+            Restore(candidate.path, candidate.step),
+            verdict.reason,
+            tuple(passed_over[:_PASSED_OVER_MAX]),
+            candidate.modified_unix_s,
+        )
+        restores = ledger.restores_of(choice.identity)
+        if verdict.is_valid and restores < policy.restore_failures_max:
+            if _is_rolled_back(ledger, candidate.step, candidates):
+                reason = (
+                    f"{choice.reason}; newer ones that were restored before are gone: a new run"
+                )
+                return replace(choice, reason=reason, is_new_run=True)
+            return choice
+        reason = verdict.reason
+        if verdict.is_valid:
+            reason = f"restored {restores} times without progress"
+            failed.append((restores, choice))
+        passed_over.append(PassedOver(candidate.path, candidate.step, reason))
+    first = tuple(passed_over[:_PASSED_OVER_MAX])
+    if failed:
+        restores, choice = min(failed, key=lambda one: one[0])  # of equals the first, the newest
+        how = f"restored {restores} times without progress, as was every other valid one"
+        return replace(choice, reason=f"{choice.reason}; {how}")
+    if passed_over:
+        what = f"none of the {len(passed_over)} checkpoints found is valid"
+        way_out = "bring a valid one back, or move these out of the folder"
+        return _from_the_beginning(ledger, what, way_out, first)
+    return _from_the_beginning(ledger, "no checkpoint found", "bring the checkpoints back", first)
+
+
+def from_nothing(ledger: Ledger, reason: str) -> Choice:
+    """Return the choice of an attempt that has no checkpoint to begin from."""
+    is_new_run = ledger.is_resumed and not ledger.was_given_up
+    return Choice(True, None, f"{reason}: from the beginning", is_new_run=is_new_run)
+
+
+def _from_the_beginning(
+    ledger: Ledger, what: str, way_out: str, passed_over: tuple[PassedOver, ...]
+) -> Choice:
+    """Return the choice to begin at zero, or not to where nobody can have wanted that.
+
+    A folder that a person has emptied before the start is a new run. One that is empty in the
+    middle of a run is a loss, or storage that is not there: to begin at zero would train for days
+    what is already there, and write over it.
+    """
+    before = ledger.last_restore_path
+    is_emptied = not passed_over and _is_persons_start(ledger)
+    # A job that was given up before it had saved anything is started again as it was.
+    if before is None and ledger.is_resumed and not ledger.was_given_up:
+        return Choice(True, None, f"{what}: a new run", passed_over, is_new_run=True)
+    if before is None:
+        return Choice(True, None, f"{what}: from the beginning", passed_over)
+    if is_emptied:
+        reason = f"{what}: a new run; the one before had begun from {before}"
+        return Choice(True, None, reason, passed_over, is_new_run=True)
+    reason = (
+        f"{what}, and an earlier attempt had begun from {before}: nothing is started, since it would "
+        f"train from the beginning; {way_out} and start the job again with the same command"
+    )
+    if not passed_over:
+        reason += "; if the folder is still empty then, that is a new run"
+    return Choice(False, None, reason, passed_over)
+
+
+def _is_persons_start(ledger: Ledger) -> bool:
+    """Return whether the next attempt is the first since somebody started the job (again).
+
+    On several nodes a controller also starts when another host takes over: nobody's wish.
+    """
+    return ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
+
+
+def _is_rolled_back(ledger: Ledger, step: int | None, candidates: Sequence[Verdict]) -> bool:
+    """Return whether a person has removed the checkpoints from ``step`` on before the start."""
+    if step is None or ledger.base_step is None or not _is_persons_start(ledger):
+        return False
+    there = {verdict.candidate.path for verdict in candidates}
+    return step < ledger.base_step and ledger.last_restore_path not in there
+
+
+def is_progress(ledger: Ledger, choice: Choice) -> bool:
+    """Return whether the checkpoint is newer than any that an attempt of this run began from.
+
+    By its step where that is known, else by its time.
+    """
+    if choice.restore is None or ledger.attempt == 0:
+        return False
+    if choice.restore.step is not None and ledger.base_step is not None:
+        return choice.restore.step > ledger.base_step
+    if choice.modified_unix_s is None:
+        return False
+    before = ledger.base_modified_unix_s
+    return before is None or choice.modified_unix_s > before

@@ -1,0 +1,122 @@
+"""What the controller of one job knows, and the one way in which it decides.
+
+`record` is that way: what is decided is durable before the order that follows from it is sent.
+What is only observed may be lost, and is heard again after a crash.
+"""
+
+from collections.abc import Callable
+
+from rankmend.clock import Clock
+from recovery.job.membership import placement_of
+from recovery.job.memory import Book, BudgetStore, Journal
+from recovery.job.nodes import Nodes, Orders
+from recovery.job.observation import Observation
+from recovery.job.settings import JobSettings
+from recovery.job.slow_causes import CauseDesk
+from recovery.job.slow_ranks import SlowWatch
+from recovery.journal.ledger import Ledger, Moment
+from recovery.journal.records import Entry, Record
+from recovery.messages.exchange import Report
+
+
+class Situation:
+    def __init__(
+        self,
+        journal: Journal,
+        orders: Orders,
+        budget_copy: BudgetStore | None,
+        clock: Clock,
+        settings: JobSettings,
+        on_entry: Callable[[Entry], None] | None,
+        hearing: Clock | None = None,
+    ) -> None:
+        """``on_entry`` is told of every record once it is durable and acted on.
+
+        ``hearing`` counts only time in which nodes could be heard (`recovery.service.listening_clock`).
+        """
+        self.settings = settings
+        self.book = Book(journal, budget_copy)
+        self.nodes = Nodes(settings, orders)
+        self.observation = Observation(0, settings.world_size)
+        self.slow = SlowWatch(settings.job_id)
+        self.causes = CauseDesk()
+        self.is_taken_up = False  # the nodes were heard, and may be sent orders
+        self._clock = clock
+        self._hearing = hearing or clock
+        self._on_entry = on_entry
+        self._foreseen: Ledger | None = None  # a stop that is obeyed before it can be journaled
+        self._since_s: dict[tuple[object, ...], float] = {}
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the journal says of the job now."""
+        return self.book.ledger
+
+    @property
+    def obeyed(self) -> Ledger:
+        """What the nodes are told to do: the ledger, or what it will be once it can be written."""
+        return self._foreseen or self.ledger
+
+    def now_s(self) -> float:
+        """Return the time up to which the nodes were heard: all of theirs is dated by it."""
+        return self._hearing.now_s()
+
+    def age_s(self, at: Moment) -> float:
+        """Return how old a record is."""
+        return self._clock.now_s() - at.monotonic_s
+
+    # Remember, then act.
+
+    def record(self, *records: Record) -> None:
+        """Remember the records, then do what follows from them."""
+        for entry in self.book.write(records, self._act):
+            if self._on_entry is not None:
+                self._on_entry(entry)
+
+    def _act(self, before: Ledger) -> None:
+        self._foreseen = None
+        if self.is_taken_up and self.ledger.revision != before.revision:
+            self.nodes.send(self.ledger, self.now_s())
+
+    def obey_unwritten(self, records: list[Record]) -> None:
+        """Act on records that will be the next ones, so that their revision is known before."""
+        self._foreseen = self.book.foresee(records)
+
+    def resend(self, now_s: float) -> None:
+        """Send orders again to who has not acknowledged them."""
+        if self._foreseen is not None or self.is_taken_up:
+            self.nodes.resend(self.obeyed, now_s)
+
+    # What was heard, and since when.
+
+    def hear(self, report: Report, now_s: float) -> None:
+        self.observation.take(report, now_s)
+        self.slow.take(report)
+        self.causes.take(report, now_s)
+
+    def observe_anew(self) -> None:
+        """Observe the newest attempt, beginning with what its nodes have said of it."""
+        ledger, gap_s = self.ledger, self.observation.proved_gap_s
+        placement = placement_of(ledger, self.settings)
+        size = sum(len(place.ranks) for place in placement)
+        places = {place.node: frozenset(place.ranks) for place in placement}
+        ran_before = self.settings.is_joined and ledger.has_run
+        seen = Observation(ledger.attempt, size, gap_s, places, ran_before=ran_before)
+        now_s = self.now_s()
+        for report in self.nodes.reports:
+            seen.take(report, now_s)
+        self.observation = seen
+        self.slow.begin(ledger.attempt, size)
+
+    def since(self, now_s: float, *key: object) -> float:
+        """Return for how many seconds what is named by ``key`` has lasted."""
+        return now_s - self._since_s.setdefault(key, now_s)
+
+    def forget_times(self) -> None:
+        """Hold nobody to time that has passed until now."""
+        self._since_s.clear()
+
+    def forgive(self, paused_s: float, now_s: float) -> None:
+        """Count no time in which this process itself stood still (SIGSTOP, a debugger)."""
+        self._since_s = {key: at_s + paused_s for key, at_s in self._since_s.items()}
+        self.nodes.start(now_s)  # nobody is silent who could not be heard

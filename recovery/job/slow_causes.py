@@ -1,0 +1,158 @@
+"""Finds out why a slow rank is slow: hardware of its node and of some peers, judged once.
+
+The journal's record of a slow rank makes the orders of a few nodes ask for hardware readings
+(`nodes_to_read`); the launchers tell, each its own; `detectors.slow.causes` compares. The record that
+comes of it is made when all have told, or when those that have not are overdue. Nothing waits.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from detectors.finding import Evidence
+from detectors.slow.cause_table import METRICS, Section
+from detectors.slow.causes import Accused, Explanation, Window, explain_slow
+from detectors.slow.hardware_reading import HardwareReading, reading_of
+from recovery.journal.ledger import Ledger
+from recovery.journal.records import Placement, SlowExplained, SlowFound
+from recovery.messages.exchange import Hardware, Report, ToldFinding
+
+log = logging.getLogger(__name__)
+
+PEERS_MAX: Final = 8  # nodes beside the slow ranks' own: a median needs no more
+# A launcher reads its agent's page three times over 12 s, and reports twice a second; with
+# thousands of nodes every few seconds.
+PATIENCE_S: Final = 30.0
+BEFORE_S: Final = 4.0  # two looks: a rank may have been slow for so long when a look first saw it
+LINES_MAX: Final = 8  # of evidence in a record
+_SERIES_MAX: Final = 2_000  # of one node, as launchers tell at most
+_SECTIONS: Final = {section.value: section for section in Section}
+
+
+class CauseDesk:
+    def __init__(self) -> None:
+        self._asked = 0
+        self._asked_at_s = 0.0
+        self._heard: dict[str, list[HardwareReading]] = {}
+        self._notes: dict[str, str] = {}
+
+    def take(self, report: Report, now_s: float) -> None:
+        """Keep what a node's hardware shows, dated by this clock."""
+        told = report.hardware
+        if told is None or told.asked != self._asked or report.node in self._heard:
+            return
+        self._heard[report.node] = list(_readings(told, report.node, now_s))
+        if told.note:
+            self._notes[report.node] = told.note
+
+    def due(
+        self, ledger: Ledger, placement: Sequence[Placement], now_s: float
+    ) -> list[SlowExplained]:
+        """Return the records that are due: one for each slow rank of which nobody has asked why."""
+        waiting = unexplained(ledger)
+        number = asked_number(ledger)
+        if number != self._asked:
+            self._asked, self._asked_at_s = number, now_s
+            self._heard, self._notes = {}, {}
+        if not waiting:
+            return []
+        nodes = nodes_to_read(ledger, placement)
+        is_late = now_s - self._asked_at_s >= PATIENCE_S
+        if not (nodes <= set(self._heard) or is_late):
+            return []
+        return [self._explain(found, ledger.job_id, now_s) for found in waiting]
+
+    def _explain(self, found: SlowFound, job_id: str | None, now_s: float) -> SlowExplained:
+        node = found.finding.node
+        accused = Accused(
+            _SECTIONS.get(found.section, Section.UNKNOWN), found.rank, node or None, None, job_id
+        )
+        onset_s = self._asked_at_s - found.finding.since_age_s - BEFORE_S
+        readings = [one for heard in self._heard.values() for one in heard]
+        first_s = min((one.at_s for one in readings), default=onset_s)
+        window = Window(first_s, now_s, None if found.is_always else onset_s)
+        try:
+            (why,) = explain_slow([accused], readings, window)
+        except Exception as error:  # a cause is a help; the finding stands without
+            log.exception("why rank %d is slow can't be judged", found.rank)
+            return SlowExplained(found.attempt, found.rank, "", f"not judged: {error!r}", 0.0, ())
+        notes = () if not self._notes.get(node) else (Evidence(node, self._notes[node]),)
+        if node not in self._heard:
+            notes = (Evidence(node, f"told nothing of its hardware within {PATIENCE_S:g} s"),)
+        best = why.causes[0] if why.causes else None
+        return SlowExplained(
+            found.attempt,
+            found.rank,
+            "" if best is None else best.cause,
+            why.reason,
+            0.0 if best is None else best.confidence,
+            (*_lines(why), *notes),
+        )
+
+
+def _lines(why: Explanation) -> tuple[Evidence, ...]:
+    lines = [line for cause in why.causes for line in cause.evidence]
+    lines += [Evidence("hardware, beside it", text) for text in why.beside]
+    if why.looked_at and not why.causes:
+        lines.append(Evidence("hardware", f"looked at: {', '.join(why.looked_at)}"))
+    if why.missing:
+        lines.append(Evidence("hardware", f"not measured: {', '.join(why.missing)}"))
+    return tuple(lines[:LINES_MAX])
+
+
+def _readings(told: Hardware, node: str, now_s: float) -> list[HardwareReading]:
+    return [
+        reading_of(series.metric, dict(series.labels), value, now_s - age_s, node)
+        for series in told.series[:_SERIES_MAX]
+        if series.metric in METRICS
+        for age_s, value in series.points
+        if age_s >= 0
+    ]
+
+
+def unexplained(ledger: Ledger) -> list[SlowFound]:
+    """Return the slow ranks of which nobody knows yet why."""
+    return [one.found for one in ledger.slow.values() if one.why is None]
+
+
+def asked_number(ledger: Ledger) -> int:
+    """Return the number of the newest record because of which hardware is asked for; 0: nobody asks."""
+    return max((one.number for one in ledger.slow.values() if one.why is None), default=0)
+
+
+def nodes_to_read(ledger: Ledger, placement: Sequence[Placement]) -> set[str]:
+    """Return the nodes whose hardware is asked for: of the unexplained slow ranks, and some peers."""
+    waiting = {found.rank for found in unexplained(ledger)}
+    own = {place.node for place in placement if waiting & set(place.ranks)}
+    slow = set(ledger.slow)
+    peers = [p.node for p in placement if p.node not in own and not slow & set(p.ranks)]
+    step = max(1, -(-len(peers) // PEERS_MAX))
+    return own | set(peers[::step]) if own else set()
+
+
+def told_findings(
+    ledger: Ledger, ranks: Collection[int], *, is_first: bool
+) -> tuple[ToldFinding, ...]:
+    """Return what the agent of a node with these ranks is to know of the job.
+
+    A slow rank as soon as it is known why, so that its alert says so from the start; the newest
+    incident of the job on the culprits' nodes, and on the first one where nobody is accused.
+    """
+    told = [
+        ToldFinding(
+            f"slow-{one.number}",
+            one.found.finding.kind.value,
+            (one.found.rank,),
+            one.found.section,
+            one.why.cause,
+            round(one.found.factor, 3),
+        )
+        for one in ledger.slow.values()
+        if one.why is not None and one.found.rank in ranks
+    ]
+    if ledger.fault is not None:
+        incident_id, finding = ledger.fault
+        own = tuple(rank for rank in finding.ranks if rank in ranks)
+        if own or (is_first and not finding.ranks):
+            told.append(ToldFinding(incident_id, finding.kind.value, own))
+    return tuple(told)

@@ -1,0 +1,232 @@
+"""Names slow ranks while the job runs: reports in, records for the journal out.
+
+`detectors.slow.live` judges the steps of each look, `detectors.persistence` decides when looks
+become a finding and when it ends. A slow rank is named and training goes on: nothing here stops
+or restarts anything. For the controller's thread; what it knows may be lost and is heard again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.persistence import Persistence, Track, look
+from detectors.slow.live import SECTIONS, LiveLimits, Look, SlowLive, SlowRank, Steps
+from recovery.journal.records import Record, SlowEnded, SlowFound
+from recovery.messages.exchange import RankReport, Report
+
+# A look is 2 s of steps or more, so 8 s of slowness raise a finding and 6 good ones end it:
+# shorter than a person would look, longer than a flush of the page cache or a cron job's start.
+RULES: Final = Persistence(bad_looks=4, of_looks=5, clear_looks=3)
+# Steps of many reports become arrays at once: a report at a time costs 40 us, as much as all else
+# that the controller does with it. Between two ticks 2,000 nodes tell 800; a backlog of more is taken in parts.
+_ROWS_MAX: Final = 8192
+_NAN: Final = float("nan")
+
+# rank, number, step, duration, and the totals of communication, waited, io, checkpoint in seconds
+_Row: TypeAlias = tuple[int, int, int, float, float, float, float, float]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One rank that was slow in some look."""
+
+    seen: SlowRank  # in the newest look in which it was slow
+    track: Track
+    since_s: float
+
+
+class SlowWatch:
+    """What is known of the slow ranks of the newest attempt."""
+
+    def __init__(
+        self, job_id: str, limits: LiveLimits | None = None, rules: Persistence = RULES
+    ) -> None:
+        self._job_id = job_id
+        self._limits = limits
+        self._rules = rules
+        self._attempt = 0
+        self._world_size = 0
+        self._live: SlowLive | None = None
+        self._watched: dict[int, _Watched] = {}
+        self._nodes: dict[int, str] = {}
+        self._rows: list[_Row] = []  # told, not taken yet
+        self._due: list[Record] = []  # not on record yet
+        self.findings: tuple[Finding, ...] = ()  # that are active now
+
+    def begin(self, attempt: int, world_size: int) -> None:
+        """Watch this attempt from now on; what was found of another one has ended with it."""
+        if (attempt, world_size) == (self._attempt, self._world_size):
+            return
+        reason = f"attempt {self._attempt} has ended"
+        self._due += [
+            SlowEnded(self._attempt, rank, reason)
+            for rank, watched in self._watched.items()
+            if watched.track.is_active
+        ]
+        self._attempt, self._world_size = attempt, world_size
+        self._live = None
+        self._rows.clear()
+        self._watched.clear()
+        self._nodes.clear()
+        self.findings = ()
+
+    def take(self, report: Report) -> None:
+        """Take in the steps that a report tells of."""
+        if report.attempt != self._attempt:
+            return
+        telling = [rank for rank in report.ranks if 0 <= rank.rank < self._world_size]
+        rows = _rows(telling)
+        if not rows:
+            return
+        if self._live is None:
+            self._live = SlowLive(self._world_size, self._limits)
+        for rank in telling:
+            self._nodes[rank.rank] = report.node
+            if rank.has_pairs:  # perhaps a stage of a pipeline: ranks may differ by design
+                self._live.does_same_work = False
+        self._rows += rows
+        if len(self._rows) >= _ROWS_MAX:
+            self._take_rows(self._live)
+
+    def _take_rows(self, live: SlowLive) -> None:
+        if self._rows:
+            live.take(_steps(self._rows))
+            self._rows.clear()
+
+    def due(self, now_s: float) -> list[Record]:
+        """Return what is to be remembered of slow ranks, again and again until `forget`.
+
+        Nothing more is looked for until then: the journal may fail for long.
+        """
+        if self._live is not None:
+            self._take_rows(self._live)
+            if not self._due:
+                self._look(self._live, now_s)
+        return list(self._due)
+
+    def forget(self) -> None:
+        """Hear that all of it is on record now."""
+        self._due.clear()
+
+    def _look(self, live: SlowLive, now_s: float) -> None:
+        active = frozenset(r for r, watched in self._watched.items() if watched.track.is_active)
+        seen = live.look(now_s, active)
+        if seen is None:
+            return
+        raised = self._settle(seen, now_s)
+        for rank in active:
+            if rank not in self._watched:
+                reason = f"no slower than its peers in the steps up to {seen.last_step}"
+                self._due.append(SlowEnded(self._attempt, rank, reason))
+        self._due += [self._found(one, seen, now_s) for one in raised]
+        if self._due:
+            self.findings = tuple(
+                self._finding(watched.seen, now_s - watched.since_s)
+                for watched in self._watched.values()
+                if watched.track.is_active
+            )
+
+    def _settle(self, seen: Look, now_s: float) -> list[_Watched]:
+        """Take one look into every track; return those that have just become findings."""
+        slow = {one.rank: one for one in seen.slow}
+        raised = []
+        for rank in self._watched.keys() | slow.keys():
+            known = self._watched.get(rank)
+            was_active = known is not None and known.track.is_active
+            track = look(
+                known.track if known else None, self._rules, is_bad=rank in slow, at_s=now_s
+            )
+            assert track is not None, "a rank is watched since it was slow"
+            if was_active and not track.is_active:
+                del self._watched[rank]
+                continue
+            if not track.is_active and not any(track.looks):
+                self._watched.pop(rank, None)  # it was chance
+                continue
+            since_s = now_s if known is None else known.since_s
+            watched = _Watched(slow.get(rank) or self._watched[rank].seen, track, since_s)
+            self._watched[rank] = watched
+            if track.is_active and not was_active:
+                raised.append(watched)
+        return sorted(raised, key=lambda one: -one.seen.factor)
+
+    def _found(self, watched: _Watched, seen: Look, now_s: float) -> SlowFound:
+        slow = watched.seen
+        finding = self._finding(slow, now_s - watched.since_s)
+        text = f"judged over steps {seen.first_step} to {seen.last_step} of {seen.ranks} ranks"
+        finding = replace(finding, evidence=(*finding.evidence, Evidence("step records", text)))
+        return SlowFound(
+            self._attempt,
+            slow.rank,
+            slow.section,
+            slow.factor,
+            slow.onset_step,
+            finding,
+            slow.step_factor,
+            slow.is_always,
+        )
+
+    def _finding(self, slow: SlowRank, since_age_s: float) -> Finding:
+        node = self._nodes.get(slow.rank, "")
+        since = "its start" if slow.is_always else f"step {slow.onset_step}"
+        grown = ", ".join(
+            f"{section} {excess_s * 1e3:+.1f} ms"
+            for section, excess_s in zip(SECTIONS, slow.excess_s, strict=True)
+        )
+        return Finding(
+            kind=Kind.RANK_SLOW,
+            severity=Severity.WARNING,
+            blame=Blame.RANK,
+            summary=(
+                f"rank {slow.rank} on {node} is {slow.factor:.1f}x slower than its peers"
+                f" since {since} ({slow.section}); every step takes {slow.step_factor:.2f}x as long"
+            ),
+            job_id=self._job_id,
+            attempt=self._attempt,
+            node=node,
+            ranks=(slow.rank,),
+            victims=(),
+            since_age_s=since_age_s,
+            signature=f"slow:{slow.section}",
+            evidence=(
+                Evidence(
+                    "step records",
+                    f"own work of a step: {slow.own_s * 1e3:.1f} ms, median of its peers"
+                    f" {slow.peers_s * 1e3:.1f} ms ({grown})",
+                ),
+                Evidence(
+                    "step records",
+                    f"in {slow.held:.0%} of the steps, {slow.sigmas:.0f} standard errors"
+                    " outside of what is usual",
+                ),
+            ),
+        )
+
+
+def _rows(ranks: Iterable[RankReport]) -> list[_Row]:
+    """Return the finished steps of a report."""
+    return [
+        (
+            rank.rank,
+            timing.number,
+            timing.step,
+            _NAN if timing.duration_s is None else timing.duration_s,
+            timing.communication_s,
+            timing.waited_s,
+            timing.io_s,
+            timing.checkpoint_s,
+        )
+        for rank in ranks
+        for timing in rank.timings
+    ]
+
+
+def _steps(rows: list[_Row]) -> Steps:
+    """Return steps of some ranks as arrays, sorted."""
+    rows.sort(key=lambda row: row[:2])
+    numbers = np.array([row[:3] for row in rows], dtype=np.int64)
+    seconds = np.array([row[3:] for row in rows], dtype=np.float64)
+    return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], seconds[:, 0], seconds[:, 1:])

@@ -1,0 +1,181 @@
+"""What an incident cost: MTTR in its phases, and the steps that were made twice. Pure.
+
+    fault -detect-> opened -decide-> accepted -fence-> ranks gone [-retries->]
+          -start-> checkpoint asked for -restore-> first section -first step-> first step done
+
+Each mark is that of the slowest rank, as journaled when the new attempt was verified. A mark
+that the ranks do not tell makes its phase part of the next one, and the account says so.
+Durations use the monotonic clock within one boot, else unix time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from recovery.journal.incident_machine import Phase, State, step
+from recovery.journal.records import (
+    AttemptStarted,
+    AttemptVerified,
+    CaughtUp,
+    Decided,
+    Entry,
+    IncidentEvent,
+    IncidentOpened,
+    Plan,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds. None: not reached, or part of a later phase (see `Account.notes`)."""
+
+    detect_s: float
+    decide_s: float | None = None
+    fence_s: float | None = None
+    retries_s: float | None = None  # tries that failed, with their fences; 0.0 for one try
+    start_s: float | None = None
+    restore_s: float | None = None
+    first_step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    incident_id: str
+    opened: IncidentOpened
+    opened_unix_s: float
+    state: State
+    plans: tuple[Plan, ...]  # one a try, the first first
+    attempts: tuple[AttemptStarted, ...]  # started for this incident
+    phases: Phases
+    notes: tuple[str, ...] = ()
+    total_s: float | None = None  # fault to the slowest rank's first step: the sum of the phases
+    recovered_s: float | None = None  # fault to verified (or to the end, where it came to another)
+    steps_recomputed: int | None = None  # None: steps can't be compared, or not yet known
+    caught_up_s: float | None = None  # fault to passing the highest step from before
+    caught_up_step: int | None = None
+    reason: str = ""  # of the last event
+
+
+@dataclass(slots=True)
+class _Run:
+    """One incident's entries on the way through the journal."""
+
+    opened_at: Entry
+    account: Account
+    fenced_first: Entry | None = None
+    fenced_last: Entry | None = None
+
+
+def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
+    """Return what each incident in the journal cost, oldest first."""
+    runs: dict[str, _Run] = {}
+    newest: _Run | None = None
+    for entry in entries:
+        record = entry.record
+        if isinstance(record, IncidentOpened):
+            newest = runs[record.incident_id] = _open(entry, record)
+        elif newest is None:
+            continue
+        elif isinstance(record, Decided):
+            plans = (*newest.account.plans, record.plan)
+            newest.account = replace(newest.account, plans=plans)
+        elif isinstance(record, AttemptStarted) and record.incident_id is not None:
+            attempts = (*newest.account.attempts, record)
+            newest.account = replace(newest.account, attempts=attempts)
+        elif isinstance(record, IncidentEvent):
+            _follow(newest, entry, record)
+        elif isinstance(record, AttemptVerified):
+            _finish(newest, entry, record)
+        elif isinstance(record, CaughtUp):
+            caught_up_s = newest.account.phases.detect_s + _between(newest.opened_at, entry)
+            newest.account = replace(
+                newest.account, caught_up_s=caught_up_s, caught_up_step=record.step
+            )
+    return tuple(run.account for run in runs.values())
+
+
+def _open(entry: Entry, record: IncidentOpened) -> _Run:
+    state = State(record.incident_id, record.policy.tries_max)
+    phases = Phases(detect_s=record.fault_age_s)
+    account = Account(record.incident_id, record, entry.unix_s, state, (), (), phases)
+    return _Run(entry, account)
+
+
+def _between(earlier: Entry, later: Entry) -> float:
+    if earlier.boot_id == later.boot_id:
+        return max(0.0, later.monotonic_s - earlier.monotonic_s)
+    return max(0.0, later.unix_s - earlier.unix_s)
+
+
+def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
+    before = run.account
+    state = step(before.state, record.event)
+    phases = before.phases
+    since_opened_s = _between(run.opened_at, entry)
+    if before.state.phase is Phase.OPENED:
+        phases = replace(phases, decide_s=since_opened_s)
+    elif state.phase is Phase.RESTORING:
+        run.fenced_last = entry
+        if run.fenced_first is None:
+            run.fenced_first = entry
+            fence_s = since_opened_s - (phases.decide_s or 0.0)
+            phases = replace(phases, fence_s=max(0.0, fence_s), retries_s=0.0)
+        else:
+            phases = replace(phases, retries_s=_between(run.fenced_first, entry))
+    recovered_s = before.recovered_s
+    if state.phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED):
+        recovered_s = phases.detect_s + since_opened_s
+    run.account = replace(
+        before, state=state, phases=phases, recovered_s=recovered_s, reason=record.event.reason
+    )
+
+
+def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
+    """Divide the time from the last fence to the first step by the marks of the ranks."""
+    before = run.account
+    if run.fenced_last is None or before.state.phase is not Phase.VERIFYING:
+        return
+    length_s = _between(run.fenced_last, entry)
+
+    def since_fence(age_s: float | None) -> float | None:
+        return None if age_s is None else min(max(0.0, length_s - age_s), length_s)
+
+    asked = since_fence(verified.resumed_age_s)
+    started = asked if asked is not None else since_fence(verified.attached_age_s)
+    restored = since_fence(verified.first_section_age_s)
+    stepped = since_fence(verified.first_step_age_s)
+    notes: list[str] = []
+    at, start_s, restore_s, first_step_s = 0.0, None, None, None
+    if started is None:
+        notes.append("start is part of restore: the ranks do not tell when they ask for it")
+    else:
+        start_s, at = started, started
+    if restored is None:
+        notes.append("restore is part of the first step: the ranks tell no section")
+    else:
+        restore_s = max(0.0, restored - at)
+        at = max(at, restored)
+    if stepped is None:
+        notes.append("the first step is not known: the total runs to the verification")
+        stepped = length_s
+    first_step_s = max(0.0, stepped - at)
+    phases = replace(before.phases, start_s=start_s, restore_s=restore_s, first_step_s=first_step_s)
+    recomputed = None
+    highest = before.opened.highest_step
+    if verified.is_comparable and verified.first_step is not None and highest is not None:
+        recomputed = max(0, highest - verified.first_step + 1)
+    parts = (
+        phases.detect_s,
+        phases.decide_s,
+        phases.fence_s,
+        phases.retries_s,
+        start_s,
+        restore_s,
+        first_step_s,
+    )
+    run.account = replace(
+        before,
+        phases=phases,
+        notes=tuple(notes),
+        total_s=sum(part for part in parts if part is not None),
+        steps_recomputed=recomputed,
+    )

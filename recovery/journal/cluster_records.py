@@ -1,0 +1,121 @@
+"""Records of the cluster's journal. Same form, file and rules as a job's (`recovery.journal.records`)."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+
+class Hold(Enum):
+    """Why a node gets no ranks."""
+
+    DRAIN = "drain"  # a person's word, until a person takes it back
+    QUARANTINE = "quarantine"  # blamed again and again, for a time that doubles
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBlamed:
+    """An incident of a job accused a node or what is on it."""
+
+    node: str
+    job_id: str
+    incident_id: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeld:
+    node: str
+    hold: Hold
+    who: str  # "policy", or the person
+    reason: str
+    until_unix_s: float | None  # None: until it is released
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReleased:
+    """A person's word: the node may be used again, and its past is forgotten."""
+
+    node: str
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing is decided within the scope: ``cluster``, ``job:UUID`` or ``node:NAME``."""
+
+    scope: str
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaused:
+    scope: str
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A plan was let through that counts against the cluster's budgets."""
+
+    job_id: str
+    incident_id: str
+    try_number: int
+    step: str
+    nodes: tuple[str, ...]  # that the job leaves
+    stops_training: bool  # the job still trained
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAdded:
+    """Somebody works on the nodes: no ranks go there, and their alerts accuse nobody."""
+
+    window_id: str
+    nodes: tuple[str, ...]  # names or shell patterns
+    from_unix_s: float
+    until_unix_s: float
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRemoved:
+    window_id: str
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A person has taken note of an incident that was escalated: nobody else needs to be told."""
+
+    incident_id: str
+    who: str
+    reason: str
+
+
+ClusterRecord: TypeAlias = (
+    NodeBlamed
+    | NodeHeld
+    | NodeReleased
+    | Paused
+    | Unpaused
+    | Spent
+    | WindowAdded
+    | WindowRemoved
+    | Acknowledged
+)
+
+CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
+    "node_blamed": NodeBlamed,
+    "node_held": NodeHeld,
+    "node_released": NodeReleased,
+    "paused": Paused,
+    "unpaused": Unpaused,
+    "spent": Spent,
+    "window_added": WindowAdded,
+    "window_removed": WindowRemoved,
+    "acknowledged": Acknowledged,
+}

@@ -1,0 +1,96 @@
+"""Whether two failures have one cause: a failure as data. Pure.
+
+Repeating what failed is of no use, and bad luck is no reason to give a job up. So failures that
+brought nothing forward are counted by cause. Two of them have one cause when
+
+- the same node is accused, in a job of several nodes: of whatever symptoms;
+- the program raised the same class of error, on whichever rank;
+- they show the same symptom (kind, cause, exit code or signal, class of error), and accuse the
+  same ranks or nobody.
+
+Two kills from outside (a SIGKILL whose sender nobody knows, a SIGTERM from elsewhere) never have
+one cause: they say nothing about the job. Neither have two deaths of rankmend itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from detectors.failed.error_text import Cause
+from detectors.finding import Blame, Finding, Kind
+from recovery.journal.records import Failure
+from recovery.messages.outside import trains
+
+OWN_CAUSES: Final = frozenset(
+    cause.value for cause in (Cause.PROGRAM, Cause.EXCEPTION, Cause.EXIT, Cause.DEVICE_MEMORY)
+)
+"""Ends that the program brings about itself, as the first word of a finding's signature."""
+_OUTSIDE: Final = frozenset({Cause.KILLED.value, Cause.USER.value})
+_RANKS_MAX: Final = 64  # accused at once; more is no single culprit
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What ended an attempt."""
+
+    kind: Kind | None = None  # None: nobody saw it
+    cause: str = ""  # first word of the finding's signature: a `Cause`, "hung", "host" ...
+    exit_code: int = 0  # 128 + n for signal n
+    error_type: str = ""
+    node: str = ""  # the accused one; empty in a job of one node
+    ranks: tuple[int, ...] = ()  # the accused ones
+
+
+UNSEEN: Final = Fault()
+"""What ended an attempt while rankmend itself was not there to see it."""
+
+
+def fault_of(failure: Failure, *, has_nodes: bool) -> Fault | None:
+    """Return the failure as a fault; None where nothing has failed.
+
+    A person's restart and the move of a slow rank end an attempt that trained well.
+    """
+    finding = failure.finding
+    if trains(finding):
+        return None
+    is_place = finding.blame is Blame.RANK
+    return Fault(
+        finding.kind,
+        cause_of(finding),
+        failure.exit_code,
+        "" if failure.error is None else failure.error.type_name,
+        finding.node if is_place and has_nodes else "",
+        finding.ranks if len(finding.ranks) <= _RANKS_MAX else (),
+    )
+
+
+def cause_of(finding: Finding) -> str:
+    """Return the first word of the finding's signature: its cause."""
+    return finding.signature.partition(":")[0]
+
+
+def have_one_cause(one: Fault, other: Fault) -> bool:
+    """Return whether two faults are the same failure again."""
+    if one.kind is None or other.kind is None or {one.cause, other.cause} & _OUTSIDE:
+        return False
+    if one.node and one.node == other.node:
+        return True
+    symptoms = (one.kind, one.cause, one.exit_code, one.error_type)
+    if symptoms != (other.kind, other.cause, other.exit_code, other.error_type):
+        return False
+    if one.cause in OWN_CAUSES:
+        return True
+    if one.ranks or other.ranks:
+        return not set(one.ranks).isdisjoint(other.ranks)
+    return one.node == other.node
+
+
+def count_in_a_row(faults: Sequence[Fault], fault: Fault) -> int:
+    """Return how many of ``faults`` in a row, the last ones, have one cause with ``fault``."""
+    return sum(1 for _one in takewhile(lambda one: have_one_cause(one, fault), reversed(faults)))
+
+
+def count_most_alike(faults: Sequence[Fault]) -> int:
+    """Return the size of the largest group of one cause."""
+    return max((sum(have_one_cause(one, other) for other in faults) for one in faults), default=0)

@@ -1,0 +1,184 @@
+"""A job's state folder: how a job is known again, and who holds it.
+
+<state>/jobs/<name>-<hash of the key>/
+    job.json     its UUID, key and name; written once
+    lock         held (flock) by the one launcher that runs the job
+    run.json     the launcher that runs it now, for `rankmend status`
+    journal.db   recovery.journal.store
+    incidents/   evidence, a folder an incident and attempt (recovery.launcher.evidence)
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
+from rankmend.foreign_links import make_private, open_new, refuse_foreign_link
+from rankmend.own_folder import find_own_folder
+from recovery.journal.job_key import JobKey
+
+_JSON_BYTES_MAX = 65536
+INSTANCES_MAX = 1024  # jobs of one command line that run on a node at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """A job's state folder, locked for the life of this object's process."""
+
+    path: Path
+    job_id: uuid.UUID
+    key: JobKey
+    lock_descriptor: int
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def incidents(self) -> Path:
+        """Where evidence of the job's incidents lies (docs/operate/incidents.md)."""
+        return self.path / "incidents"
+
+    def write_run(self, run: Mapping[str, Any]) -> None:
+        """Tell `rankmend status` which process runs the job, and where its ranks tell of it."""
+        write_atomically(self.path / "run.json", json.dumps(run, indent=1).encode())
+
+
+def open_job(
+    state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float
+) -> JobFolder:
+    """Make or open the job's folder and lock it.
+
+    ``known_id`` is the UUID found beside the checkpoints: a job whose state folder was lost
+    with its node keeps its identity and its budgets. Where nobody chose the key, a job that runs
+    under it already is another one: this one gets the next free instance of the key.
+    """
+    for number in range(1, INSTANCES_MAX if key.is_derived else 1):
+        with contextlib.suppress(JobHeldError):
+            return _open(state, key.instance(number), known_id, started_unix_s)
+    number = INSTANCES_MAX if key.is_derived else 1
+    return _open(state, key.instance(number), known_id, started_unix_s)
+
+
+def _open(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: float) -> JobFolder:
+    path = state / "jobs" / key.folder_name
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_foreign_link(state, LaunchError)
+        if state.stat().st_uid != os.getuid():
+            raise LaunchError(f"the state folder {state} belongs to uid {state.stat().st_uid}")
+        for folder in (path.parent, path):
+            make_private(folder, LaunchError)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(path / "lock", flags, 0o600)
+    except OSError as error:
+        raise LaunchError(f"cannot use the state folder {path}: {error.strerror}") from error
+    try:
+        _take_lock(lock, path, key)
+        job_id = _read_or_make_id(path / "job.json", key, known_id, started_unix_s)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    except BaseException:
+        os.close(lock)
+        raise
+    return JobFolder(path, job_id, key, lock)
+
+
+def _take_lock(lock: int, path: Path, key: JobKey) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 256, 0).decode("utf-8", "replace").strip() or "unknown"
+        raise JobHeldError(
+            f"the job {key.name!r} runs already, held by {holder} ({path}). A job is recognised by "
+            f"{key.reason}: stop the other one, or {key.remedy}"
+        ) from error
+
+
+def _read_or_make_id(
+    job_file: Path, key: JobKey, known_id: uuid.UUID | None, made_unix_s: float
+) -> uuid.UUID:
+    found = read_json(job_file)
+    if found is None:
+        job_id = known_id or uuid.uuid4()
+        body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": made_unix_s}
+        write_atomically(job_file, json.dumps(body, indent=1).encode())
+        return job_id
+    try:
+        return uuid.UUID(str(found["job_id"]))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{job_file} names no job UUID: restore or remove it") from error
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a small JSON object of ours, or None where there is none (yet)."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_JSON_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LaunchError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object")
+    return value
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a launcher runs the job of this state folder now."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def write_atomically(path: Path, body: bytes) -> None:
+    """Replace a file by write, fsync and rename, so that a crash leaves the old or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(open_new(temporary), "wb") as file:
+            file.write(body)  # all of it, where os.write may take a part on a nearly full disk
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise LaunchError(f"cannot write {path}: {error.strerror}") from error
+
+
+def default_state_folder(
+    environment: Mapping[str, str],
+    refuse_network: Callable[[Path], None],
+    local: Path = Path("/var/tmp"),  # noqa: S108 - the folder below it is checked
+) -> Path:
+    """Return where state lies without --state-dir: the home folder, if that is a local disk.
+
+    A home folder on a network file system is the rule on clusters and no place for a journal;
+    /var/tmp is local and outlives a reboot. ``refuse_network`` raises JournalError for one.
+    """
+    named = environment.get("RANKMEND_STATE_DIR")
+    if named:
+        return Path(named)
+    home = Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rankmend"
+    try:
+        refuse_network(home)
+    except JournalError:
+        return find_own_folder(local)
+    return home

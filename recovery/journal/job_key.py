@@ -1,0 +1,164 @@
+"""How a job is recognised when it is started again. docs/use/run.md, "What makes two starts one job".
+
+The key must be the same when the same job comes back (the same line again, a requeue) and different
+for every other job that may run at the same time. A number that all lines of an allocation share
+(SLURM_JOB_ID) or that people copy (--rdzv-id) can't do the second alone. The checkpoint folder can:
+two jobs that write to one folder are a mistake in any case.
+"""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+ANONYMOUS: Final = "anonymous:"
+_OTHER_NAME: Final = "give this one another name with --job"
+_OTHER_FOLDER: Final = "give this one a --checkpoint-dir of its own"
+_READABLE_MAX: Final = 48
+_PATH_MAX: Final = 256  # of 512 characters that a service takes as a key (recovery/api/wire.py)
+_DIGEST_CHARACTERS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """What identifies a job over its starts."""
+
+    text: str
+    name: str  # for people
+    reason: str  # what the key was made of
+    remedy: str = _OTHER_NAME  # what to do about a job that has this key by mistake
+    label: str = ""  # of the state folder, where `name` may differ between two starts
+    is_derived: bool = False  # nobody chose it: a start beside a running one is another job
+
+    @property
+    def folder_name(self) -> str:
+        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", self.label or self.name).strip("-.")
+        return f"{readable[:_READABLE_MAX] or 'job'}-{_digest(self.text)}"
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nothing identifies the job, so that each start is a job of its own."""
+        return self.text.startswith(ANONYMOUS)
+
+    def instance(self, number: int) -> "JobKey":
+        """Return the key of the ``number``-th job that runs under a derived key at one time."""
+        if number == 1:
+            return self
+        return replace(self, text=f"{self.text}#{number}", name=f"{self.name}-{number}")
+
+
+def key_of_one_node(
+    job: str | None,
+    rdzv_id: str | None,
+    environment: Mapping[str, str],
+    checkpoint_folder: Path | None,
+    command: Sequence[str] = (),
+) -> JobKey:
+    """Return the key of a job that runs on this node alone.
+
+    --job, else the checkpoint folder, else --rdzv-id and the Slurm task together with the
+    ``command`` (working folder, script, arguments), so that the runs of a sweep stay apart.
+    """
+    if job:
+        return _named(job)
+    if checkpoint_folder is not None:
+        return _of_folder(checkpoint_folder, rdzv_id)
+    task = _slurm_task(environment)
+    parts = [f"rdzv:{rdzv_id}"] if rdzv_id else []
+    parts += [task] if task else []
+    if not parts:
+        return _anonymous()
+    digest = _digest("\0".join(command))
+    name = rdzv_id or slurm_name(environment) or ""
+    reason = "--rdzv-id and its command line" if rdzv_id else "SLURM_JOB_ID and its command line"
+    return JobKey(":".join((*parts, digest)), name, reason, is_derived=True)
+
+
+def key_of_meeting(
+    job: str | None,
+    rdzv_id: str | None,
+    environment: Mapping[str, str],
+    checkpoint_folder: Path | None,
+) -> JobKey:
+    """Return the key of a job whose launchers meet at --rdzv-endpoint, the same on every node."""
+    if job:
+        return _named(job)
+    if checkpoint_folder is not None:
+        return _of_folder(checkpoint_folder, rdzv_id)
+    return _of_scheduler(rdzv_id, environment) or _anonymous()
+
+
+def key_at_service(
+    job: str | None,
+    rdzv_id: str | None,
+    environment: Mapping[str, str],
+    checkpoint_folder: Path | None,
+) -> JobKey:
+    """Return the key by which a controller's service knows the job, the same on every node.
+
+    One service has jobs of many nodes and containers, in which one path can be many folders. So
+    the folder alone is the key only where there is neither --rdzv-id nor a Slurm job.
+    """
+    if job:
+        return _named(job)
+    outer = _of_scheduler(rdzv_id, environment)
+    if checkpoint_folder is None:
+        return outer or _anonymous()
+    inner = _of_folder(checkpoint_folder, rdzv_id)
+    if outer is None:
+        return inner
+    reason = f"{outer.reason} and {inner.reason}"
+    return replace(inner, text=f"{outer.text}:{inner.text}", name=outer.name, reason=reason)
+
+
+def slurm_name(environment: Mapping[str, str]) -> str | None:
+    """Return the cluster and number of the Slurm job that this process belongs to, or None."""
+    number = environment.get("SLURM_JOB_ID")
+    return f"{environment.get('SLURM_CLUSTER_NAME', 'slurm')}-{number}" if number else None
+
+
+def _named(job: str) -> JobKey:
+    return JobKey(f"job:{job}", job, "--job")
+
+
+def _of_folder(folder: Path, rdzv_id: str | None) -> JobKey:
+    path = folder.resolve()
+    text = str(path) if len(str(path)) <= _PATH_MAX else f"{path.name}:{_digest(str(path))}"
+    return JobKey(
+        f"checkpoints:{text}",
+        rdzv_id or path.name or "job",
+        "the checkpoint folder",
+        _OTHER_FOLDER,
+        label=path.name or "job",
+    )
+
+
+def _of_scheduler(rdzv_id: str | None, environment: Mapping[str, str]) -> JobKey | None:
+    if rdzv_id:
+        return JobKey(f"rdzv:{rdzv_id}", rdzv_id, "--rdzv-id")
+    name = slurm_name(environment)
+    if name is None:
+        return None
+    cluster, _dash, number = name.rpartition("-")
+    return JobKey(f"slurm:{cluster}:{number}", name, "SLURM_JOB_ID")
+
+
+def _slurm_task(environment: Mapping[str, str]) -> str | None:
+    """Return the Slurm job, and the place of this process among those that one srun started."""
+    number = environment.get("SLURM_JOB_ID")
+    if not number:
+        return None
+    cluster = environment.get("SLURM_CLUSTER_NAME", "slurm")
+    return f"slurm:{cluster}:{number}:{environment.get('SLURM_PROCID', '0')}"
+
+
+def _anonymous() -> JobKey:
+    token = uuid.uuid4().hex[:8]
+    return JobKey(f"{ANONYMOUS}{token}", f"anonymous-{token}", "nothing names it")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_CHARACTERS]

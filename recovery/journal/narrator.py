@@ -1,0 +1,285 @@
+"""Says in a person's words what a journal entry means. Pure: entries in, text out.
+
+`rankmend run` prints these lines as they happen, `rankmend why` prints them from the journal,
+so that both tell one story.
+"""
+
+from functools import singledispatch
+
+from recovery.journal import records
+from recovery.journal.incident_machine import Outcome
+from recovery.journal.records import Cause, Choice, OutcomeKind, PlanStep, Record
+
+_CAUSES = {
+    Cause.FIRST: "start",
+    Cause.RESUMED: "start again",
+    Cause.TAKEOVER: "take over a job whose launcher had died",
+    Cause.INCIDENT: "restart",
+}
+
+
+_NODES_SHOWN = 8  # in one line
+_LINES_MAX = 20  # of a burst of alerts: a dead switch makes 1,000
+
+
+@singledispatch
+def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a dispatch
+    """Return one line about a record, or None where there is nothing to tell."""
+    return None
+
+
+def describe_choice(choice: Choice) -> str:
+    """Return where an attempt begins, and why there."""
+    if choice.restore is None:
+        return f"from the beginning ({choice.reason})"
+    step = "" if choice.restore.step is None else f" at step {choice.restore.step}"
+    return f"from {choice.restore.path}{step} ({choice.reason})"
+
+
+def describe_passed_over(choice: Choice) -> list[str]:
+    """Return one line for each checkpoint that was not taken."""
+    return [f"passed over {item.path}: {item.reason}" for item in choice.passed_over]
+
+
+@singledispatch
+def details(record: Record) -> list[str]:  # noqa: ARG001 - the default of a dispatch
+    """Return what supports a record's line: evidence, and what was passed over and why."""
+    return []
+
+
+@details.register
+def _(record: records.AttemptStarted) -> list[str]:
+    lines = describe_passed_over(record.choice)
+    if len(record.placement) > 1:
+        lines.append("on " + ", ".join(place.node for place in record.placement))
+    return lines
+
+
+@details.register
+def _(record: records.AttemptEnded) -> list[str]:
+    return [f"{one.node} is empty: {one.reason}" for one in record.proofs]
+
+
+@details.register
+def _(record: records.EvidenceTaken) -> list[str]:
+    return [f"{one.node} {one.device}: {one.summary}" for one in record.evidence[:_LINES_MAX]]
+
+
+@details.register
+def _(record: records.IncidentOpened) -> list[str]:
+    finding = record.failure.finding
+    lines = [f"blamed: {finding.blame.value} = {finding.blame.legend}"]
+    lines += [f"{one.source}: {one.text}" for one in finding.evidence]
+    if finding.victims:
+        ranks = ", ".join(str(rank) for rank in finding.victims)
+        lines.append(f"victims, not causes: ranks {ranks}")
+    return lines
+
+
+@details.register
+def _(record: records.SlowFound) -> list[str]:
+    return [f"{one.source}: {one.text}" for one in record.finding.evidence]
+
+
+@details.register
+def _(record: records.SlowExplained) -> list[str]:
+    return [f"{one.source}: {one.text}" for one in record.evidence]
+
+
+@details.register
+def _(record: records.PersonActed) -> list[str]:
+    return [f"reason: {record.command.reason}"] if record.command.reason else []
+
+
+@narrate.register
+def _(record: records.AttemptStarted) -> str:
+    return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
+
+
+_TAKEN_BECAUSE = {
+    records.ClaimProof.PROCESSES: "its processes are gone",
+    records.ClaimProof.BOOT: "the machine was booted since",
+    records.ClaimProof.PERSON: "--take-over says that it is gone",
+}
+
+
+@narrate.register
+def _(record: records.ClaimTaken) -> str:
+    return f"took the checkpoint folder from {record.owner}: {_TAKEN_BECAUSE[record.proof]}"
+
+
+@narrate.register
+def _(record: records.AttemptEnded) -> str | None:
+    # Where each launcher has said it there is nothing to tell.
+    return f"attempt {record.attempt} is gone from every node" if record.proofs else None
+
+
+@narrate.register
+def _(record: records.AttemptVerified) -> str:
+    if record.telling_ranks:
+        return f"attempt {record.attempt} makes steps on {len(record.telling_ranks)} ranks"
+    return f"attempt {record.attempt} runs; its ranks tell no steps"
+
+
+@narrate.register
+def _(record: records.IncidentOpened) -> str:
+    finding = record.failure.finding
+    return f"incident {record.incident_id}: {finding.summary} (blamed: {finding.blame.value})"
+
+
+@narrate.register
+def _(record: records.Decided) -> str:
+    gives_up = record.plan.step is PlanStep.ESCALATE
+    return f"decision: {'give up: ' if gives_up else ''}{record.plan.reason}"
+
+
+@narrate.register
+def _(record: records.TryFailed) -> str:
+    return f"try {record.try_number} failed: {record.reason}"
+
+
+@narrate.register
+def _(record: records.IncidentEvent) -> str | None:
+    if record.event.outcome is Outcome.CANCEL:
+        return f"{record.event.incident_id} is cancelled: {record.event.reason}"
+    if record.event.outcome is not Outcome.FAILED or not record.event.reason:
+        return None
+    return f"{record.event.answers}: {record.event.reason}"
+
+
+@narrate.register
+def _(record: records.EvidenceCollected) -> str:
+    size_bytes = sum(saved.size_bytes for saved in record.saved)
+    files = sum(saved.files for saved in record.saved)
+    line = f"evidence: {files} files, {size_bytes / 1000:.0f} kB"
+    if not record.cause:
+        return line
+    return f"{line}: {record.cause}: {record.reason} (confidence {record.confidence:.2f})"
+
+
+@narrate.register
+def _(record: records.CaughtUp) -> str:
+    return f"caught up: step {record.step} is new"
+
+
+@narrate.register
+def _(record: records.SlowFound) -> str:
+    return record.finding.summary
+
+
+@narrate.register
+def _(record: records.SlowExplained) -> str:
+    if not record.cause:
+        return record.reason
+    return f"{record.reason}: {record.evidence[0].text} (confidence {record.confidence:.2f})"
+
+
+@narrate.register
+def _(record: records.SlowEnded) -> str:
+    return f"rank {record.rank} is no longer slow: {record.reason}"
+
+
+@narrate.register
+def _(record: records.StopRequested) -> str:
+    return f"stopping: {record.reason}; {record.grace_s:g} s to save"
+
+
+@narrate.register
+def _(record: records.BudgetsReset) -> str:
+    return f"budgets reset by {record.who}: {record.reason}"
+
+
+@narrate.register
+def _(record: records.TailCut) -> str:
+    return (
+        f"the journal ended unfinished and was cut at record {record.first_number}: {record.reason}"
+    )
+
+
+@narrate.register
+def _(record: records.RecordsLost) -> str:
+    return (
+        f"the journal ends at record {record.journal_number}, the copy beside the checkpoints knows "
+        f"{record.copy_number}: records were lost; the stricter budgets of both go on"
+    )
+
+
+@narrate.register
+def _(record: records.NodesJoined) -> str:
+    names = ", ".join(one.node for one in record.nodes[:_NODES_SHOWN])
+    more = len(record.nodes) - _NODES_SHOWN
+    return f"joined: {names}" + (f" and {more} more" if more > 0 else "")
+
+
+@narrate.register
+def _(record: records.LaunchersEnded) -> str:
+    names = ", ".join(one.node for one in record.launchers[:_NODES_SHOWN])
+    more = len(record.launchers) - _NODES_SHOWN
+    what = f"{names} and {more} more" if more > 0 else names
+    return f"launchers ended, with nothing left behind: {what}"
+
+
+@narrate.register
+def _(record: records.AttemptHeard) -> str:
+    return f"attempt {record.attempt} runs, which this journal knows nothing of: it is stopped"
+
+
+@narrate.register
+def _(record: records.Adopted) -> str:
+    unheard = [place.node for place in record.placement if place.node not in record.heard]
+    line = (
+        f"adopted: attempt {record.attempt} is over, and this journal did not know it"
+        if not record.placement
+        else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, and this journal "
+        f"did not know it"
+    )
+    line += f"; epoch {record.epoch}"
+    if unheard:
+        line += f"; not heard: {', '.join(unheard[:_NODES_SHOWN])}"
+    if record.is_history_lost:
+        line += "; budgets count as spent until `rankmend reset-budgets`"
+    return line
+
+
+@narrate.register
+def _(record: records.NodeLeft) -> str:
+    return f"{record.node} gets no ranks: {record.reason}"
+
+
+@narrate.register
+def _(record: records.FinderChosen) -> str:
+    return f"{record.node} looks for checkpoints ({record.reason})"
+
+
+@narrate.register
+def _(record: records.PlanWaits) -> str:
+    return f"waiting with `{record.plan.step.value}`: {record.reason}"
+
+
+@narrate.register
+def _(record: records.FenceWaits) -> str:
+    return f"waiting for {', '.join(record.nodes[:_NODES_SHOWN])}: {record.reason}"
+
+
+@narrate.register
+def _(record: records.EvidenceTaken) -> str:
+    first = record.evidence[0]
+    more = f" and {len(record.evidence) - 1} more" if len(record.evidence) > 1 else ""
+    return f"alert {first.alertname} on {first.node}{more}: {record.reason}"
+
+
+@narrate.register
+def _(record: records.PersonActed) -> str:
+    command = record.command
+    what = f"{command.act.value} {command.node or ''}".rstrip()
+    said = "refused" if record.is_refused else "asked for"
+    return f"{what} {said} by {command.who}: {record.result}"
+
+
+@narrate.register
+def _(record: records.JobEnded) -> str:
+    outcome = record.outcome
+    if outcome.kind is OutcomeKind.DONE:
+        return "done: every rank ended with exit code 0"
+    left = "" if record.is_empty else " (not every process is proved gone)"
+    return f"{outcome.kind.value.replace('_', ' ')}: {outcome.reason}{left}"

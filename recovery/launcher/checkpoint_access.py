@@ -1,0 +1,192 @@
+"""What a launcher does in the checkpoint folder: the fence, and finding checkpoints.
+
+In a thread of its own, because storage can hang and the launcher's loop must not. The loop
+asks and goes on; `wake` is called when there is an answer to read.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from rankmend.errors import RankmendError
+from recovery.checkpoints.model import Verdict
+from recovery.messages.exchange import Found, FoundCheckpoint
+
+log = logging.getLogger(__name__)
+
+CANDIDATES_MAX: Final = 20  # of one report (docs/reference/messages.md)
+ENOUGH: Final = 4  # valid ones; what was validated beside training costs a stat
+
+
+class Fence(Protocol):
+    def read(self) -> int | None:
+        """Return the attempt that may publish checkpoints; None before the first."""
+        ...
+
+    def advance(self, attempt: int) -> None:
+        """Return once only this attempt may publish, durably."""
+        ...
+
+
+class Watch(Protocol):
+    def start(self) -> None:
+        """Look at the checkpoints now and then from now on."""
+        ...
+
+    def stop(self) -> bool:
+        """Look no more."""
+        ...
+
+    def candidates(
+        self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
+    ) -> tuple[Verdict, ...]:
+        """Return all checkpoints found, newest first, each with its verdict."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How the wish to let only one attempt publish has ended."""
+
+    attempt: int
+    error: str | None
+
+
+class Storage:
+    """The three wishes are kept apart, and of each only the newest counts."""
+
+    def __init__(self, fence: Fence, watch: Watch | None) -> None:
+        self._fence = fence
+        self._watch = watch
+        self._wake: Callable[[], None] = lambda: None
+        self._changed = threading.Condition()
+        self._wanted_attempt: tuple[int, str | None] | None = None  # and what it restores
+        self._wanted_look: tuple[int, int] | None = None  # empty through, revision of the order
+        self._is_read_wanted = True
+        self._is_ending = False
+        self._thread: threading.Thread | None = None
+        self.advance: Advance | None = None
+        self.found: Found | None = None
+        self.fence_attempt: int | None = None  # as it was read last
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; ``wake`` is called from the thread whenever something was done."""
+        self._wake = wake
+        self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
+        self._thread.start()
+
+    def watch(self) -> None:
+        """Look at checkpoints beside training, so that finding them later is quick."""
+        if self._watch is not None:
+            self._watch.start()
+
+    def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
+        """Have only this attempt publish: `advance` tells the end.
+
+        Where the checkpoint that it restores is not to be seen here, that is said. Ranks start all the
+        same: a script may have one rank read it and tell the others.
+        """
+        with self._changed:
+            self._wanted_attempt = (attempt, restore_path)
+            self._changed.notify_all()
+
+    def ask_found(self, empty_through: int, revision: int) -> None:
+        """Have the folder looked at for this order, by a look that begins after this call."""
+        with self._changed:
+            self.found = None
+            self._wanted_look = (empty_through, revision)
+            self._is_read_wanted = True
+            self._changed.notify_all()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End the thread; one that storage holds is left behind."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._has_work)
+                if self._is_ending:
+                    return
+                is_read_wanted, self._is_read_wanted = self._is_read_wanted, False
+                attempt, self._wanted_attempt = self._wanted_attempt, None
+                look = None
+                if attempt is None:  # ranks wait for the fence: it goes first
+                    look, self._wanted_look = self._wanted_look, None
+            if attempt is not None:
+                self._do_advance(attempt[0])
+            if is_read_wanted:
+                self._read_fence()
+            if look is not None:
+                self._look(*look)
+            self._wake()
+            if attempt is not None and attempt[1] is not None:
+                _warn_of_missing(attempt[1])
+
+    def _has_work(self) -> bool:
+        wanted = (self._wanted_attempt, self._wanted_look)
+        return self._is_ending or self._is_read_wanted or any(one is not None for one in wanted)
+
+    def _do_advance(self, attempt: int) -> None:
+        error = None
+        try:
+            self._fence.advance(attempt)
+            self.fence_attempt = attempt
+        except (OSError, RankmendError) as caught:
+            error = f"attempt {attempt} can't be fenced in: {caught}"
+        self.advance = Advance(attempt, error)
+
+    def _read_fence(self) -> None:
+        try:
+            self.fence_attempt = self._fence.read()
+        except (OSError, RankmendError) as error:
+            log.warning("the fence beside the checkpoints can't be read: %s", error)
+
+    def _look(self, empty_through: int, revision: int) -> None:
+        verdicts: tuple[Verdict, ...] = ()
+        error = None
+        try:
+            if self._watch is not None:
+                verdicts = self._watch.candidates(enough=ENOUGH)
+        except (OSError, RankmendError) as caught:
+            error = str(caught)
+        told = tuple(map(_told, verdicts[:CANDIDATES_MAX]))
+        found = Found(empty_through, told, error, revision)
+        with self._changed:
+            if self._wanted_look is None:  # else the answer is old already
+                self.found = found
+
+
+def _warn_of_missing(path: str) -> None:
+    try:
+        is_there = Path(path).exists()
+    except OSError:  # no leave to look: the rank will say so itself
+        return
+    if not is_there:
+        log.warning(
+            "%s, from which the ranks are to go on, is not on this node: is --checkpoint-dir the same "
+            "shared folder on every node?",
+            path,
+        )
+
+
+def _told(verdict: Verdict) -> FoundCheckpoint:
+    one = verdict.candidate
+    return FoundCheckpoint(
+        one.path,
+        one.step,
+        one.kind.value,
+        one.size_bytes,
+        one.modified_unix_s,
+        verdict.is_valid,
+        verdict.reason,
+    )

@@ -1,0 +1,218 @@
+"""Standbys: processes that have imported the framework and can become ranks at once.
+
+One for each rank of this node, started one after the other once all ranks train, so that
+they never compete with a start. They are children of the guardian like ranks, with an attempt
+number above all others as their mark, and so die with the guardian and are no part of any
+attempt until they are promoted. `rankmend.hook.standby` is what they run.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import LaunchError
+from rankmend.foreign_links import open_new
+from rankmend.hook import layout
+from recovery.launcher.guardian import Guardian, Spawn
+from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
+from recovery.launcher.process_standing import own_mark
+from recovery.launcher.process_tree import ENV_LAUNCHER, ENV_NODE
+from recovery.launcher.rank_process import SpawnBody, encode_body
+
+log = logging.getLogger(__name__)
+
+READY_S_MAX: Final = 300.0  # to import the framework from a cold network file system
+FAILURES_MAX: Final = 3  # standbys that ended by themselves; then there will be no more
+_SEND_S_MAX: Final = 1.0  # a ready standby takes its word in well under a millisecond
+_TAIL_BYTES: Final = 2000
+_MAIN: Final = "from rankmend.hook.standby import main; main()"
+
+
+@dataclass(slots=True)
+class _Standby:
+    slot: int
+    started_at_s: float
+    pid: int = 0
+    channel: socket.socket | None = None  # connected: it is ready
+
+
+class StandbyPool:
+    """The standbys of one node. For the launcher's thread alone."""
+
+    def __init__(
+        self,
+        python: str,
+        modules: tuple[str, ...],
+        count: int,
+        job_id: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        site: Path,
+        clock: Clock,
+        node: str | None = None,
+    ) -> None:
+        """``folder``: of this user alone; the socket and the output of standbys lie there.
+
+        ``node``: their mark beside the job, where several nodes are on one machine.
+        """
+        self._python = python
+        self._modules = modules
+        self._count = count
+        self._job_id = job_id
+        self._environment = environment
+        self._folder = folder
+        self._site = site
+        self._clock = clock
+        self._node = node
+        self._standbys: dict[int, _Standby] = {}
+        self._next_slot = 0
+        self._failures = 0
+        self._path = folder / "standby.sock"
+        self._path.unlink(missing_ok=True)
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.bind(str(self._path))
+        self._server.listen(16)
+        self._server.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when a standby has become ready."""
+        return self._server.fileno()
+
+    @property
+    def ready(self) -> int:
+        return sum(standby.channel is not None for standby in self._standbys.values())
+
+    def tick(self, guardian: Guardian, *, may_start: bool) -> None:
+        """Take in standbys that are ready, and start the next one where there is room."""
+        self._accept()
+        now_s = self._clock.now_s()
+        starting = [one for one in self._standbys.values() if one.channel is None]
+        for standby in starting:
+            if now_s - standby.started_at_s >= READY_S_MAX and standby.pid:
+                guardian.signal(STANDBY_ATTEMPT, 9, [standby.slot])
+        is_done = self._failures >= FAILURES_MAX or len(self._standbys) >= self._count
+        if may_start and not starting and not is_done:
+            self._start(guardian, now_s)
+
+    def note_spawned(self, slot: int, pid: int) -> None:
+        if slot in self._standbys:
+            self._standbys[slot].pid = pid
+
+    def note_ended(self, slot: int, how: str) -> None:
+        """Forget a standby that has ended by itself, or that was never started."""
+        standby = self._standbys.pop(slot, None)
+        if standby is None:
+            return
+        if standby.channel is not None:
+            standby.channel.close()
+        self._failures += 1
+        last = " (there will be no more)" if self._failures >= FAILURES_MAX else ""
+        log.warning("a standby has ended: %s%s: %s", how, last, self._said(slot))
+
+    def promote(self, guardian: Guardian, spawn: Spawn) -> bool:
+        """Make a ready standby the rank that is to be spawned; False where none is ready."""
+        if len(spawn.argv) < 3 or spawn.argv[0] != self._python:
+            return False
+        self._accept()
+        ready = next((one for one in self._standbys.values() if one.channel is not None), None)
+        if ready is None:
+            return False
+        assert ready.channel is not None
+        del self._standbys[ready.slot]
+        # First a rank of the attempt and then the word: what it starts is fenced from the start.
+        guardian.adopt(ready.slot, spawn.attempt, spawn.rank)
+        body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
+        try:
+            descriptor = os.memfd_create("rankmend-standby", os.MFD_CLOEXEC)
+            with os.fdopen(descriptor, "w+b") as file:
+                file.write(body)
+                file.flush()
+                descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
+                if spawn.stdin_fd is not None:
+                    descriptors.append(spawn.stdin_fd)
+                socket.send_fds(ready.channel, [b"go"], descriptors)
+        except OSError as error:  # it died meanwhile: its end is the rank's
+            log.warning("a standby did not take its word: %s", error)
+        finally:
+            ready.channel.close()
+        return True
+
+    def forget_all(self) -> None:
+        """Forget standbys that died with their guardian."""
+        for standby in self._standbys.values():
+            if standby.channel is not None:
+                standby.channel.close()
+        self._standbys.clear()
+
+    def close(self) -> None:
+        self.forget_all()
+        self._server.close()
+
+    def _start(self, guardian: Guardian, now_s: float) -> None:
+        slot, self._next_slot = self._next_slot, self._next_slot + 1
+        kept = {k: v for k, v in self._environment.items() if not k.startswith("RANKMEND_")}
+        path = self._environment.get("PYTHONPATH")
+        environment = {
+            **kept,
+            "PYTHONPATH": f"{self._site}{os.pathsep}{path}" if path else str(self._site),
+            layout.ENV_JOB_ID: self._job_id,
+            layout.ENV_ATTEMPT: str(STANDBY_ATTEMPT),
+            ENV_LAUNCHER: own_mark(),
+        }
+        if self._node is not None:
+            environment[ENV_NODE] = self._node
+        if self._count > 1:
+            environment.setdefault("OMP_NUM_THREADS", "1")  # as ranks get it: read at import
+        argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
+        try:
+            output = open_new(self._log(slot))
+        except OSError as error:
+            self._failures = FAILURES_MAX
+            log.warning("no standbys: cannot write %s: %s", self._log(slot), error.strerror)
+            return
+        try:
+            guardian.spawn(
+                Spawn(STANDBY_ATTEMPT, slot, argv, environment, str(self._folder), output, output)
+            )
+            self._standbys[slot] = _Standby(slot, now_s)
+        except LaunchError as error:
+            self._failures += 1
+            log.warning("no standby: %s", error)
+        finally:
+            os.close(output)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                channel, _address = self._server.accept()
+            except (BlockingIOError, OSError):
+                return
+            channel.settimeout(_SEND_S_MAX)
+            peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            pid, uid, _gid = struct.unpack("3i", peer)
+            standby = next((one for one in self._standbys.values() if one.pid == pid), None)
+            if standby is None or uid != os.getuid():
+                channel.close()
+                continue
+            standby.channel = channel
+            with contextlib.suppress(OSError):
+                self._log(standby.slot).unlink()
+
+    def _log(self, slot: int) -> Path:
+        return self._folder / f"standby-{slot}.log"
+
+    def _said(self, slot: int) -> str:
+        try:
+            with self._log(slot).open("rb") as file:
+                file.seek(0, 2)
+                file.seek(max(0, file.tell() - _TAIL_BYTES))
+                return file.read().decode("utf-8", "replace").strip() or "it said nothing"
+        except OSError:
+            return "it said nothing"

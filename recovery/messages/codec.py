@@ -1,0 +1,262 @@
+"""Reports and orders as JSON on the wire (contract 4). Fields: docs/reference/messages.md.
+
+Nothing from outside is believed: size, version and every field's type are checked, and what
+does not fit raises `MessageError` with the field and the value. Fields that this version does
+not know are ignored, and one version older and newer is understood.
+"""
+
+from collections.abc import Iterator, Sized
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import msgspec
+
+from rankmend.errors import MessageError
+from recovery.messages.exchange import (
+    ATTEMPT_MAX,
+    VERSION,
+    WITNESSES_MAX,
+    Claim,
+    Order,
+    RankReport,
+    Report,
+)
+
+MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
+RANKS_MAX: Final = 1_000_000
+PORT_MAX: Final = 65535
+NAME_CHARACTERS_MAX: Final = (
+    4096  # of what names a node, a launcher, a section; a control group is a path
+)
+TEXT_CHARACTERS_MAX: Final = 32_768  # twice the traceback that a launcher sends
+CHECKED_BYTES_MIN: Final = 16 * 1024  # what is smaller holds nothing long
+# Of lists in a report, twice what launchers send at most.
+LISTS_MAX: Final = {
+    "ranks": 1024,
+    "findings": 1024,
+    "unreachable": 64,
+    "found.checkpoints": 64,
+    "hardware.series": 4000,
+    "collected.notes": 64,
+    "collected.ranks": 1024,
+}
+_INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
+
+_M = TypeVar("_M", Report, Order)
+_VERSION_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_REPORT_DECODER: Final = msgspec.json.Decoder(Report, strict=True)
+_ORDER_DECODER: Final = msgspec.json.Decoder(Order, strict=True)
+
+
+def encode_message(message: Report | Order) -> bytes:
+    """Return the wire form of a report or an order."""
+    body = msgspec.json.encode(message)
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise MessageError(
+            f"{type(message).__name__}: {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are sent"
+        )
+    return body
+
+
+def decode_report(body: bytes) -> Report:
+    """Return the report that ``body`` holds, or raise MessageError with what is wrong."""
+    report = _decode(body, _REPORT_DECODER, "report")
+    _refuse_number("report", "attempt", report.attempt, 0)
+    _refuse_number("report", "empty_through", report.empty_through, 0)
+    if report.rendezvous is not None:
+        _refuse_number("report", "rendezvous.port", report.rendezvous.port, 0, PORT_MAX)
+    if report.peer_endpoint is not None:
+        _refuse_number("report", "peer_endpoint.port", report.peer_endpoint.port, 0, PORT_MAX)
+    _refuse_number("report", "revision", report.revision, 0)
+    if len(body) > CHECKED_BYTES_MIN:
+        _refuse_long(report)
+    _refuse_number("report", "epoch", report.epoch, 0)
+    if report.claim is not None:
+        _refuse_impossible_claim(report.claim)
+    numbers = [rank.rank for rank in report.ranks]
+    if len(set(numbers)) != len(numbers):
+        raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
+    for rank in report.ranks:
+        _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
+        _refuse_number("report", "pid", rank.pid, 0)
+        _refuse_number("report", "steps_done", rank.steps_done, 0)
+        if rank.step is not None:
+            _refuse_number("report", "step", rank.step, 0)
+        if rank.exit is not None and (rank.exit.exit_code is None) == (rank.exit.signal is None):
+            raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
+    if any(_is_of_the_future(rank) for rank in report.ranks):
+        report = replace(report, ranks=tuple(_of_now(rank) for rank in report.ranks))
+    return report
+
+
+_AGES: Final = (
+    "attached_age_s",
+    "resumed_age_s",
+    "first_section_age_s",
+    "step_age_s",
+    "section_age_s",
+)
+
+
+def _is_of_the_future(rank: RankReport) -> bool:
+    """Return whether an age is negative: taken as it is, a rank would count as moving for long."""
+    exit_age_s = 0.0 if rank.exit is None else rank.exit.age_s
+    is_negative = exit_age_s < 0 or any((getattr(rank, name) or 0.0) < 0 for name in _AGES)
+    return is_negative or any(timing.age_s < 0 for timing in rank.timings)
+
+
+def _of_now(rank: RankReport) -> RankReport:
+    """Return the report with ages of 0 in the place of negative ones.
+
+    A launcher of an older version dates a step that ends while it looks a few ms ahead.
+    """
+    ages = {name: max(0.0, age_s) for name in _AGES if (age_s := getattr(rank, name)) is not None}
+    timings = tuple(replace(one, age_s=max(0.0, one.age_s)) for one in rank.timings)
+    exit_ = rank.exit and replace(rank.exit, age_s=max(0.0, rank.exit.age_s))
+    return replace(rank, **ages, timings=timings, exit=exit_)
+
+
+def _refuse_impossible_claim(claim: Claim) -> None:
+    _refuse_number("report", "claim.attempt", claim.attempt, 0, ATTEMPT_MAX)
+    _refuse_number("report", "claim.world_size", claim.world_size, 1, RANKS_MAX)
+    _refuse_number("report", "claim.group_count", claim.group_count, 1, RANKS_MAX)
+    _refuse_number("report", "claim.group_rank", claim.group_rank, 0, claim.group_count - 1)
+    _refuse_number("report", "claim.restarts", claim.restarts, 0, ATTEMPT_MAX)
+    if len(claim.peers) > WITNESSES_MAX:
+        raise MessageError(f"report: claim.peers has {len(claim.peers)}, at most {WITNESSES_MAX}")
+    if not 0 <= claim.contact_age_s < float("inf"):
+        raise MessageError(f"report: claim.contact_age_s is {claim.contact_age_s!r}")
+
+
+def decode_order(body: bytes) -> Order:
+    """Return the order that ``body`` holds, or raise MessageError with what is wrong."""
+    order = _decode(body, _ORDER_DECODER, "order")
+    _refuse_number("order", "attempt", order.attempt, 0)
+    _refuse_number("order", "epoch", order.epoch, 0)
+    _refuse_number("order", "restarts", order.restarts, 0)
+    _refuse_number("order", "revision", order.revision, 0)
+    _refuse_number("order", "world_size", order.world_size, 1, RANKS_MAX)
+    _refuse_number("order", "group_count", order.group_count, 1, RANKS_MAX)
+    _refuse_number("order", "group_rank", order.group_rank, 0, order.group_count - 1)
+    if not 0 <= order.grace_s < float("inf"):
+        raise MessageError(f"order: grace_s is {order.grace_s!r}")
+    if order.rendezvous is not None:
+        _refuse_number("order", "rendezvous.port", order.rendezvous.port, 1, PORT_MAX)
+    for rank in order.ranks:
+        _refuse_number("order", "ranks", rank, 0, order.world_size - 1)
+    if len(set(order.ranks)) != len(order.ranks):
+        raise MessageError(f"order: ranks names a rank twice: {order.ranks}")
+    return order
+
+
+def _refuse_long(report: Report) -> None:
+    """Raise where a name, a text or a list is longer than any launcher's: each node's newest report is kept."""
+    for name, most in LISTS_MAX.items():
+        count = len(_list_at(report, name))
+        if count > most:
+            raise MessageError(f"report: {name} has {count} entries, at most {most}")
+    for kind, found, most in (
+        ("name", _names_in(report), NAME_CHARACTERS_MAX),
+        ("text", _texts_in(report), TEXT_CHARACTERS_MAX),
+    ):
+        longest = max(found, key=len, default="")
+        if len(longest) > most:
+            raise MessageError(
+                f"report: a {kind} has {len(longest)} characters, at most {most}: {longest[:40]!r}..."
+            )
+
+
+def _list_at(report: Report, path: str) -> Sized:
+    value: object = report
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value if isinstance(value, tuple) else ()
+
+
+def _names_in(report: Report) -> Iterator[str]:
+    yield from (report.node, report.boot_id, report.job_id, report.launcher_id)
+    yield report.stop_requested or ""
+    yield from report.unreachable
+    for place in (report.rendezvous, report.peer_endpoint):
+        if place is not None:
+            yield place.address
+    for rank in report.ranks:
+        yield from (rank.process_state, rank.section)
+        if rank.exit is not None and rank.exit.error is not None:
+            yield rank.exit.error.type_name
+    for finding in report.findings:
+        yield from (finding.node, finding.job_id)
+    if report.hardware is not None:
+        for series in report.hardware.series:
+            yield series.metric
+            yield from (text for pair in series.labels for text in pair)
+    if report.found is not None:
+        yield from (one.kind for one in report.found.checkpoints)
+    if report.collected is not None:
+        yield report.collected.incident_id
+
+
+def _texts_in(report: Report) -> Iterator[str]:
+    yield report.launch_error or ""
+    for rank in report.ranks:
+        yield rank.progress_error or ""
+        if rank.exit is not None:
+            yield from rank.exit.last_lines
+            if rank.exit.error is not None:
+                yield from (rank.exit.error.message, rank.exit.error.traceback)
+    for finding in report.findings:
+        yield from (finding.summary, finding.signature)
+        yield from (one.text for one in finding.evidence)
+    if report.found is not None:
+        yield report.found.error or ""
+        for found in report.found.checkpoints:
+            yield from (found.path, found.reason)
+    if report.hardware is not None:
+        yield report.hardware.note
+    if report.collected is not None:
+        yield from (report.collected.folder, *report.collected.notes)
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise MessageError(f"{what}: {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are read")
+    try:
+        message = decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        _refuse_version(_version_of(body, what), what)  # says more than a field that is new there
+        raise MessageError(f"{what}: {error}{_value_at(body, str(error))}") from error
+    _refuse_version(message.version, what)
+    return message
+
+
+def _version_of(body: bytes, what: str) -> object:
+    try:
+        return msgspec.json.decode(_VERSION_DECODER.decode(body)["version"])
+    except KeyError:
+        raise MessageError(f"{what}: no version: {body[:80]!r}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MessageError(f"{what}: no JSON object: {error}: {body[:80]!r}") from error
+
+
+def _refuse_version(version: object, what: str) -> None:
+    if isinstance(version, bool) or not isinstance(version, int) or abs(version - VERSION) > 1:
+        raise MessageError(
+            f"{what}: version is {version!r}, this understands {VERSION - 1} to {VERSION + 1}"
+        )
+
+
+def _value_at(body: bytes, complaint: str) -> str:
+    """Return the value at the path that msgspec names (``... - at `$.ranks[0].pid```)."""
+    path = complaint.rpartition("`$")[2].rstrip("`")
+    try:
+        value = msgspec.json.decode(body)
+        for part in path.replace("[", ".[").split(".")[1:]:
+            value = value[int(part[1:-1])] if part.startswith("[") else value[part]
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return f", it is {value!r:.80}"
+
+
+def _refuse_number(what: str, name: str, value: int, least: int, most: int = _INT_MAX) -> None:
+    if not least <= value <= most:
+        raise MessageError(f"{what}: {name} is {value}, not {least} to {most}")

@@ -1,0 +1,292 @@
+"""Reports and orders: all that a launcher and a controller say to each other (contract 4).
+
+Level-triggered: an order says what a node ought to be running now, a report what it is
+running, and the launcher acts on the difference, so that a lost, late or repeated message
+does no harm. Times travel as ages in seconds; who receives them dates them. On the wire they
+are JSON (`recovery.messages.codec`), and a controller understands one minor version older and newer.
+docs/reference/messages.md lists every field.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.finding import Finding
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.python_stack import Frame
+
+VERSION: Final = 1
+# Launchers that all others of an attempt count for the lease. A list of all would make the orders
+# grow with the square: 480 MB for 2,000 nodes. Of 31, spread evenly, no rack holds a majority.
+WITNESSES_MAX: Final = 31
+# What is believed of another controller. A start each second for 31 years counts to 1e9: numbers
+# above that are forged, and would leave no room above themselves.
+EPOCH_MAX: Final = 1_000_000_000
+ATTEMPT_MAX: Final = 1_000_000_000
+
+
+class Stop(Enum):
+    """How ranks that an order no longer names are to be stopped."""
+
+    KILL = "kill"  # for recovery: SIGKILL at once
+    GRACE = "grace"  # asked for by a person, a scheduler or preemption: SIGTERM, then a grace
+
+
+@dataclass(frozen=True, slots=True)
+class RankError:
+    """What a rank said of its own end: its last traceback or its elastic error file."""
+
+    type_name: str  # "RuntimeError"; empty where only a message is known
+    message: str  # first line, at most 2,000 characters
+    traceback: str  # at most 16,000 characters
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How a rank's process ended. Exactly one of exit code and signal is set."""
+
+    age_s: float
+    exit_code: int | None
+    signal: int | None
+    by_launcher: bool  # the launcher had sent the signal: no failure of the rank's own
+    oom_killed: bool  # the cgroup's or kernel's OOM-kill count grew in the same second
+    error: RankError | None
+    last_lines: tuple[str, ...]  # of its output, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """One finished step, as the rank told it."""
+
+    number: int  # record number in this process, 1 for the first
+    step: int
+    age_s: float
+    compute_s: float  # totals since the process attached
+    communication_s: float
+    io_s: float
+    checkpoint_s: float
+    waited_s: float = 0.0  # part of the communication in which it could only wait for others
+    duration_s: float | None = None  # since the step before; None where that one is not known
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """One rank of the reported attempt. A None says that the rank has not told it yet."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    process_state: str  # letter of /proc/PID/stat: R, S, D, T, t, Z ...; empty when gone
+    attached_age_s: float | None = None
+    resumed_age_s: float | None = None
+    first_section_age_s: float | None = None
+    step: int | None = None  # number of its newest finished step
+    step_age_s: float | None = None
+    steps_done: int = 0  # in this attempt
+    is_relative: bool = False  # step numbers count from the start of the process
+    section: str = "idle"
+    section_age_s: float | None = None
+    sections_entered: int = 0
+    collectives_entered: int = 0
+    collectives_completed: int = 0
+    collective_timeout_s: float | None = None  # after which PyTorch ends the newest one
+    has_pairs: bool = False  # it sends to or receives from single ranks
+    timings: tuple[StepTiming, ...] = ()  # new ones since the last report
+    progress_error: str | None = None  # its progress file can't be read, and why
+    exit: RankExit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankEvidence:
+    """What one rank told of itself before it was stopped."""
+
+    rank: int
+    stack: tuple[Frame, ...]  # Python calls of its main thread, the innermost first
+    dump: FlightDump | None  # of its flight recorder: what a verdict needs of it
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a launcher has saved of an incident on its node. Files: docs/operate/incidents.md."""
+
+    incident_id: str
+    attempt: int
+    folder: str  # on that node
+    files: int
+    size_bytes: int
+    took_s: float
+    notes: tuple[str, ...]  # what could not be had, and why; at most 32
+    ranks: tuple[RankEvidence, ...] = ()  # in the first reports only
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSeries:
+    """Readings of one series of a node, as `detectors.slow.cause_table` names them."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...]
+    points: tuple[tuple[float, float], ...]  # age in seconds and value, the oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the hardware of a node shows while a rank of the job is slow."""
+
+    asked: int  # number in the order that asked
+    series: tuple[HardwareSeries, ...]
+    note: str = ""  # what could not be had, and why
+
+
+@dataclass(frozen=True, slots=True)
+class ToldFinding:
+    """A finding about the job for the agent of a node, which makes it a metric and an alert."""
+
+    key: str  # equal for the same finding
+    kind: str  # of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
+    ranks: tuple[int, ...]  # of this node, the culprits; none: nobody is accused
+    section: str = ""  # of a slow rank
+    cause: str = ""  # of a slow rank, of detectors.slow.cause_table; empty: hardware shows nothing
+    factor: float = 0.0  # of a slow rank: its own work against its peers'
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the ranks of one attempt meet, or a launcher is reached by its peers."""
+
+    address: str
+    port: int
+    is_hosted: bool = False  # the launcher there hosts the store; else rank 0 does
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """One checkpoint that a launcher has found and looked at."""
+
+    path: str
+    step: int | None
+    kind: str  # of recovery.checkpoints.model.CheckpointKind
+    size_bytes: int
+    modified_unix_s: float
+    is_valid: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a launcher found in the checkpoint folder once its ranks were gone."""
+
+    empty_through: int  # looked at after every process through this attempt was gone
+    checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
+    error: str | None = None  # the folder can't be read, and why
+    revision: int = 0  # of the order that asked for it: an older look is no answer
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A launcher of the attempt that the others count for the lease (docs/operate/fencing.md)."""
+
+    node: str
+    launcher_id: str
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The checkpoint that the ranks are to continue from."""
+
+    path: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a launcher was ordered by the controller that it follows, told to another one.
+
+    A controller whose journal lacks the attempt adopts it when enough launchers claim the same
+    (docs/operate/fencing.md).
+    """
+
+    contact_age_s: float  # since the controller that it follows last answered it
+    attempt: int = 0  # the newest that it was ordered; 0: none
+    ranks: tuple[int, ...] = ()  # ordered from this node; none: it was a spare
+    world_size: int = 1
+    group_rank: int = 0
+    group_count: int = 1
+    restarts: int = 0
+    restore: Restore | None = None  # from where the attempt began
+    rendezvous: Endpoint | None = None  # where its ranks met
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one node is running for one job."""
+
+    version: int
+    node: str
+    boot_id: str
+    job_id: str
+    revision: int  # newest order that was carried out; 0 for none
+    attempt: int  # attempt of the ranks below; 0 before the first
+    ranks: tuple[RankReport, ...]
+    empty_through: int  # no process of this attempt or an older one is left on this node
+    launch_error: str | None = None  # the order's ranks could not be started, and why
+    stop_requested: str | None = None  # "SIGTERM", "SIGINT", "time limit": a planned stop
+    findings: tuple[Finding, ...] = ()
+    collected: Collected | None = None  # evidence of the incident that the newest order names
+    launcher_id: str = ""  # UUID of this start of the launcher
+    number: int = 0  # of this report, from 1 for each launcher_id: an older one is passed over
+    slots: int = 0  # ranks that this node can run; 0: as many as it was ordered
+    rendezvous: Endpoint | None = None  # where it would have the next attempt meet: a fresh port
+    peer_endpoint: Endpoint | None = None  # where other launchers ask whether it lives
+    unreachable: tuple[str, ...] = ()  # peers of the order that it could not reach
+    fence_attempt: int | None = None  # read beside the checkpoints; None: no folder, or not yet
+    found: Found | None = None  # only from a node whose order asks for it
+    # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
+    launcher_started_s: float = 0.0
+    hardware: Hardware | None = None  # only when an order asks, in the first reports
+    # This launcher carries out no further order, and all that it had started is gone from the node.
+    leaving: bool = False
+    # The controller whose orders it follows, the newest that was heard of. 0 and empty: none yet.
+    epoch: int = 0
+    controller_id: str = ""
+    claim: Claim | None = None  # only while another controller than that one takes its reports
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one node ought to be running for one job. No ranks: nothing at all."""
+
+    version: int
+    job_id: str
+    revision: int  # grows with every order of the job
+    attempt: int  # of the ranks below; without ranks, the attempt that must be gone
+    ranks: tuple[int, ...]  # global ranks of this node, local rank = place in this list
+    world_size: int
+    group_rank: int  # number of this node
+    group_count: int
+    stop: Stop  # for ranks that are running and not named here
+    grace_s: float
+    restore: Restore | None
+    restarts: int  # TORCHELASTIC_RESTART_COUNT
+    restarts_max: int  # TORCHELASTIC_MAX_RESTARTS
+    collect: str | None = None  # incident whose evidence is to be saved before ranks are killed
+    collect_s: float = 0.0  # how long that may hold up the kill; 0: ranks die, ask nobody
+    node: str = ""  # whom it is for
+    launcher_id: str = ""  # and which start of its launcher; empty: any
+    epoch: int = 0  # of the controller: an order of an older one is refused
+    rendezvous: Endpoint | None = None  # None: the launcher chooses (one node)
+    # The same list for every launcher of the attempt: all of them, or WITNESSES_MAX spread evenly.
+    # More than half of this list is the majority that a lease asks for.
+    peers: tuple[Peer, ...] = ()
+    lease_s: float = 0.0  # stop the ranks when alone for so long; 0: never (one node)
+    finds_checkpoints: bool = False  # look at the checkpoint folder and report what is there
+    controller_id: str = ""  # UUID of its start: one epoch has one controller, the first heard of
+    reads_hardware: int = 0  # number of the record because of which to tell of hardware; 0: not now
+    findings: tuple[ToldFinding, ...] = ()  # for this node's agent, all of them
+
+
+ORDER_ENVIRONMENT: Final = frozenset(
+    {"RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"}
+)
+"""The only variables that an order can set. There is no free one, and never a command line."""

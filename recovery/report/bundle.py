@@ -1,0 +1,266 @@
+"""Packs what is known of one incident into one file for a person or a vendor, without secrets.
+
+Reads a job's state folder: its journal and the incident's evidence. Everything goes through the
+scrubber; flight-recorder dumps, which are pickles, are written as JSON for it (`rankmend diagnose
+hang` reads both). What is left out, and why, is in the manifest.
+"""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from detectors.formats.plain_pickle import load_plain
+from rankmend.errors import ConfigError, RankmendError, SourceError
+from recovery.journal.job_folder import read_json
+from recovery.journal.narrator import details, narrate
+from recovery.journal.records import Entry, IncidentOpened, kind_of
+from recovery.launcher.evidence.surroundings import read_agent_findings
+from recovery.report.own_secrets import find_secrets
+from recovery.report.scrub import Scrubber, shown_environment
+
+VERSION: Final = 1
+FILE_BYTES_MAX: Final = 64 << 20  # as the evidence of one attempt may be in all
+TOTAL_BYTES_MAX: Final = 256 << 20  # unpacked: what mail and ticket systems still take, packed
+FILES_MAX: Final = 2000
+_ENVIRON_BYTES_MAX: Final = 1 << 20
+_FACT_BYTES_MAX: Final = 65536
+_PACKAGES: Final = ("rankmend", "torch", "numpy", "msgspec", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_FACTS: Final = {
+    "kernel": "/proc/version",
+    "kernel command line": "/proc/cmdline",
+    "memory": "/proc/meminfo",
+    "load": "/proc/loadavg",
+    "pressure of memory": "/proc/pressure/memory",
+    "nvidia driver": "/proc/driver/nvidia/version",
+    "amdgpu driver": "/sys/module/amdgpu/version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One file of the bundle."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What was packed, and where it is."""
+
+    file: str
+    incident_id: str
+    size_bytes: int  # of the file
+    files: tuple[Packed, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    path: str  # in the bundle
+    read: Callable[[], bytes]
+
+
+def make_bundle(
+    folder: Path,
+    entries: Sequence[Entry],
+    output: Path,
+    environment: Mapping[str, str],
+    made_unix_s: float,
+    on_file: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Bundle:
+    """Write the bundle of the incident whose story ``entries`` are, and return what is in it.
+
+    ``folder`` is the job's state folder; ``on_file`` hears how many of how many files are done.
+    """
+    incident_id = next(
+        e.record.incident_id for e in entries if isinstance(e.record, IncidentOpened)
+    )
+    running = _launcher_environment(folder)
+    own = find_secrets(folder, (environment, running), _launcher_command(folder))
+    scrubber = Scrubber((environment, running), environment.get("HOME", ""), own)
+    sources = list(_sources(folder, incident_id, entries, environment, running, scrubber))
+    packed: list[Packed] = []
+    left_out = [f"{one.path}: more than {FILES_MAX} files" for one in sources[FILES_MAX:]]
+    total = 0
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with (
+            os.fdopen(os.open(temporary, flags, 0o600), "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz") as archive,
+        ):
+            for number, source in enumerate(sources[:FILES_MAX], start=1):
+                try:
+                    body = source.read()
+                except (OSError, RankmendError) as error:
+                    left_out.append(f"{source.path}: {scrubber.scrub(str(error))}")
+                    continue
+                if len(body) > FILE_BYTES_MAX or total + len(body) > TOTAL_BYTES_MAX:
+                    left_out.append(f"{source.path}: {len(body)} bytes are over the bound")
+                    continue
+                total += len(body)
+                _add(archive, source.path, body, made_unix_s)
+                packed.append(Packed(source.path, len(body), hashlib.sha256(body).hexdigest()))
+                on_file(number, len(sources))
+            manifest = {
+                "version": VERSION,
+                "incident": incident_id,
+                "made_unix_s": made_unix_s,
+                "files": [asdict(one) for one in packed],
+                "left_out": left_out,
+            }
+            _add(archive, "manifest.json", _json(manifest), made_unix_s)
+        temporary.replace(output)
+    except OSError as error:
+        raise ConfigError(f"cannot write {output}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    size_bytes = output.stat().st_size
+    return Bundle(str(output), incident_id, size_bytes, tuple(packed), tuple(left_out))
+
+
+def _sources(
+    folder: Path,
+    incident_id: str,
+    entries: Sequence[Entry],
+    environment: Mapping[str, str],
+    running: Mapping[str, str],
+    scrubber: Scrubber,
+) -> Iterator[_Source]:
+    """Yield what the bundle holds, the most important first: the bounds cut off the rest."""
+
+    def text(path: str, make: Callable[[], str]) -> _Source:
+        return _Source(path, lambda: scrubber.scrub(make()).encode())
+
+    def value(path: str, make: Callable[[], object]) -> _Source:
+        return _Source(path, lambda: _json(scrubber.scrub_value(make())))
+
+    opened = next(e.record for e in entries if isinstance(e.record, IncidentOpened))
+    yield text("why.txt", lambda: _story(entries))
+    yield value("journal.json", lambda: [_entry(entry) for entry in entries])
+    yield value("versions.json", _versions)
+    yield value("node.json", _node_facts)
+    yield value(
+        "configuration.json",
+        lambda: {
+            "policy": msgspec.to_builtins(opened.policy),
+            "job": read_json(folder / "job.json"),
+            "run": read_json(folder / "run.json"),
+        },
+    )
+    told = {"this shell": environment, "launcher": running}
+    yield _Source(
+        "environment.json",
+        lambda: _json({name: shown_environment(one, scrubber) for name, one in told.items()}),
+    )
+    yield value("agent-findings.json", lambda: _parse_json(read_agent_findings()))
+    for path in sorted((folder / "incidents" / incident_id).rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        name = f"evidence/{path.relative_to(folder / 'incidents' / incident_id)}"
+        if path.suffix == ".pkl":
+            yield value(f"{name[:-4]}.json", lambda path=path: load_plain(_read(path)))  # type: ignore[misc]
+        else:
+            yield text(name, lambda path=path: _read(path).decode("utf-8", "replace"))  # type: ignore[misc]
+
+
+def _story(entries: Sequence[Entry]) -> str:
+    lines = []
+    for entry in entries:
+        if (line := narrate(entry.record)) is not None:
+            since_s = entry.unix_s - entries[0].unix_s
+            lines.append(f"+{since_s:8.3f} s  #{entry.number:<5}{line}")
+            lines += [f"{'':19}{detail}" for detail in details(entry.record)]
+    return "\n".join((*lines, ""))
+
+
+def _entry(entry: Entry) -> dict[str, object]:
+    return {
+        "number": entry.number,
+        "unix_s": entry.unix_s,
+        "monotonic_s": entry.monotonic_s,
+        "boot_id": entry.boot_id,
+        "kind": kind_of(entry.record),
+        "record": msgspec.to_builtins(entry.record),
+    }
+
+
+def _versions() -> dict[str, object]:
+    versions: dict[str, object] = {"python": sys.version, "kernel": platform.release()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
+def _node_facts() -> dict[str, object]:
+    facts: dict[str, object] = {"name": platform.node(), "machine": platform.machine()}
+    facts["processors"] = os.cpu_count()
+    for name, path in _FACTS.items():
+        with suppress(OSError), Path(path).open("rb") as file:
+            facts[name] = file.read(_FACT_BYTES_MAX).decode("utf-8", "replace").strip()
+    return facts
+
+
+def _launcher_environment(folder: Path) -> dict[str, str]:
+    """Return what the job's launcher was started with, while it runs and this user may look."""
+    words = (item.partition(b"=") for item in _of_launcher(folder, "environ"))
+    return {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, _equals, value in words
+    }
+
+
+def _launcher_command(folder: Path) -> list[str]:
+    return [word.decode("utf-8", "replace") for word in _of_launcher(folder, "cmdline")]
+
+
+def _of_launcher(folder: Path, name: str) -> list[bytes]:
+    """Return the words of a file of /proc about the job's launcher; none where it is gone or another user's."""
+    try:
+        run = read_json(folder / "run.json") or {}
+        pid = run.get("pid")
+        if not isinstance(pid, int):
+            return []
+        with Path(f"/proc/{pid}/{name}").open("rb") as file:
+            body = file.read(_ENVIRON_BYTES_MAX)
+    except (OSError, RankmendError):
+        return []
+    return [item for item in body.split(b"\0") if item]
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise SourceError(f"the agent's findings are no JSON: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(FILE_BYTES_MAX + 1)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode()
+
+
+def _add(archive: tarfile.TarFile, name: str, body: bytes, made_unix_s: float) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = len(body), 0o600, int(made_unix_s)
+    archive.addfile(info, io.BytesIO(body))

@@ -1,0 +1,247 @@
+"""What `rankmend status`, `incidents` and `why` show: read from state folders, never written.
+
+Works while a launcher is at work and when none is left: the journal alone tells the story, and
+progress files tell where the ranks stand now.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rankmend import progress
+from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
+from recovery.journal.incident_machine import Phase
+from recovery.journal.job_folder import is_held, read_json
+from recovery.journal.ledger import Ledger, Wish, fold_all, stands_paused
+from recovery.journal.records import (
+    AttemptStarted,
+    CaughtUp,
+    Entry,
+    IncidentOpened,
+    JobEnded,
+    LauncherStarted,
+    SlowEnded,
+    SlowExplained,
+    SlowFound,
+)
+from recovery.journal.store import open_readonly
+
+_RECORDS = 20  # step records that a step time is taken from
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One running rank. Ages in seconds by this node's clock."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    step: int | None = None
+    step_seconds: float | None = None  # median of the last records
+    step_age_s: float | None = None
+    section: str | None = None
+    problem: str | None = None  # why its progress can't be told
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as its state folder tells of it."""
+
+    job_id: str
+    name: str
+    state: (
+        str  # running, recovering, standing, stopping, interrupted, done, stopped, escalated, ...
+    )
+    state_dir: str
+    attempt: int
+    world_size: int
+    restarts: int
+    restarts_without_progress: int
+    highest_step: int | None
+    incidents: int
+    launcher_pid: int | None
+    reason: str | None  # how it ended, or what is being recovered from
+    ranks: tuple[RankView, ...]
+    problem: str | None = None  # why its journal can't be read
+    slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
+
+
+def list_folders(state: Path) -> list[Path]:
+    """Return the state folders of all jobs, newest first; those that this node hosts included."""
+    try:
+        found = (*state.glob("jobs/*/job.json"), *state.glob("hosts/*/*/jobs/*/job.json"))
+        folders = [path.parent for path in found if path.is_file()]
+        return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+
+
+def find_jobs(state: Path, wanted: str | None) -> list[Path]:
+    """Return the folders of the jobs whose name, UUID or folder begins with ``wanted``."""
+    if wanted is None:
+        return list_folders(state)
+    found = []
+    for folder in list_folders(state):
+        job = read_json(folder / "job.json") or {}
+        names = (str(job.get("name", "")), str(job.get("job_id", "")), folder.name)
+        if any(name.startswith(wanted) for name in names):
+            found.append(folder)
+    return found
+
+
+def view_job(folder: Path, read_clock: Callable[[], float]) -> JobView:
+    """Return what is known of one job; what can't be read is said, never guessed."""
+    problem = None
+    ledger = Ledger()
+    entries: tuple[Entry, ...] = ()
+    try:
+        job = read_json(folder / "job.json") or {}
+        entries = open_readonly(folder / "journal.db").entries
+        ledger = fold_all(entries)
+    except (JournalError, ConfigError, LaunchError) as error:
+        job, problem = {}, str(error)
+    held = is_held(folder)
+    run = _quietly_read(folder / "run.json") if held else {}
+    runtime = run.get("runtime")
+    return JobView(
+        job_id=str(job.get("job_id", ledger.job_id or "")),
+        name=str(job.get("name", folder.name)),
+        state=_state(ledger, is_held=held),
+        state_dir=str(folder),
+        attempt=ledger.attempt,
+        world_size=ledger.world_size,
+        restarts=ledger.restarts,
+        restarts_without_progress=ledger.restarts_without_progress,
+        highest_step=ledger.highest_step,
+        incidents=ledger.incidents,
+        launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
+        reason=_reason(ledger),
+        ranks=tuple(view_ranks(Path(runtime), read_clock)) if isinstance(runtime, str) else (),
+        problem=problem,
+        slow=tuple(slow_ranks(entries)),
+    )
+
+
+def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
+    """Return, in words, the ranks of the newest attempt that are called slow now."""
+    slow: dict[int, str] = {}
+    for entry in entries:
+        match entry.record:
+            case AttemptStarted() | LauncherStarted() | JobEnded():
+                slow.clear()
+            case SlowFound(rank=rank, finding=finding):
+                slow[rank] = finding.summary
+            case SlowExplained(rank=rank, cause=cause) if cause and rank in slow:
+                slow[rank] += f", most likely by {cause.replace('_', ' ')}"
+            case SlowEnded(rank=rank):
+                slow.pop(rank, None)
+    return list(slow.values())
+
+
+def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[RankView]:
+    """Return the ranks that a launcher runs now, by the files in its runtime folder."""
+    told = _quietly_read(runtime / "ranks.json")
+    attempt, ranks = told.get("attempt"), told.get("ranks")
+    if not isinstance(attempt, int) or not isinstance(ranks, list):
+        return
+    for entry in ranks:
+        if not isinstance(entry, dict):
+            continue
+        rank, local_rank, pid = (entry.get(name) for name in ("rank", "local_rank", "pid"))
+        if not (isinstance(rank, int) and isinstance(local_rank, int) and isinstance(pid, int)):
+            continue
+        path = runtime / f"attempt-{attempt}" / f"rank-{rank}.progress"
+        yield _view_rank(path, rank, local_rank, pid, read_clock)
+
+
+def _view_rank(
+    path: Path, rank: int, local_rank: int, pid: int, read_clock: Callable[[], float]
+) -> RankView:
+    try:
+        reader = progress.ProgressReader(
+            progress.open_owned(path, path.parent.stat().st_uid), str(path)
+        )
+    except (SourceError, OSError) as error:
+        return RankView(rank, local_rank, pid, problem=str(error))
+    try:
+        told = reader.read(read_clock(), _RECORDS)
+        now_s = read_clock()  # after the look: a step that ended meanwhile is not of the future
+    except SourceError as error:
+        return RankView(rank, local_rank, pid, problem=str(error))
+    finally:
+        reader.close()
+    return RankView(
+        rank=rank,
+        local_rank=local_rank,
+        pid=told.pid or pid,
+        step=told.last.step if told.last else None,
+        step_seconds=_median_step_seconds(told.records),
+        step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
+        section=told.section.name.lower() if told.pid else None,
+    )
+
+
+def _median_step_seconds(records: tuple[progress.StepRecord, ...]) -> float | None:
+    times = [new.ended_at_s - old.ended_at_s for old, new in pairwise(records)]
+    return sorted(times)[len(times) // 2] if times else None
+
+
+def _state(ledger: Ledger, *, is_held: bool) -> str:
+    if ledger.ended is not None:
+        return ledger.ended.kind.value
+    if not is_held:
+        return "interrupted"  # its launcher died; the same command takes it up again
+    if ledger.closing is not None:
+        return "stopping"
+    if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
+        return "recovering"
+    if stands_paused(ledger):
+        return "standing"
+    return "running" if ledger.wish is Wish.RANKS else "starting"
+
+
+def _reason(ledger: Ledger) -> str | None:
+    if ledger.ended is not None:
+        return ledger.ended.reason
+    if ledger.incident is not None:
+        return ledger.incident.failure.finding.summary
+    return None
+
+
+def _quietly_read(path: Path) -> dict[str, object]:
+    try:
+        return read_json(path) or {}
+    except RankmendError:
+        return {}
+
+
+def read_entries(folder: Path) -> tuple[Entry, ...]:
+    return open_readonly(folder / "journal.db").entries
+
+
+def find_story(state: Path, incident_id: str) -> tuple[Path | None, tuple[Entry, ...]]:
+    """Return the job's folder and the entries of one incident, or None where it is not known."""
+    for folder in list_folders(state):
+        try:
+            entries = read_entries(folder)
+        except RankmendError:
+            continue
+        for number, entry in enumerate(entries):
+            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == incident_id:
+                return folder, entries[number : _end_of(entries, number, incident_id) + 1]
+    return None, ()
+
+
+def _end_of(entries: tuple[Entry, ...], start: int, incident_id: str) -> int:
+    """Return the place of the last entry that belongs to the incident opened at ``start``."""
+    last = len(entries) - 1
+    for number in range(start + 1, len(entries)):
+        record = entries[number].record
+        if isinstance(record, IncidentOpened):
+            return number - 1
+        if isinstance(record, JobEnded) or (
+            isinstance(record, CaughtUp) and record.incident_id == incident_id
+        ):
+            return number
+    return last

@@ -1,0 +1,217 @@
+"""Makes the parts of a launcher out of the command line: the same on one node and on several."""
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from rankmend.agent_socket import AgentLink, socket_paths
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.printable import printable_lines
+from recovery.checkpoints.background import CheckpointWatch
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import CheckpointSettings
+from recovery.launcher.command import (
+    RankCommand,
+    build_command,
+    choose_interpreter,
+    may_use_torch,
+)
+from recovery.launcher.device_count import count_devices
+from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
+from recovery.launcher.numa import read_bindings
+from recovery.launcher.ports import PortRange, read_default_range
+from recovery.launcher.process_list import read_list
+from recovery.launcher.process_standing import ForeignMarks, identify
+from recovery.launcher.process_tree import ProcessRef, fence_leftovers
+from recovery.launcher.rendezvous_store import RendezvousStore, probe_torch
+from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.standbys import StandbyPool
+from recovery.run.options import RunOptions, count_ranks
+
+log = logging.getLogger(__name__)
+
+_SHOWN_MAX = 8
+LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+
+
+def say(text: str) -> None:
+    """Tell the user one thing on stderr. A launcher's stderr never waits (`rankmend.console`)."""
+    try:
+        sys.stderr.write(f"rankmend: {printable_lines(text)}\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCommand:
+    interpreter = choose_interpreter(
+        options.python_path, environment, sys.executable, Path(sys.prefix)
+    )
+    return build_command(
+        options.target,
+        options.arguments,
+        interpreter,
+        is_module=options.is_module,
+        no_python=options.no_python,
+        is_script=options.run_path,
+    )
+
+
+def count_local_ranks(
+    options: RunOptions, environment: Mapping[str, str], command: RankCommand
+) -> int:
+    """Return the number of ranks on this node, counting devices as the ranks see them."""
+    python = command.interpreter.path if command.interpreter else sys.executable
+    return count_ranks(
+        options.nproc_per_node, environment, partial(count_devices, python, environment)
+    )
+
+
+def choose_processors(
+    options: RunOptions, environment: Mapping[str, str], command: RankCommand, count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the processors of each local rank, or nothing where --numa-binding is not asked for."""
+    if options.numa_binding is None:
+        return ()
+    python = command.interpreter.path if command.interpreter else sys.executable
+    return read_bindings(python, environment, options.numa_binding, count)
+
+
+def standard_input() -> int | None:
+    """Return this process's standard input for the ranks, which inherit it as under torchrun."""
+    try:
+        is_null = os.path.samestat(os.fstat(0), os.stat(os.devnull))  # noqa: PTH116
+    except OSError:
+        return None
+    return None if is_null else 0
+
+
+def port_range(options: RunOptions) -> PortRange:
+    return PortRange.parse(options.port_range) if options.port_range else read_default_range()
+
+
+def clear_leftovers(
+    job_id: str, clock: Clock, runtime: RuntimeFolder, node: str | None = None
+) -> None:
+    """Prove that no process of an earlier launcher of this job (and node) is left."""
+    listed = read_list(str(runtime.process_list))
+    until_s = clock.now_s() + LEFTOVER_S_MAX
+    is_foreign = ForeignMarks(identify())
+    left = fence_leftovers(job_id, None, until_s, node=node, listed=listed, is_foreign=is_foreign)
+    if left.foreign:
+        raise JobHeldError(_held_by(left.foreign, is_foreign))
+    if left.killed:
+        say(f"killed {len(left.killed)} processes that an earlier launcher had left")
+    if left.alive:
+        named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
+        raise LaunchError(f"processes of an earlier start of this job remain: {named}")
+
+
+def clear_former(former_id: str, job_id: str, clock: Clock) -> None:
+    """Do the same for the job that the checkpoint folder was taken from, where it had another id."""
+    try:
+        former = uuid.UUID(former_id)
+    except ValueError:
+        return  # it had not come to an id yet
+    if former_id != job_id:
+        runtime = RuntimeFolder(default_root(), former)
+        clear_leftovers(former_id, clock, runtime)
+        runtime.remove()
+
+
+def _held_by(foreign: Sequence[ProcessRef], is_foreign: ForeignMarks) -> str:
+    """Return whose processes carry the mark of this job, and what to do about them."""
+    launcher = is_foreign.launcher(foreign[0].launcher)
+    whose = f"process {launcher.pid}" if launcher is not None else "an unknown process"
+    pids = ", ".join(str(ref.pid) for ref in foreign[:_SHOWN_MAX])
+    return (
+        f"another launcher of this job may be alive ({whose}, perhaps in another container), and its "
+        f"processes run here: {pids}. Stop that launcher first; nothing was killed"
+    )
+
+
+def make_store(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    clock: Clock,
+    ports: PortRange | int,
+    address: str,
+    bind_address: str,
+) -> tuple[RendezvousStore, bool]:
+    """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0.
+
+    Return also whether that PyTorch is an old one, whose flight recorder is off by default.
+    """
+    store = RendezvousStore(ports, clock, address=address, bind_address=bind_address)
+    if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
+        return store, False
+    python = command.interpreter.path if command.interpreter else sys.executable
+    is_old = False
+    try:
+        torch = probe_torch(python, environment)
+        is_old = torch is not None and torch.is_old
+        if torch is not None and (torch.can_host or options.store == "launcher"):
+            store.start(python, environment, torch)
+        elif options.store == "launcher":
+            raise LaunchError(f"--store launcher: {python} has no torch")
+    except LaunchError as error:
+        if options.store == "launcher":
+            raise
+        log.warning("%s; rank 0 hosts the rendezvous store", error)
+    return store, is_old
+
+
+def make_standbys(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    runtime: RuntimeFolder,
+    count: int,
+    job_id: str,
+    clock: Clock,
+    node: str | None = None,
+) -> StandbyPool | None:
+    modules = options.standby
+    if modules is None:
+        return None
+    if command.interpreter is None:
+        raise ConfigError("--standby: the ranks are no Python processes")
+    names = tuple(name.strip() for name in modules.split(",") if name.strip())
+    if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
+        raise ConfigError(f"--standby {modules!r} is no list of modules such as torch,numpy")
+    return StandbyPool(
+        command.interpreter.path,
+        names,
+        count,
+        job_id,
+        environment,
+        runtime.path,
+        runtime.site,
+        clock,
+        node,
+    )
+
+
+def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
+    """Return what looks for checkpoints, not yet looking."""
+    if options.checkpoint_dir is None:
+        return None
+    marker = options.checkpoint_marker
+    settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
+    finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
+    return CheckpointWatch(finder, clock)
+
+
+def make_hardware(options: RunOptions, job_id: str, clock: Clock) -> HardwareWatch:
+    return HardwareWatch(job_id, clock, partial(read_agent_page, options.agent_url or PAGE_URL))
+
+
+def make_agent_link(options: RunOptions, environment: Mapping[str, str], clock: Clock) -> AgentLink:
+    named = options.agent_socket
+    return AgentLink([named] if named else socket_paths(environment), clock)

@@ -1,0 +1,131 @@
+"""Who hosts the controller of a job without a service: a note beside the checkpoints.
+
+<checkpoint folder>/.rankmend/host.json     the host, its address, the secret; 0600, replaced each 2 s
+<checkpoint folder>/.rankmend/host-<epoch>  claims: whoever makes one (O_EXCL) is host of that epoch
+
+A host's beat is a number that grows: who reads it dates its standing still by his own clock.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import ConfigError, LaunchError, SourceError
+from rankmend.foreign_links import refuse_foreign_link
+from recovery.checkpoints.marks import BESIDE
+from recovery.journal.job_folder import write_atomically
+from recovery.journal.records import JobOutcome
+
+BYTES_MAX: Final = 64 * 1024
+CLAIMS_KEPT: Final = 10
+_CLAIM: Final = re.compile(r"host-(\d{1,9})")
+
+
+class HostNote(msgspec.Struct, frozen=True, kw_only=True):
+    key: str  # of the job
+    node: str
+    url: str
+    secret: str
+    fingerprint: str
+    epoch: int
+    beat: int
+    outcome: JobOutcome | None = None  # how the job ended under this host
+
+
+class HostFolder:
+    """The note and the claims. Every call reaches the storage, and may wait for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / "host.json"
+
+    def read(self) -> HostNote | None:
+        """Return the note, or None where there is none."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SourceError(f"cannot read {self._path}: {error.strerror}") from error
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise ConfigError(
+                    f"{self._path} belongs to uid {status.st_uid} with mode "
+                    f"{status.st_mode & 0o777:04o}: it must be yours and unreadable for others"
+                )
+            body = file.read(BYTES_MAX + 1)
+        try:
+            if len(body) > BYTES_MAX:
+                raise ValueError("too long")
+            return msgspec.json.decode(body, type=HostNote)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise SourceError(f"{self._path} is no note of a host: {error}") from error
+
+    def write(self, note: HostNote) -> None:
+        """Replace the note; return when it is on stable storage."""
+        self._make_folder()
+        write_atomically(self._path, msgspec.json.encode(note))
+
+    def forget(self) -> None:
+        """Remove the note: it came with a copy of another job's folder."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise LaunchError(f"cannot remove {self._path}: {error.strerror}") from error
+
+    def newest_claim(self) -> int:
+        """Return the highest epoch that anybody has claimed; 0 for none."""
+        return max(self._claims(), default=0)
+
+    def claim(self, epoch: int, node: str) -> bool:
+        """Return whether this epoch is now ours, and nobody had it before."""
+        self._make_folder()
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(self.folder / f"host-{epoch}", flags, 0o600)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise LaunchError(f"cannot claim epoch {epoch}: {error.strerror}") from error
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{node}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+        for old in self._claims():
+            if old <= epoch - CLAIMS_KEPT:
+                (self.folder / f"host-{old}").unlink(missing_ok=True)
+        return True
+
+    def _claims(self) -> list[int]:
+        try:
+            names = os.listdir(self.folder)  # noqa: PTH208 - one call, and names are all it takes
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SourceError(f"cannot list {self.folder}: {error.strerror}") from error
+        matches = [_CLAIM.fullmatch(name) for name in names]
+        return [int(match[1]) for match in matches if match is not None]
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(exist_ok=True)
+            refuse_foreign_link(self.folder, LaunchError)
+        except OSError as error:
+            raise LaunchError(f"cannot make {self.folder}: {error.strerror}") from error
+
+
+def find_host(checkpoint_dir: Path) -> HostNote:
+    """Return who hosts the controller of the job with these checkpoints, or say why nobody does."""
+    note = HostFolder(checkpoint_dir / BESIDE).read()
+    if note is None:
+        raise ConfigError(
+            f"no launcher has left a note in {checkpoint_dir / BESIDE}: it is no checkpoint folder of "
+            f"a job of rankmend run --rdzv-endpoint, or none of its launchers has started yet"
+        )
+    if note.outcome is not None:
+        raise ConfigError(f"the job of {checkpoint_dir} has ended: {note.outcome.reason}")
+    return note

@@ -1,0 +1,328 @@
+"""What the command line of `rankmend run` asks for, turned into the values that the parts take."""
+
+import errno
+import logging
+import os
+import re
+import secrets
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from detectors.hang.live import HungLimits
+from rankmend.errors import ConfigError, LaunchError
+from recovery.journal.ledger import EXIT_CODES
+from recovery.journal.limits import Policy
+from recovery.launcher.rank_output import OutputPlan, parse_streams
+from recovery.run.limits_file import read_policy
+
+log = logging.getLogger(__name__)
+
+NODES_MAX: Final = 20_000  # as the service takes (recovery/api/wire.py)
+MEETING_PORT: Final = 29400  # torchrun's own default for c10d
+_DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+GRACE_S: Final = 60.0
+_SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_NEVER_S = 1e12
+NEVER_HUNG = HungLimits(
+    floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The command line of `rankmend run`, parsed; meanings in rankmend/cli/run.py."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    nproc_per_node: str = "1"
+    nnodes: str = "1"
+    standalone: bool = False
+    node_rank: int | None = None
+    rdzv_backend: str | None = None
+    rdzv_endpoint: str | None = None
+    rdzv_conf: str | None = None
+    controller: str | None = None  # URLs, with commas between
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    shrink_multiple: int = 0
+    local_addr: str | None = None
+    node_name: str | None = None
+    max_restarts: int | None = None
+    is_module: bool = False
+    no_python: bool = False
+    python_path: str | None = None
+    rdzv_id: str | None = None
+    role: str = "default"
+    master_addr: str | None = None
+    master_port: int | None = None
+    port_range: str | None = None
+    store: str = "auto"
+    standby: str | None = None
+    log_dir: Path | None = None
+    redirects: str = "0"
+    tee: str = "0"
+    local_ranks_filter: str | None = None
+    prefix: bool = True
+    job: str | None = None
+    checkpoint_dir: Path | None = None
+    checkpoint_marker: str | None = None
+    state_dir: Path | None = None
+    time_limit: float | None = None
+    grace_s: float | None = None
+    shutdown_timeout: float | None = None  # seconds; torchrun's name for the grace
+    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    virtual_local_rank: bool = False
+    numa_binding: str | None = None
+    logs_specs: str | None = None
+    run_path: bool = False
+    duplicate_stdout_filters: str | None = None
+    duplicate_stderr_filters: str | None = None
+    hang_min_s: float | None = None
+    hang_max_s: float | None = None
+    hang_multiple: float | None = None
+    hang_stopped_s: float | None = None
+    no_hang_detection: bool = False
+    auto: bool = True
+    agent_socket: Path | None = None
+    agent_url: str | None = None
+    reset_budgets: bool = False
+    take_over: bool = False
+    config_path: Path | None = None
+    quiet: bool = False
+
+
+class Mode(Enum):
+    """Who hosts the controller."""
+
+    STANDALONE = "standalone"  # this process, for this node alone
+    MEETING = "meeting"  # the launcher at the rendezvous endpoint
+    SERVICE = "service"  # `rankmend controller`
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the launchers of one job meet, without a service."""
+
+    host: str
+    port: int
+    is_host: bool | None  # this launcher's; None: whose machine has the address
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def choose_mode(options: RunOptions) -> Mode:
+    least, most = parse_nodes(options.nnodes)
+    if options.shrink_multiple < 0:
+        raise ConfigError(f"--shrink-multiple {options.shrink_multiple}: it can't be negative")
+    if options.controller is not None:
+        if options.standalone or options.rdzv_endpoint:
+            other = "--standalone" if options.standalone else "--rdzv-endpoint"
+            raise ConfigError(f"--controller and {other} exclude each other")
+        return Mode.SERVICE
+    if options.standalone and most > 1:
+        raise ConfigError(f"--standalone is for one node, --nnodes says {options.nnodes}")
+    if most == 1:
+        return Mode.STANDALONE
+    if least == most and options.shrink_multiple:
+        raise ConfigError(f"--shrink-multiple needs --nnodes MIN:MAX, it is {options.nnodes}")
+    return Mode.MEETING
+
+
+def parse_nodes(text: str) -> tuple[int, int]:
+    """Return the least and the most nodes of --nnodes N or MIN:MAX."""
+    least, separator, most = text.partition(":")
+    if not separator:
+        most = least
+    if not (text.isascii() and least.isdigit() and most.isdigit() and len(text) <= 11):
+        raise ConfigError(f"--nnodes {text!r} is neither a number nor MIN:MAX")
+    if not 1 <= int(least) <= int(most) <= NODES_MAX:
+        raise ConfigError(f"--nnodes {text}: want 1 <= MIN <= MAX <= {NODES_MAX}")
+    return int(least), int(most)
+
+
+def parse_meeting(options: RunOptions) -> Meeting:
+    """Return where the launchers meet, from --rdzv-endpoint or torchrun's older --master-addr."""
+    if options.rdzv_backend not in (None, "c10d", "static"):
+        raise ConfigError(
+            f"--rdzv-backend {options.rdzv_backend}: rankmend hosts the rendezvous itself; "
+            f"c10d and static are understood, and a service with --controller"
+        )
+    is_host = None
+    for item in filter(None, (options.rdzv_conf or "").split(",")):
+        name, _, value = item.partition("=")
+        if name.strip() == "is_host":
+            is_host = value.strip().lower() in ("1", "true", "t", "yes", "y")
+    if options.rdzv_backend == "static" and options.node_rank is not None:
+        is_host = options.node_rank == 0
+    if options.rdzv_endpoint:
+        host, port = _split_endpoint(options.rdzv_endpoint)
+    elif options.master_addr:
+        host, port = options.master_addr, options.master_port or MEETING_PORT
+        if is_host is None and options.node_rank is not None:
+            is_host = options.node_rank == 0
+    else:
+        raise ConfigError(
+            f"--nnodes {options.nnodes}: say where the nodes meet, with --rdzv-endpoint HOST:PORT "
+            f"(the launcher on HOST then hosts the controller) or with --controller URL"
+        )
+    return Meeting(host, port, is_host)
+
+
+def _split_endpoint(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or (":" in host and not host.startswith("[")):  # a bare IPv6 address
+        host, port = text, str(MEETING_PORT)
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"--rdzv-endpoint {text!r} is no HOST:PORT")
+    return host, int(port)
+
+
+def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:
+    """Return the time from SIGTERM to SIGKILL: --grace, --shutdown-timeout, torch's variable, 60 s."""
+    for given in (options.grace_s, options.shutdown_timeout):
+        if given is not None:
+            return given
+    text = environment.get(_SHUTDOWN_TIMEOUT)
+    if not text:
+        return GRACE_S
+    if not (text.isascii() and text.isdigit() and int(text) < 1e9):
+        raise ConfigError(f"{_SHUTDOWN_TIMEOUT}={text!r} is no number of seconds")
+    return float(text)
+
+
+def stop_signals(options: RunOptions) -> tuple[signal.Signals, ...]:
+    """Return the signals that ask for a planned stop."""
+    names = [name.strip() for name in options.signals_to_handle.split(",")]
+    for name in names:
+        if name not in EXIT_CODES or not name.startswith("SIG"):
+            known = ", ".join(one for one in EXIT_CODES if one.startswith("SIG"))
+            raise ConfigError(
+                f"--signals-to-handle {options.signals_to_handle!r}: {name!r} is none of {known}"
+            )
+    return tuple(signal.Signals[name] for name in dict.fromkeys(names))
+
+
+def refuse_logs_specs(options: RunOptions) -> None:
+    """Refuse a class of the user's for log files: no code of others runs in the launcher."""
+    if options.logs_specs not in (None, "default"):
+        raise ConfigError(
+            f"--logs-specs {options.logs_specs}: rankmend loads no plug-in into its launcher. Choose "
+            f"what is logged with --log-dir, --redirects, --tee and --duplicate-stdout-filters"
+        )
+
+
+def count_ranks(
+    text: str, environment: Mapping[str, str], count_devices: Callable[[str], int]
+) -> int:
+    """Return the number of ranks for --nproc-per-node: a number, gpu, xpu, cpu, auto ...
+
+    ``count_devices`` asks the ranks' PyTorch for devices of a kind; it takes seconds, and is asked only
+    where the NVIDIA driver's own list does not answer.
+    """
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    processors = len(os.sched_getaffinity(0))
+    if text == "cpu":
+        return processors
+    if text in ("gpu", "auto") and (gpus := _count_gpus(environment)):
+        return gpus
+    if not re.fullmatch(r"[a-z][a-z0-9_]{1,31}", text):
+        raise ConfigError(f"--nproc-per-node {text!r} is no number above 0, gpu, xpu, cpu or auto")
+    try:
+        devices = count_devices(text)
+    except LaunchError as error:
+        if text == "auto":
+            return processors
+        raise ConfigError(f"--nproc-per-node {text}: {error}") from error
+    if not devices and text != "auto":
+        raise ConfigError(
+            f"--nproc-per-node {text!r}: PyTorch sees no such device here; give a number above 0, gpu, xpu, "
+            f"cpu or auto"
+        )
+    return devices or processors
+
+
+def _count_gpus(environment: Mapping[str, str]) -> int:
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([one for one in visible.split(",") if one.strip() not in ("", "-1")])
+    gpus = Path("/proc/driver/nvidia/gpus")  # one folder a GPU, by the driver itself
+    return len(list(gpus.iterdir())) if gpus.is_dir() else 0
+
+
+def make_policy(options: RunOptions) -> Policy:
+    """Return the limits: the defaults, then --config, then the flags."""
+    policy = read_policy(options.config_path)
+    given = {
+        "multiple": options.hang_multiple,
+        "floor_s": options.hang_min_s,
+        "ceil_s": options.hang_max_s,
+        "stopped_floor_s": options.hang_stopped_s,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if options.hang_max_s is not None:  # what nobody named gives way
+        for name in ("floor_s", "stopped_floor_s"):
+            changes.setdefault(name, min(options.hang_max_s, getattr(policy.hung, name)))
+    hung = replace(policy.hung, **changes)
+    if options.max_restarts is not None:
+        policy = replace(policy, restarts_max=options.max_restarts)
+    return replace(policy, hung=NEVER_HUNG if options.no_hang_detection else hung)
+
+
+def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
+    redirects = parse_streams(options.redirects, world_size)
+    tee = parse_streams(options.tee, world_size)
+    shown = None
+    if options.local_ranks_filter is not None:
+        words = options.local_ranks_filter.split(",")
+        if not all(word.isdigit() for word in words):
+            raise ConfigError(f"--local-ranks-filter {options.local_ranks_filter!r} is no list 0,1")
+        shown = frozenset(int(word) for word in words)
+    refuse_logs_specs(options)
+    folder = options.log_dir.absolute() if options.log_dir else None
+    filters = (
+        parse_filters(options.duplicate_stdout_filters),
+        parse_filters(options.duplicate_stderr_filters),
+    )
+    return OutputPlan(folder, redirects, tee, shown, options.prefix, filters)
+
+
+def parse_filters(text: str | None) -> tuple[bytes, ...]:
+    """Return the texts of a list with commas between; ,, stands for a comma."""
+    items = (text or "").replace(",,", "\0").split(",")
+    return tuple(item.replace("\0", ",").encode() for item in items if item)
+
+
+def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
+    """Return the plan with a new folder for this run's log files, where it has any, and name it.
+
+    As with torchrun: runs may share --log-dir, and without one the folder is a temporary one.
+    """
+    if not any((*plan.redirects, *plan.tee, *plan.filters)):
+        return replace(plan, log_folder=None)
+    prefix = re.sub(r"[^\w.-]+", "_", run_name)[:64] + "_"
+    try:
+        if plan.log_folder is not None:
+            plan.log_folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=plan.log_folder))
+    except OSError as error:
+        where = plan.log_folder or Path(tempfile.gettempdir())
+        if (
+            error.errno in _DISK_TROUBLE
+        ):  # no reason not to train; the files come once there is room
+            folder = where / f"{prefix}{secrets.token_hex(4)}"
+            log.warning("the ranks' output is not kept for now in %s: %s", folder, error.strerror)
+            return replace(plan, log_folder=folder)
+        raise ConfigError(
+            f"can't make a folder for the ranks' log files in {where}: {error.strerror}; name "
+            f"another one with --log-dir"
+        ) from error
+    log.warning("the ranks' output goes to %s", folder)
+    return replace(plan, log_folder=folder)

@@ -1,0 +1,168 @@
+"""The controller's configuration: a TOML file, read once into one value. deploy/controller.toml lists the keys."""
+
+import ssl
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from rankmend.alerting import target_url
+from rankmend.errors import ConfigError
+from rankmend.links import RUNBOOKS, check_runbooks
+from recovery.api.client import check_url, is_loopback
+from recovery.cluster.limits_file import PolicyFile, read_policy_file
+from recovery.service.entrance import read_networks
+from recovery.service.tokens import Tokens, read_tokens
+
+PORT: Final = 9477  # beside the agent's 9476
+AGENT_PORT: Final = 9476
+FILE_BYTES_MAX: Final = 1024 * 1024
+RELOADABLE: Final = frozenset(
+    {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits"}
+)
+
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    cert_file: str
+    key_file: str
+    client_ca_file: str | None = None  # authority of the nodes' certificates; None: none are taken
+
+
+class Jobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    at_once_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    ended_kept_days: Annotated[float, msgspec.Meta(ge=0, le=3650)] = 90.0
+    report_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one client can cost. Rates are a second in the long run; ten times that at once."""
+
+    connections: _Count = 25_000  # 10,000 nodes hold two each, and as many again after a failover
+    # Of one address: 500 launchers on one host hold two each. One address never holds more than three quarters of all.
+    connections_per_address: _Count = 1_000
+    # Addresses and networks behind which there are many machines (NAT, a proxy): these have no bound of their own.
+    shared_addresses: Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)] = ()
+    bodies_bytes: Annotated[int, msgspec.Meta(ge=1 << 23, le=1 << 36)] = 256 << 20  # at once
+    reports_per_node: _Positive = 10.0  # a launcher reports once a second, and at each event
+    # Joins and polls of one subject. All launchers of a site may have one token: 10,000 that are told to stop
+    # and to start poll 20,000 times within a second, which is what the bucket holds.
+    launches: _Positive = 2000.0
+    alerts: _Positive = 20.0  # messages, not alerts
+    reads: _Positive = 50.0
+    acts: _Positive = 5.0
+
+
+class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What Prometheus is told by http_sd."""
+
+    agent_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = AGENT_PORT
+    domain: str = ""  # put behind a node's name: "cluster.example" makes gpu-1.cluster.example
+    nodes: tuple[str, ...] = ()  # nodes that are there whether a job uses them or not
+
+
+class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where people are told, and where it is read at the start what was missed."""
+
+    urls: Annotated[tuple[str, ...], msgspec.Meta(max_length=16)] = ()
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    receiver: str = ""  # of this controller in their configuration: only its alerts are read
+    runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    listen: str = f"127.0.0.1:{PORT}"
+    state_dir: str
+    tokens_file: str | None = None
+    policy_file: str | None = None
+    redirect_to: str | None = None  # another controller that looks after everything of this one
+    tls: Tls | None = None
+    jobs: Jobs = Jobs()
+    limits: Limits = Limits()
+    discovery: Discovery = Discovery()
+    alertmanagers: Alertmanagers = Alertmanagers()
+
+
+def load(path: Path) -> Config:
+    """Return the configuration in a TOML file, or raise ConfigError that names what is wrong."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    try:
+        config = msgspec.toml.decode(data, type=Config)
+        check(config)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ConfigError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return config
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of text such as ``127.0.0.1:9477``, ``[::1]:9477`` or ``:9477``."""
+    host, separator, port_text = text.rpartition(":")
+    is_port = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
+    if not separator or not is_port or int(port_text) > 65535:
+        raise ConfigError(f"listen is not HOST:PORT: {text!r}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigError(f"listen: an IPv6 address stands in brackets, [::1]:{PORT}: {text!r}")
+    return host.strip("[]"), int(port_text)
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for what the types alone don't refuse."""
+    host, _port = parse_address(config.listen)
+    if not is_loopback(host) and (config.tls is None or config.tokens_file is None):
+        missing = [
+            name
+            for name, value in (("[tls]", config.tls), ("tokens_file", config.tokens_file))
+            if value is None
+        ]
+        raise ConfigError(
+            f"listen = {config.listen!r} is open to the network, and {' and '.join(missing)} not set: "
+            f"whoever reaches the port could stop every job. Make certificates, tokens and a "
+            f"configuration with: rankmend controller init DIR --host NAME; or listen on "
+            f"127.0.0.1:{PORT}"
+        )
+    read_networks(config.limits.shared_addresses)
+    if not Path(config.state_dir).is_absolute():
+        raise ConfigError(f"state_dir is no absolute path: {config.state_dir!r}")
+    if config.redirect_to is not None:
+        check_url(config.redirect_to, has_token=True)
+    for url in config.alertmanagers.urls:
+        target_url(url)
+    check_runbooks(config.alertmanagers.runbooks)
+
+
+def read_tokens_of(config: Config) -> Tokens | None:
+    """Return the tokens in force; None where everybody on this machine may do everything."""
+    return Tokens(read_tokens(Path(config.tokens_file))) if config.tokens_file else None
+
+
+def read_policy_of(config: Config) -> PolicyFile:
+    return read_policy_file(Path(config.policy_file) if config.policy_file else None)
+
+
+def make_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context of these files, or raise ConfigError that names the one at fault."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:  # a key with a passphrase is refused: a service has nobody to ask
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    except OSError as error:
+        named = f"cert_file {tls.cert_file} with key_file {tls.key_file}"
+        raise ConfigError(f"cannot use {named}: {error}") from error
+    if tls.client_ca_file is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            context.load_verify_locations(tls.client_ca_file)
+        except OSError as error:
+            named = f"client_ca_file {tls.client_ca_file}"
+            raise ConfigError(f"cannot use {named}: {error}") from error
+    return context

@@ -1,0 +1,69 @@
+"""Subjects, their roles, and how a subject is refused. Pure."""
+
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from rankmend.errors import RankmendError
+from recovery.messages.outside import Refusal
+
+
+class Role(Enum):
+    LAUNCH = "launch"  # launchers: join jobs of this subject, report, poll for orders
+    REPORT = "report"  # an agent: alerts about its own node; only by a node's certificate
+    ALERT = "alert"  # Alertmanager, Prometheus: alerts about any node
+    READ = "read"  # jobs, nodes, incidents, plans, discovery, metrics
+    ACT = "act"  # commands, approvals, pauses, drains
+
+
+TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who speaks, and what he may do."""
+
+    name: str
+    roles: frozenset[Role]
+    nodes: tuple[str, ...] = ()  # shell patterns of nodes that he may speak for; (): all
+    jobs: tuple[str, ...] = ()  # shell patterns of job names; (): all
+    how: str = "token"  # "token ID", "certificate", "loopback"
+
+    def may_use_node(self, node: str) -> bool:
+        return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
+
+    def may_use_job(self, name: str) -> bool:
+        return not self.jobs or any(fnmatchcase(name, pattern) for pattern in self.jobs)
+
+
+LOOPBACK: Final = Subject("loopback", frozenset(Role) - {Role.REPORT}, how="loopback")
+"""Everybody on this machine, where the controller listens on loopback only and has no tokens."""
+
+
+class DeniedError(RankmendError):
+    """The subject is not known, or may not do that."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnknownError(RankmendError):
+    """There is no such thing, or none that the subject may see."""
+
+
+class UnknownNodeError(UnknownError):
+    """Nobody has heard of the node."""
+
+    def __init__(self, message: str, node: str) -> None:
+        super().__init__(message)
+        self.field, self.value, self.refusal = "node", node, Refusal.UNKNOWN_NODE.value
+
+
+class TooManyError(RankmendError):
+    """The subject asks too often."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,371 @@
+"""One job of the service: its folder, its journal and the controller that decides for it.
+
+For the worker's thread. A controller that raises is put away with its journal, and made anew from
+what is durable after a pause; the other jobs notice nothing.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import Final, Protocol, TypeAlias
+
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, JournalError, RankmendError
+from recovery.api.wire import POLICY_OVERRIDES, Join
+from recovery.cluster.gate import Gate, NodeEvidence, PersonCommand, Pool
+from recovery.job.attempts import Checkpoints, Fence
+from recovery.job.controller import Controller
+from recovery.job.memory import BudgetStore
+from recovery.job.nodes import Orders
+from recovery.job.settings import JobSettings
+from recovery.journal.job_folder import JobFolder
+from recovery.journal.ledger import Ledger, Wish, fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import ClaimTaken, Entry, JobOutcome, PersonActed
+from recovery.journal.store import Journal
+from recovery.messages.exchange import Report
+from recovery.service.stored_jobs import StoredJob
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S: Final = 1.0  # before a controller that raised is made anew, doubled each time
+PAUSE_MAX_S: Final = 60.0
+TICK_BUSY_S: Final = 0.05  # as the launcher's own loop: an incident is decided without waiting
+TICK_S: Final = 0.25  # ages and time-outs are seconds
+# With 9,900 nodes that join a tick takes 0.1 s: no job may take more than a third of the thread by its
+# ticks, so that reports are heard and other jobs looked after; and none waits longer than a second.
+_TICK_SHARE: Final = 1 / 3
+_TICK_S_MAX: Final = 1.0
+_CONTROLLER_ID: Final = str(uuid.uuid4())  # of this start of the process
+_LAUNCHERS_KEPT: Final = 20_000
+OVERRIDE_FACTOR_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a job's controller is given beside its journal and orders."""
+
+    gate: Gate
+    pool: Pool
+    checkpoints: Checkpoints | None = None
+    fence: Fence | None = None
+    budget_copy: BudgetStore | None = None
+    hears_evidence: bool = False
+    epoch_min: int = 0
+    hearing: Clock | None = None  # counts only time in which nodes could be heard
+
+
+class Core(Protocol):
+    """What decides for one job: `recovery.job.controller.Controller`."""
+
+    @property
+    def outcome(self) -> JobOutcome | None: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def journal_error(self) -> str | None: ...
+    @property
+    def waits(self) -> str | None: ...
+    def start(self) -> None: ...
+    def handle_report(self, report: Report, /) -> None: ...
+    def take_evidence(self, evidence: NodeEvidence, /) -> None: ...
+    def take_command(self, command: PersonCommand, /) -> PersonActed: ...
+    def tick(self) -> None: ...
+    def refuses(self, node: str, launcher_id: str, /) -> str | None: ...
+
+
+CoreMaker: TypeAlias = Callable[
+    [Journal, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
+]
+
+
+def make_core(
+    journal: Journal,
+    orders: Orders,
+    settings: JobSettings,
+    parts: Parts,
+    clock: Clock,
+    on_entry: Callable[[Entry], None],
+) -> Core:
+    return Controller(
+        journal=journal,
+        orders=orders,
+        checkpoints=parts.checkpoints,
+        fence=parts.fence,
+        budget_copy=parts.budget_copy,
+        clock=clock,
+        settings=settings,
+        on_entry=on_entry,
+        gate=parts.gate,
+        pool=parts.pool,
+        hearing=parts.hearing,
+    )
+
+
+class Listener(Protocol):
+    def entry(self, job: "Job", entry: Entry) -> None:
+        """Hear of a record that is durable."""
+        ...
+
+    def failed(self, job: "Job", error: Exception) -> None:
+        """Hear that a job's controller raised."""
+        ...
+
+
+def policy_of(join: Join, base: Policy) -> Policy:
+    """Return the limits of a job: the controller's, with the owner's overrides that are allowed.
+
+    An override may make recovery less eager or less patient, and more so up to ten times the
+    controller's own limit.
+    """
+    changed: dict[str, float] = {}
+    for name, value in join.policy.items():
+        if name not in POLICY_OVERRIDES:
+            raise ConfigError(
+                f"policy: {name!r:.80} can't be set by a job; {', '.join(sorted(POLICY_OVERRIDES))} can"
+            )
+        own = getattr(base, name)
+        if not 0 <= value <= OVERRIDE_FACTOR_MAX * max(own, 1):
+            raise ConfigError(
+                f"policy: {name} is {value:g}, not 0 to {OVERRIDE_FACTOR_MAX * max(own, 1):g}"
+            )
+        if isinstance(own, int) and value != int(value):
+            raise ConfigError(f"policy: {name} is {value:g}, not a whole number")
+        changed[name] = int(value) if isinstance(own, int) else value
+    return replace(base, **changed)  # type: ignore[arg-type]  # the names and types are checked
+
+
+def _claim_taken(join: Join) -> ClaimTaken | None:
+    news = join.claim_taken
+    return None if news is None else ClaimTaken(news.owner, news.proof, news.by)
+
+
+def settings_of(
+    job_id: str, join: Join, policy: Policy, parts: Parts, incident_prefix: str = ""
+) -> JobSettings:
+    """Return what the job's controller is told; a contradiction is a ConfigError."""
+    return JobSettings(
+        job_id=job_id,
+        name=join.name,
+        placement=(),
+        rankmend_version=version("rankmend"),
+        pid=os.getpid(),
+        policy=policy_of(join, policy),
+        grace_s=join.grace_s,
+        budgets_reset_by=join.budgets_reset_by,
+        claim_taken=_claim_taken(join),
+        nodes_min=join.nodes_min,
+        nodes_max=join.nodes_max,
+        slots=join.slots,
+        shrink_multiple=join.shrink_multiple,
+        has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
+        hears_evidence=parts.hears_evidence,
+        epoch_min=parts.epoch_min,
+        controller_id=_CONTROLLER_ID,
+        incident_prefix=incident_prefix,
+    )
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that runs or waits for its launchers."""
+
+    folder: JobFolder
+    stored: StoredJob
+    settings: JobSettings
+    parts: Parts
+    orders: Orders
+    clock: Clock
+    listener: Listener
+    make_core: CoreMaker = make_core
+    controller: Core | None = None
+    problem: str | None = None
+    runs: set[str] = field(default_factory=set)
+    launchers: set[str] = field(default_factory=set)
+    heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
+    revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
+    joined_at_s: float = 0.0  # when a launcher joined last, or the job was taken up
+    entries: int = 0
+    failures: int = 0
+    retry_at_s: float = 0.0
+    ticked_at_s: float = 0.0
+    tick_pause_s: float = 0.0  # by what the last tick took
+    is_touched: bool = False
+    resumes: bool = False  # somebody starts the job: one that had ended begins again
+    _found_end: JobOutcome | None = None
+    _journal: Journal | None = None
+
+    @property
+    def job_id(self) -> str:
+        return str(self.folder.job_id)
+
+    @property
+    def hearing(self) -> Clock:
+        """The clock that dates what nodes say, and counts their silence."""
+        return self.parts.hearing or self.clock
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        """How the job ended; None while it has not."""
+        return self._found_end if self.controller is None else self.controller.outcome
+
+    def note_launcher(self, join: Join) -> None:
+        """Remember who took part, so that the end of the job is the end for them, too."""
+        self.joined_at_s = self.hearing.now_s()
+        if join.run:
+            self.runs.add(join.run)
+        if len(self.launchers) < _LAUNCHERS_KEPT:
+            self.launchers.add(join.launcher_id)
+
+    def start(self) -> None:
+        """Take the job up from its journal, or note why that can't be done now."""
+        self._guard(self._start)
+
+    def _start(self) -> None:
+        self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
+        ledger = fold_all(self._journal.opened)
+        if ledger.ended is not None and not self.resumes:
+            self._found_end = ledger.ended
+            return
+        controller = self.make_core(
+            self._journal, self.orders, self.settings, self.parts, self.clock, self._heard
+        )
+        controller.start()
+        self.controller, self.resumes = controller, False
+
+    def _heard(self, entry: Entry) -> None:
+        self.entries = entry.number
+        self.listener.entry(self, entry)
+
+    def take_report(self, report: Report) -> None:
+        self.is_touched = True
+        if report.leaving:
+            self.heard_at_s.pop(report.node, None)
+            self.revisions.pop(report.node, None)
+        elif report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
+            self.heard_at_s[report.node] = self.hearing.now_s()
+            self.revisions[report.node] = report.revision
+        self._guard(lambda: self._live().handle_report(report))
+
+    def take_evidence(self, evidence: NodeEvidence) -> None:
+        self.is_touched = True
+        self._guard(lambda: self._live().take_evidence(evidence))
+
+    def take_command(self, command: PersonCommand) -> PersonActed:
+        """Have the person obeyed; what is wrong with the asking is raised, and only that."""
+        self.is_touched = True
+        acted: list[PersonActed] = []
+        self._guard(lambda: acted.append(self._live().take_command(command)))
+        if not acted:
+            raise NotTakenUpError(f"job {self.job_id} is not looked after now: {self.problem}")
+        return acted[0]
+
+    def refuses(self, node: str, launcher_id: str) -> str | None:
+        """Return why a launcher is refused for ever, or None. For any thread."""
+        controller = self.controller
+        return None if controller is None else controller.refuses(node, launcher_id)
+
+    @property
+    def decided_by(self) -> tuple[int, str, int]:
+        """Return epoch and UUID of the job's controller, and its newest attempt; or 0 and none."""
+        controller = self.controller
+        if controller is None:
+            return 0, "", 0
+        ledger = controller.ledger
+        return ledger.epoch, ledger.controller_id, ledger.attempt
+
+    def is_abandoned(self) -> bool:
+        """Return whether no attempt was ever started and nobody is there who waits for one."""
+        if self.controller is None or self.controller.ledger.attempt > 0:
+            return False
+        silent_s, now_s = self.settings.policy.node_silent_s, self.hearing.now_s()
+        return all(
+            now_s - at_s >= silent_s for at_s in (self.joined_at_s, *self.heard_at_s.values())
+        )
+
+    @property
+    def unacknowledged(self) -> int:
+        """Return how many of the job's nodes have not said that they carry out the newest order."""
+        if self.controller is None or self.controller.ledger.wish is Wish.NOTHING_YET:
+            return 0
+        ledger = self.controller.ledger
+        return sum(
+            known < ledger.revision
+            for node, known in self.revisions.items()
+            if (member := ledger.members.get(node)) is not None and member.left is None
+        )
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether something is to be done: a tick, or another try to take the job up."""
+        if self.controller is None:
+            return now_s >= self.retry_at_s
+        pause_s = TICK_BUSY_S if self.is_touched else TICK_S
+        return now_s - self.ticked_at_s >= max(pause_s, self.tick_pause_s)
+
+    def tick(self, now_s: float) -> None:
+        self.ticked_at_s, self.is_touched = now_s, False
+        if self.controller is None:
+            self._guard(self._start)
+        else:
+            self._guard(self._tick)
+        took_s = self.clock.now_s() - now_s
+        self.tick_pause_s = min(_TICK_S_MAX, took_s / _TICK_SHARE)
+
+    def _tick(self) -> None:
+        controller = self._live()
+        controller.tick()
+        self.problem = controller.journal_error or controller.waits
+        if self.failures and self.clock.now_s() - self.retry_at_s > PAUSE_MAX_S:
+            self.failures = 0
+
+    def close(self) -> None:
+        """Let go of the journal and the folder."""
+        self._put_away()
+        os.close(self.folder.lock_descriptor)
+
+    def _live(self) -> Core:
+        if self.controller is None:
+            raise NotTakenUpError(f"job {self.job_id} is not taken up: {self.problem}")
+        return self.controller
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except NotTakenUpError:
+            return  # said already; what was to be told is told again once it is taken up
+        except (
+            JournalError
+        ) as error:  # a disk that is full: the controller is sound, and tries again
+            self.problem = str(error)
+            if self.controller is None:
+                self._fail(error)
+        except Exception as error:
+            log.exception("job failed", extra={"job_id": self.job_id})
+            self._fail(error)
+        else:
+            if self.controller is not None and self.problem is not None:
+                self.problem = self.controller.journal_error or self.controller.waits
+
+    def _fail(self, error: Exception) -> None:
+        """Put the controller away, and make it anew from what is durable after a pause."""
+        self.failures += 1
+        pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(self.failures - 1, 10))
+        self.retry_at_s = self.clock.now_s() + pause_s
+        self.problem = f"{type(error).__name__}: {error}"
+        fields = {"job_id": self.job_id, "retry_s": pause_s, "error": self.problem}
+        log.error("job not looked after", extra=fields)
+        self._put_away()
+        self.listener.failed(self, error)
+
+    def _put_away(self) -> None:
+        self.controller = None
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.close()
+
+
+class NotTakenUpError(RankmendError):
+    """A job's journal can't be read now."""
