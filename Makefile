@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --duration
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch test test-all test-quick test-long coverage lint bench bench-agent scoreboard clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent scoreboard clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,10 @@ test-quick: $(VENV)/.dev $(VENV)/.torch ## the tests of `make test`, without lin
 test-long: $(VENV)/.dev $(VENV)/.torch ## the tests that only `make test-all` runs
 	$(PYTEST) --dist loadfile --hypothesis-profile=thorough \
 	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
+
+docs: $(VENV)/.dev ## write the generated pages, tables and alert rules
+	$(BIN)/python docs/generate.py
+	$(BIN)/python deploy/prometheus/generate.py
 
 coverage: $(VENV)/.dev $(VENV)/.torch ## which lines the tests of this process reach
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)

@@ -1,7 +1,6 @@
 """What arrives by the kernel's log and by a counter or by a recorded log is judged alike."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from rankmend.cli import cli
 from tests.agent.test_kernel_log_collector import FakeDevice, collector
 from tests.detectors.kernel.test_log import FORMS
 from tests.detectors.node.test_shipped_checks import Node, values_for
-from tests.support.agent import ROOT, FakeClock
+from tests.support.agent import FakeClock
 
 POLICY = load_policy()
 CHECKS = [check for check in load_checks() if check.event]
@@ -135,29 +134,6 @@ def test_every_kind_of_the_log_has_a_check_or_a_reason_why_it_has_none() -> None
     assert xids
     assert by_check | set(BY_LOG_ONLY) | {EventKind.XID} == set(EventKind)
     assert not by_check & set(BY_LOG_ONLY)
-
-
-def ways_table() -> str:
-    """Return the table of events with two ways in, as docs/reference/kernel-log.md shows it."""
-    by_event: dict[str, list[str]] = {}
-    for check in CHECKS:
-        by_event.setdefault(check.event, []).append(check.name)
-    rows = ["| event | severity | action | checks |", "| --- | --- | --- | --- |"]
-    for event, names in by_event.items():
-        table, _space, code = event.partition(" ")
-        policy = POLICY[Table(table), code]
-        listed = ", ".join(f"`{name}`" for name in names)
-        rows.append(f"| `{event}` | {policy.severity.value} | `{policy.action.value}` | {listed} |")
-    return "\n".join(rows) + "\n"
-
-
-def test_documentation_lists_the_events_with_two_ways_in() -> None:
-    text = (ROOT / "docs/reference/kernel-log.md").read_text()
-
-    listed = re.search(r"<!-- ways -->\n(.*?)<!-- end -->", text, re.DOTALL)
-
-    assert listed is not None
-    assert listed.group(1) == ways_table(), "this module has the function that prints it"
 
 
 # --- a recorded log and the agent

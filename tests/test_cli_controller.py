@@ -676,7 +676,9 @@ def test_certificate_that_is_not_believed_is_told_with_the_setting_that_helps(
     unknown = run(system, "status")
     other = run(environment_of(service, RANKMEND_CA_FILE=f"{tmp_path}/other/ca.crt"), "status")
     broken = run(environment_of(service, RANKMEND_CA_FILE=str(empty)), "status")
-    plain = run(environment_of(service, RANKMEND_CONTROLLER="http://control:9477"), "status")
+    plain = run(
+        environment_of(service, RANKMEND_CONTROLLER="http://controller.example:9477"), "status"
+    )
     name = run(
         environment_of(service, RANKMEND_CONTROLLER=service.url.replace("127.0.0.1", "127.0.0.2")),
         "status",

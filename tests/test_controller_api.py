@@ -24,7 +24,6 @@ from recovery.api.client import (
 from recovery.cluster.gate import PersonAct
 from recovery.journal.records import OutcomeKind
 from recovery.messages.outside import Refusal
-from recovery.service.measures import Measures
 from recovery.service.roles import Role
 from recovery.service.routes import ROUTES, describe
 from recovery.service.tokens import add_token, make_token
@@ -629,20 +628,6 @@ def test_document_lists_the_fields_of_a_join() -> None:
     named = {name.strip(" `") for row in rows for name in row.split(",")}
 
     assert named == {*wire.Join.__struct_fields__, *wire.Joined.__struct_fields__}
-
-
-def test_document_lists_the_metrics() -> None:
-    text = (ROOT / "docs/operate/controller.md").read_text()
-    rows = {
-        line.split("`")[1]
-        for line in text.splitlines()
-        if line.startswith("| `rankmend_controller")
-    }
-    names = set()
-    for family in Measures().registry.collect():
-        names.add(f"{family.name}_total" if family.type == "counter" else family.name)
-
-    assert rows == names
 
 
 def test_description_names_every_path_and_is_served(up: Running) -> None:

@@ -15,7 +15,6 @@ from recovery.journal.incident_machine import (
     Phase,
     State,
     command_for,
-    diagram,
     expected_answer,
     step,
 )
@@ -101,9 +100,3 @@ def test_any_sequence_ends_within_its_tries_and_never_leaves_an_end(
 
     assert state.try_number <= tries_max
     assert len(keys) == len(set(keys)) <= 3 * tries_max
-
-
-def test_the_diagram_in_the_documentation_is_the_table() -> None:
-    text = (ROOT / "docs/operate/incidents.md").read_text(encoding="utf-8")
-
-    assert f"```mermaid\n{diagram()}\n```" in text

@@ -32,7 +32,7 @@ _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_st
     epilog="""\b
 Examples:
   rankmend incidents
-  rankmend incidents llama --controller https://control:9477
+  rankmend incidents llama --controller https://controller.example:9477
 """
 )
 @click.argument("job", required=False, shell_complete=complete_job)

@@ -115,7 +115,7 @@ Examples:
   rankmend run --nproc-per-node 2 -m my.package.train
   rankmend run --nproc-per-node 2 --no-python ./solver
   rankmend run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node1:29400 train.py
-  rankmend run --nnodes 3:4 --nproc-per-node 8 --controller https://control:9477 train.py
+  rankmend run --nnodes 3:4 --nproc-per-node 8 --controller https://controller.example:9477 train.py
 """,
 )
 @click.argument("target")

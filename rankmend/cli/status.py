@@ -35,7 +35,7 @@ _COLOURS = {
 Examples:
   rankmend status
   rankmend status --watch
-  rankmend status llama --controller https://control:9477
+  rankmend status llama --controller https://controller.example:9477
 """
 )
 @click.argument("job", required=False, shell_complete=complete_job)

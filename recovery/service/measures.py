@@ -1,4 +1,4 @@
-"""The controller's own metrics. docs/operate/controller.md lists them, and a test compares."""
+"""The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
 from typing import Final
 
@@ -38,65 +38,102 @@ class Measures:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"{prefix}_{name}", text, labels, registry=self.registry)
 
-        self.incidents = counter("incidents", "Incidents that have ended.", "cause", "outcome")
-        self.opened = counter("incidents_opened", "Incidents that were opened.", "cause")
-        self.slow = counter("slow_ranks", "Ranks that were called slow.", "section")
+        self.incidents = counter(
+            "incidents", "Incidents that ended, by cause and outcome.", "cause", "outcome"
+        )
+        self.opened = counter("incidents_opened", "Incidents opened, by cause.", "cause")
+        self.slow = counter(
+            "slow_ranks",
+            "Ranks found slow, by section. Divided by nodes and days: alarms per node-day.",
+            "section",
+        )
         self.phase_s = Histogram(
             f"{prefix}_recovery_phase_seconds",
-            "Phases of MTTR of incidents that were recovered.",
+            "Phases of MTTR of recovered incidents, by phase.",
             ("phase",),
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
         )
         self.recovery_s = Histogram(
             f"{prefix}_recovery_seconds",
-            "MTTR, fault to the slowest rank's first step.",
+            "MTTR: from the fault to the first step of the slowest rank.",
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
         )
-        self.steps_recomputed = counter("steps_recomputed", "Steps that were made twice.")
-        self.reports = counter("reports", "Reports of launchers.", "result")
-        self.requests = counter("requests", "Requests answered.", "route", "status")
-        self.auth_failures = counter("auth_failures", "Requests refused for who asks.", "reason")
-        self.alerts = counter("alerts", "Alerts taken in.")
-        self.alerts_refused = counter("alerts_refused", "Alerts refused: too many of one sender.")
-        self.failures = counter("job_failures", "Times that looking after a job failed.")
+        self.steps_recomputed = counter("steps_recomputed", "Steps made twice.")
+        self.reports = counter(
+            "reports",
+            "Reports of launchers, by result: queued, full, rate, ended or refused. Slimmed reports count as queued.",
+            "result",
+        )
+        self.requests = counter(
+            "requests", "Requests answered, by route and status.", "route", "status"
+        )
+        self.auth_failures = counter(
+            "auth_failures",
+            "Requests refused, by reason: not authenticated (unknown), role missing (role), outside the token's limits (limit).",
+            "reason",
+        )
+        self.alerts = counter("alerts", "Alerts accepted.")
+        self.alerts_refused = counter(
+            "alerts_refused", "Alerts refused because one sender has too many."
+        )
+        self.failures = counter("job_failures", "Failures of the code that looks after a job.")
         self.turn_s = Histogram(
             f"{prefix}_turn_seconds",
-            "One turn of the deciding thread with something to do, journal included.",
+            "Turns of the deciding thread that had work, journal included.",
             buckets=_TURN_BUCKETS_S,
             registry=self.registry,
         )
-        self.jobs = gauge("jobs", "Jobs looked after.")
-        self.queue = gauge("reports_queued", "Reports that wait for the deciding thread.")
-        self.orders = gauge("orders_pending", "Orders that no report has acknowledged.")
-        self.polls = gauge("polls_waiting", "Long polls for orders that wait.")
+        self.jobs = gauge("jobs", "Jobs that this controller looks after.")
+        self.queue = gauge("reports_queued", "Reports waiting for the deciding thread.")
+        self.orders = gauge("orders_pending", "Orders not yet acknowledged by a report.")
+        self.polls = gauge("polls_waiting", "Long polls waiting for an order.")
         self.connections = gauge("connections", "Open connections.")
-        self.cut = gauge("connections_cut", "Connections cut for being slow or talkative.")
+        self.cut = gauge(
+            "connections_cut",
+            "Connections closed since the start because they were slow, talkative or too many.",
+        )
         self.budget = gauge(
-            "restarts_left", "Restarts that the job's budget still allows.", "job_id"
+            "restarts_left",
+            "Restarts left in the job's budgets: of the run, and of a day without a new step, by job_id.",
+            "job_id",
         )
         self.cluster_budget = gauge(
-            "budget_left", "What the cluster's budgets still allow.", "budget"
+            "budget_left",
+            "What is left of the cluster's budgets, by budget: stops_per_hour, nodes_held.",
+            "budget",
         )
         self.journal_s = gauge(
-            "journal_append_seconds", "Age of a record when it was acted on, newest.", "job_id"
+            "journal_append_seconds",
+            "Journal latency: age of the newest record when it took effect, by job_id.",
+            "job_id",
         )
-        self.notices = gauge("notices", "What people must hear of now.", "notice")
+        self.notices = gauge(
+            "notices", "Notices to people that are active now, by notice.", "notice"
+        )
         self.told = gauge(
-            "people_told", "Whether the Alertmanager took the newest message for people.", "target"
+            "people_told",
+            "1 if the Alertmanager accepted the newest message for people, by target.",
+            "target",
         )
         self.certificate_s = gauge(
-            "certificate_expiry_timestamp_seconds", "End of the certificate; 0 without TLS."
+            "certificate_expiry_timestamp_seconds",
+            "Unix time at which the certificate expires; 0 without TLS.",
         )
         self.lateness_s = gauge(
-            "lateness_seconds", "For how long the oldest report has waited for the deciding thread."
+            "lateness_seconds",
+            "How long the oldest report has waited for the deciding thread, in listened seconds.",
         )
         self.unheard = counter(
-            "unheard_seconds", "Time in which it could not listen, held against nobody."
+            "unheard_seconds",
+            "Time in which the event loop was late or the queue full; it counts against no node. Above a fifth of the time the controller is overloaded.",
         )
         self._unheard_s = 0.0
-        self.silent_s = gauge("turn_age_seconds", "Since the deciding thread last went round.")
+        self.silent_s = gauge(
+            "turn_age_seconds",
+            "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
+        )
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -26,11 +26,11 @@ state_dir = @state_dir@
 
 # Limits, budgets, approval, quarantine and which alerts count: docs/operate/controller.md.
 # Default: the shipped policy.
-#policy_file = "/etc/rankmend/policy.toml"
+#policy_file = "/etc/rankmend/controller/policy.toml"
 
 # Another controller that looks after everything of this one: clients are redirected there.
 # Default: none.
-#redirect_to = "https://controller-b:9477"
+#redirect_to = "https://controller-b.example:9477"
 
 # TLS 1.2 and later. A reload reads the files again.
 @tls@

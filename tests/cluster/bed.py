@@ -65,7 +65,7 @@ class Cluster:
         made = init(self.folder, [self.home.address, self.home.name], self.state, None)
         (self.folder / "policy.toml").write_text(POLICY)
         text = made.config.read_text()
-        off = '#policy_file = "/etc/rankmend/policy.toml"'
+        off = '#policy_file = "/etc/rankmend/controller/policy.toml"'
         assert off in text
         made.config.write_text(text.replace(off, f'policy_file = "{self.folder}/policy.toml"'))
         for host in self.nodes:

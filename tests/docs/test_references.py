@@ -19,7 +19,7 @@ FOREIGN = ("docs/alerting/latest", "docs/nic-health-monitor")
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"\bdocs/[a-z0-9-]+(?:/[a-z0-9-]+)*(?:\.md|\.svg)?")
+NAMED = re.compile(r"\bdocs/[a-z0-9-]+(?:/[a-z0-9-]+)*(?:\.md|\.svg|\.py)?")
 
 
 def anchors_of(page: Path) -> set[str]:

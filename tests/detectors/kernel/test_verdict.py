@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import re
 from pathlib import Path
 
 import pytest
@@ -175,27 +174,6 @@ def test_shipped_table_can_be_read_by_a_spreadsheet() -> None:
         widths = {len(cells) for cells in csv.reader(file)}
 
     assert widths == {len(COLUMNS)}
-
-
-def kinds_table() -> str:
-    """Return the table of kinds as docs/reference/kernel-log.md shows it."""
-    rows = ["| kind | meaning | severity | action |", "| --- | --- | --- | --- |"]
-    for (table, code), policy in POLICY.items():
-        if table is Table.LOG:
-            severity, action = policy.severity.value, policy.action.value
-            rows.append(f"| `{code}` | {policy.meaning} | {severity} | `{action}` |")
-    return "\n".join(rows) + "\n"
-
-
-def test_documentation_lists_exactly_the_kinds_that_exist() -> None:
-    text = (ROOT / "docs/reference/kernel-log.md").read_text()
-
-    listed = re.search(r"<!-- kinds -->\n(.*?)<!-- end -->", text, re.DOTALL)
-
-    assert listed is not None
-    assert listed.group(1) == kinds_table(), (
-        "tests/detectors/kernel/test_verdict.py has the function that prints it"
-    )
 
 
 # --- what a later line withdraws

@@ -254,35 +254,6 @@ def test_every_metric_of_the_registry_is_known_with_its_labels() -> None:
     assert known["rankmend_host_cpu_seconds_total"].is_counter
 
 
-def checks_table() -> str:
-    rows = ["| check | severity | action | when | event |", "| --- | --- | --- | --- | --- |"]
-    for check in load_checks():
-        where = "".join(f", {label} `{pattern.pattern}`" for label, pattern in check.where)
-        when = "".join(f", when `{guard.text}`" for guard in check.guards)
-        window = f" in {check.window_s:g} s" if check.window_s else ""
-        looks = f"; {check.persistence.bad_looks} looks" if check.persistence.bad_looks > 1 else ""
-        condition = f"`{check.metric}`: `{check.condition.text}`{window}{where}{when}{looks}"
-        condition = condition.replace("|", "\\|")
-        beside = f"; `{check.beside_action.value}` beside heat" if check.beside else ""
-        event = f"`{check.event}`" if check.event else ""
-        action = f"{check.action.value}{beside}"
-        row = (f"`{check.name}`", check.severity.value, action, condition, event)
-        rows.append("| " + " | ".join(row) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def test_documentation_lists_exactly_the_checks_that_are_shipped() -> None:
-    text = (ROOT / "docs/operate/findings.md").read_text()
-
-    listed = re.search(r"<!-- checks -->\n(.*?)<!-- end -->", text, re.DOTALL)
-
-    assert listed is not None
-    assert listed.group(1) == checks_table(), (
-        "docs/operate/findings.md differs from node_policy.toml; the table is printed by "
-        "python -c 'from tests.detectors.node.test_checks import checks_table as t; print(t(), end=\"\")'"
-    )
-
-
 def test_documented_example_of_a_site_file_is_accepted(tmp_path: Path) -> None:
     text = (ROOT / "docs/operate/findings.md").read_text()
     example = re.search(

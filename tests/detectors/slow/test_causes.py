@@ -378,19 +378,6 @@ def test_every_metric_of_the_table_is_one_of_the_agents() -> None:
             assert sign.where is None or sign.where[0] in FAMILIES[sign.metric].labels
 
 
-def test_the_documentation_has_the_table() -> None:
-    text = (ROOT / "docs/use/diagnose-slow.md").read_text(encoding="utf-8")
-
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    for cause in CAUSES:
-        (row,) = (line for line in rows if line.startswith(f"| `{cause.name}` |"))
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[1] == ", ".join(s.value for s in Section if s in cause.sections)
-        assert cells[2] == str(cause.directness.value)
-        assert cells[3] == "; ".join(f"`{sign.metric}` {sign.least:.3g}" for sign in cause.signs)
-        assert cells[4] == "; ".join(dict.fromkeys(sign.source for sign in cause.signs))
-
-
 # -- what Prometheus says, and the agent
 
 

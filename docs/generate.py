@@ -1,0 +1,132 @@
+"""Writes the generated parts of the documentation from what the code declares. `make docs` runs it.
+
+A generated part stands between ``<!-- NAME -->`` and ``<!-- end -->``. The runbook of the findings and
+the alert rules come from deploy/prometheus/generate.py, which sites run with an address of their own.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from agent.findings.collector import load_checks  # noqa: E402
+from agent.findings.policy_files import load_policy  # noqa: E402
+from agent.metrics import markdown_table  # noqa: E402
+from agent.vendors.amd import AmdCollector  # noqa: E402
+from agent.vendors.ascend import AscendCollector  # noqa: E402
+from detectors.kernel.event_policy import Table  # noqa: E402
+from detectors.slow.cause_table import CAUSES, Section  # noqa: E402
+from recovery.journal.incident_machine import diagram  # noqa: E402
+from recovery.service.measures import Measures  # noqa: E402
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = tuple(heads)
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def controller_metrics() -> str:
+    """Return the controller's metrics, in the order in which they are declared."""
+    rows = []
+    for family in Measures().registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append((f"`{name}`", family.type, family.documentation))
+    return _table(("metric", "type", "meaning"), rows)
+
+
+def checks() -> str:
+    """Return the shipped checks of a node, with the condition of each."""
+    rows = []
+    for check in load_checks():
+        where = "".join(f", {label} `{pattern.pattern}`" for label, pattern in check.where)
+        when = "".join(f", when `{guard.text}`" for guard in check.guards)
+        window = f" in {check.window_s:g} s" if check.window_s else ""
+        looks = f"; {check.persistence.bad_looks} looks" if check.persistence.bad_looks > 1 else ""
+        condition = f"`{check.metric}`: `{check.condition.text}`{window}{where}{when}{looks}"
+        beside = f"; `{check.beside_action.value}` beside heat" if check.beside else ""
+        event = f"`{check.event}`" if check.event else ""
+        action = f"{check.action.value}{beside}"
+        condition = condition.replace("|", "\\|")
+        rows.append((f"`{check.name}`", check.severity.value, action, condition, event))
+    return _table(("check", "severity", "action", "when", "event"), rows)
+
+
+def kernel_kinds() -> str:
+    """Return the kinds of kernel events with what each calls for."""
+    rows = [
+        (f"`{code}`", policy.meaning, policy.severity.value, f"`{policy.action.value}`")
+        for (table, code), policy in load_policy().items()
+        if table is Table.LOG
+    ]
+    return _table(("kind", "meaning", "severity", "action"), rows)
+
+
+def kernel_ways() -> str:
+    """Return the events that both the kernel log and a metric show."""
+    by_event: dict[str, list[str]] = {}
+    for check in load_checks():
+        if check.event:
+            by_event.setdefault(check.event, []).append(f"`{check.name}`")
+    policies = load_policy()
+    rows = []
+    for event, names in by_event.items():
+        table, _space, code = event.partition(" ")
+        policy = policies[Table(table), code]
+        action = f"`{policy.action.value}`"
+        rows.append((f"`{event}`", policy.severity.value, action, ", ".join(names)))
+    return _table(("event", "severity", "action", "checks"), rows)
+
+
+def causes() -> str:
+    """Return the causes in hardware of a slow rank, with the signs of each."""
+    rows = [
+        (
+            f"`{cause.name}`",
+            ", ".join(section.value for section in Section if section in cause.sections),
+            str(cause.directness.value),
+            "; ".join(f"`{sign.metric}` {sign.least:.3g}" for sign in cause.signs),
+            "; ".join(dict.fromkeys(sign.source for sign in cause.signs)),
+        )
+        for cause in CAUSES
+    ]
+    return _table(("cause", "sections", "directness", "signs and figures", "source"), rows)
+
+
+PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
+    ("docs/reference/metrics.md", "agent"): markdown_table,
+    ("docs/reference/metrics.md", "controller"): controller_metrics,
+    ("docs/reference/plugins.md", "amd"): lambda: markdown_table(AmdCollector.families),
+    ("docs/reference/plugins.md", "ascend"): lambda: markdown_table(AscendCollector.families),
+    ("docs/reference/checks.md", "checks"): checks,
+    ("docs/reference/kernel-log.md", "kinds"): kernel_kinds,
+    ("docs/reference/kernel-log.md", "ways"): kernel_ways,
+    ("docs/reference/thresholds.md", "causes"): causes,
+    ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
+}
+
+
+def replace_part(text: str, name: str, part: str) -> str:
+    """Return a page's text with the part of this name replaced."""
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+    if text.count(begin) != 1 or end not in text.partition(begin)[2]:
+        raise ValueError(f"the page has no single part between {begin.strip()!r} and {end!r}")
+    return re.sub(
+        f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: begin + part + end, text, flags=re.S
+    )
+
+
+def main() -> None:
+    for (page, name), part in PARTS.items():
+        path = ROOT / page
+        path.write_text(
+            replace_part(path.read_text(encoding="utf-8"), name, part()), encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    main()
