@@ -39,7 +39,7 @@ from agent.ranks.table import RankTable
 from agent.runner import Collector, Runner
 from agent.sources.remembered_devices import InventoryFile
 from rankmend.agent_socket import socket_paths
-from rankmend.alerting import Target, make_post, target_url
+from rankmend.alerting import AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name
@@ -208,12 +208,12 @@ def _policy_path(config: AgentConfig) -> Path | None:
     return Path(config.findings.policy) if config.findings.policy else None
 
 
-def _alert_targets(config: AgentConfig, clock: Clock) -> list[Target]:
+def _alert_targets(config: AgentConfig, clock: Clock) -> list[AlertmanagerTarget]:
     alerts = config.alerts
     if not alerts.urls:
         return []
     post = make_post(alerts.ca_file, alerts.cert_file, alerts.key_file)
-    return [Target(target_url(url), clock, post) for url in alerts.urls]
+    return [AlertmanagerTarget(target_url(url), clock, post) for url in alerts.urls]
 
 
 def _kernel_log_path(config: AgentConfig) -> Path | None:

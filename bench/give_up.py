@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
 from recovery.journal.incident_machine import Outcome, answer
 from recovery.journal.ledger import Ledger, fold
@@ -139,7 +139,7 @@ class SimJob:
         self._policy = policy
         self.hours = 0.0
         self.ledger = Ledger()
-        self._checkpoints: list[Verdict] = []  # newest first
+        self._checkpoints: list[CheckpointVerdict] = []  # newest first
         self._base_h = self._reached_h = 0.0
         self.given_up: str | None = None
         self._incidents = 0
@@ -199,7 +199,7 @@ class SimJob:
         for save_h in saved[-CHECKPOINTS_KEPT:]:
             step = round(save_h * STEPS_PER_H)
             candidate = Candidate(f"/c/{step}", step, CheckpointKind.FOLDER, 1, self.hours * 3600.0)
-            self._checkpoints.insert(0, Verdict(candidate, True, "whole"))
+            self._checkpoints.insert(0, CheckpointVerdict(candidate, True, "whole"))
         self._checkpoints.sort(key=lambda one: -(one.candidate.step or 0))
         del self._checkpoints[CHECKPOINTS_KEPT:]
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from recovery.launcher.peers import Peers, Word
+from recovery.launcher.peers import Peers, PeerWord
 from recovery.launcher.ports import read_default_range
 from recovery.messages.exchange import Endpoint, Peer
 
@@ -16,7 +16,7 @@ AT_ONCE = 50
 
 
 def make(node: str) -> Peers:
-    word = Word("job", node, f"launcher-{node}", 3, 0)
+    word = PeerWord("job", node, f"launcher-{node}", 3, 0)
     return Peers("5" * 64, word, "127.0.0.1", read_default_range(), "127.0.0.1")
 
 

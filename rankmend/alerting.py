@@ -173,7 +173,7 @@ def _urgent(alerts: Mapping[Key, Alert]) -> dict[Key, tuple[str | None, ...]]:
     }
 
 
-class Target:
+class AlertmanagerTarget:
     """One receiver, with a thread of its own."""
 
     def __init__(self, url: str, clock: Clock, post: Post, resend_s: float = RESEND_S) -> None:

@@ -29,7 +29,7 @@ _PRIORITIES: Final = (
 _DEBUG_PRIORITY: Final = 7
 
 
-class Shape(Enum):
+class LogShape(Enum):
     """How a log line looks."""
 
     DAEMON = "daemon"
@@ -39,7 +39,7 @@ class Shape(Enum):
 class LineFormatter(logging.Formatter):
     """``has_priority``: for a reader that takes ``<4>`` at the beginning of a line as its level."""
 
-    def __init__(self, shape: Shape = Shape.DAEMON, *, has_priority: bool = False) -> None:
+    def __init__(self, shape: LogShape = LogShape.DAEMON, *, has_priority: bool = False) -> None:
         super().__init__()
         self._shape = shape
         self._has_priority = has_priority
@@ -57,7 +57,7 @@ class LineFormatter(logging.Formatter):
         trace = None
         if record.exc_info and record.exc_info[0] is not None:
             trace = printable_lines(self.formatException(record.exc_info))
-        if self._shape is Shape.LAUNCHER:
+        if self._shape is LogShape.LAUNCHER:
             told = f"rankmend: {record.levelname}: {printable(record.getMessage())}"
             line = f"{told}: {_pairs(own)}" if own else told
             return printable_lines(line if trace is None else f"{line}\n{trace}")
@@ -85,13 +85,13 @@ def _quoted(value: object) -> str:
     return text if text and is_plain else json.dumps(text)
 
 
-def configure(shape: Shape = Shape.DAEMON, *, is_daemon: bool = True) -> None:
+def configure(shape: LogShape = LogShape.DAEMON, *, is_daemon: bool = True) -> None:
     """Send the logs of this process to standard error; a daemon never waits for it."""
     if is_daemon:
         console.take_over()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(shape, has_priority=is_journal(2)))
-    level = logging.WARNING if shape is Shape.LAUNCHER else logging.INFO
+    level = logging.WARNING if shape is LogShape.LAUNCHER else logging.INFO
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 

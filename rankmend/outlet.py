@@ -33,7 +33,7 @@ _ERROR_CHARS_MAX: Final = 200
 _RETRY_S: Final = 1.0  # a descriptor that another program has made non-blocking
 
 
-class Target(Protocol):
+class OutletTarget(Protocol):
     """Where the bytes go. Used by the outlet's thread alone."""
 
     def write(self, data: memoryview) -> int:
@@ -72,7 +72,7 @@ class Descriptor:
 
 
 class _Item(NamedTuple):
-    target: Target
+    target: OutletTarget
     data: bytes  # empty: close the target
     lines: int  # that are lost if it can't be written
     is_note: bool = False  # one line that stands for `lines` others
@@ -87,7 +87,7 @@ class Outlet:
     def __init__(
         self,
         name: str,
-        on_loss: Callable[[Target, OSError | None], None] | None = None,
+        on_loss: Callable[[OutletTarget, OSError | None], None] | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -96,14 +96,14 @@ class Outlet:
         self._changed = threading.Condition()  # guards all below, never held while writing
         self._queue: deque[_Item] = deque()
         self._bytes = 0
-        self._lost: dict[Target, int] = {}  # lines that no note has told yet
-        self._errors: dict[Target, OSError] = {}  # of targets whose last write failed
-        self._torn: set[Target] = set()  # and which failed in the middle of a line
+        self._lost: dict[OutletTarget, int] = {}  # lines that no note has told yet
+        self._errors: dict[OutletTarget, OSError] = {}  # of targets whose last write failed
+        self._torn: set[OutletTarget] = set()  # and which failed in the middle of a line
         self._moved_at_s: float | None = None  # when the write under way began or last moved
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def put(self, target: Target, data: bytes, *, is_own: bool = False) -> bool:
+    def put(self, target: OutletTarget, data: bytes, *, is_own: bool = False) -> bool:
         """Queue whole lines; return False where they are dropped. Never waits.
 
         ``is_own``: lines of rankmend itself, which may take the room that is kept for them.
@@ -122,7 +122,7 @@ class Outlet:
             self._report_loss(target, None)
         return not is_dropped
 
-    def finish(self, target: Target) -> None:
+    def finish(self, target: OutletTarget) -> None:
         """Close a target after all that was put before."""
         with self._changed:
             self._tell_loss(target)
@@ -168,7 +168,7 @@ class Outlet:
             self._thread.start()
         self._changed.notify_all()
 
-    def _tell_loss(self, target: Target) -> None:
+    def _tell_loss(self, target: OutletTarget) -> None:
         lines = self._lost.pop(target, 0)
         if lines:
             note = _describe_loss(target, lines, self._errors.get(target))
@@ -205,7 +205,7 @@ class Outlet:
             if is_news:
                 self._report_loss(item.target, error)
 
-    def _report_loss(self, target: Target, error: OSError | None) -> None:
+    def _report_loss(self, target: OutletTarget, error: OSError | None) -> None:
         if self._on_loss is not None:
             with contextlib.suppress(Exception):  # the thread must live on, and `put` never raises
                 self._on_loss(target, error)
@@ -245,7 +245,7 @@ class Outlet:
         return None, b""
 
 
-def _describe_loss(target: Target, lines: int, error: OSError | None) -> bytes:
+def _describe_loss(target: OutletTarget, lines: int, error: OSError | None) -> bytes:
     try:
         return target.describe_loss(lines, error)
     except Exception:  # noqa: BLE001 - the count is lost rather than the thread or the caller

@@ -20,14 +20,14 @@ from typing import Any
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings, Placement
 from recovery.journal.ledger import Ledger, fold, fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record, TailCut
-from recovery.journal.store import GENESIS, Row, make_row, verify_rows
+from recovery.journal.store import GENESIS, JournalRow, make_row, verify_rows
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Order,
@@ -175,10 +175,10 @@ class SimAttempt:
 class Disk:
     """What outlives every process."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[JournalRow] = field(default_factory=list)
     fence: int | None = None
     budgets: bytes | None = None
-    checkpoints: list[Verdict] = field(default_factory=list)
+    checkpoints: list[CheckpointVerdict] = field(default_factory=list)
 
 
 class SimJournal:
@@ -296,7 +296,7 @@ class SimWorld:
         self._deliver(lambda: self.node.take(decode_order(body)))
         self.cross()
 
-    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         assert not is_training
         assert not self.node.is_alive, "looked for checkpoints while ranks could write"
         if self.is_in(self.scenario.storage_fails):
@@ -656,7 +656,9 @@ class SimNode:
         path = f"/checkpoints/{len(world.disk.checkpoints)}-{step}"
         told = None if world.scenario.is_relative else step
         candidate = Candidate(path, told, CheckpointKind.NPZ, 1000, self._clock.unix_s())
-        world.disk.checkpoints.append(Verdict(candidate, is_valid, "whole" if is_valid else "torn"))
+        world.disk.checkpoints.append(
+            CheckpointVerdict(candidate, is_valid, "whole" if is_valid else "torn")
+        )
 
     # Reports.
 

@@ -36,7 +36,7 @@ from recovery.job.settings import JobSettings
 from recovery.journal.ledger import Ledger, fold, fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
-from recovery.journal.store import Row
+from recovery.journal.store import JournalRow
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Claim,
@@ -217,8 +217,8 @@ class Saved:
 class Disk:
     """One controller's journal. The checkpoint folder is the world's."""
 
-    def __init__(self, rows: list[Row] | None = None) -> None:
-        self.rows: list[Row] = list(rows or [])
+    def __init__(self, rows: list[JournalRow] | None = None) -> None:
+        self.rows: list[JournalRow] = list(rows or [])
 
 
 class Control:
@@ -400,7 +400,7 @@ class Cluster:
         self.random = Random(setting.seed)
         self.words = Random(-1 - setting.seed)  # of last words alone
         self.losses = Random(-4 - setting.seed)  # of the controller's state
-        self.lost: list[Row] = []  # the journal that was lost last
+        self.lost: list[JournalRow] = []  # the journal that was lost last
         self.began_s = self.clock.now_s()
         self.crashed = 0
         self.adopted = 0

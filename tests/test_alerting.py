@@ -20,7 +20,7 @@ from rankmend.alerting import (
     RETRY_S_MAX,
     Alert,
     AlertError,
-    Target,
+    AlertmanagerTarget,
     encode,
     make_post,
     target_url,
@@ -51,9 +51,9 @@ class FakePost:
         self.bodies.append(json.loads(body))
 
 
-def make_target() -> tuple[Target, FakePost, FakeClock]:
+def make_target() -> tuple[AlertmanagerTarget, FakePost, FakeClock]:
     post, clock = FakePost(), FakeClock()
-    return Target(URL, clock, post), post, clock
+    return AlertmanagerTarget(URL, clock, post), post, clock
 
 
 def told(body: list[dict[str, object]], clock: FakeClock) -> dict[str, bool]:
@@ -241,10 +241,10 @@ def test_certificates_that_cant_be_used_are_refused_at_the_start(tmp_path: Path)
 def test_receiver_that_hangs_holds_up_nobody() -> None:
     post = FakePost()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        hanging = Target(
+        hanging = AlertmanagerTarget(
             f"http://127.0.0.1:{silent.getsockname()[1]}/x", SystemClock(), make_post()
         )
-        honest = Target(URL, SystemClock(), post)
+        honest = AlertmanagerTarget(URL, SystemClock(), post)
         for target in (hanging, honest):
             target.start()
             target.update([alert("A")])
@@ -322,7 +322,7 @@ def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_
         started_unix_s,
     )
     with running_alertmanager(tmp_path) as base:
-        target = Target(target_url(base), clock, make_post())
+        target = AlertmanagerTarget(target_url(base), clock, make_post())
         target.start()
         target.update([firing])
         wait_for(lambda: len(active_alerts(base)) == 1, "the alert")  # also over its first refusals

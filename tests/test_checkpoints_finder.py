@@ -14,7 +14,7 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointKind, CheckpointSettings, Verdict
+from recovery.checkpoints.model import CheckpointKind, CheckpointSettings, CheckpointVerdict
 from tests.test_checkpoints_content import make_safetensors, make_torch_layout
 
 NOW = 2_000_000_000.0
@@ -42,15 +42,15 @@ def save_folder(path: Path, marker: str = ".metadata") -> Path:
     return path
 
 
-def find(folder: Path, **settings: object) -> list[Verdict]:
+def find(folder: Path, **settings: object) -> list[CheckpointVerdict]:
     return CheckpointFinder(folder, CheckpointSettings(**settings)).find(NOW)  # type: ignore[arg-type]
 
 
-def told(verdicts: list[Verdict] | tuple[Verdict, ...]) -> dict[str, str]:
+def told(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> dict[str, str]:
     return {Path(verdict.candidate.path).name: verdict.reason for verdict in verdicts}
 
 
-def valid_names(verdicts: list[Verdict] | tuple[Verdict, ...]) -> list[str]:
+def valid_names(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> list[str]:
     return [Path(verdict.candidate.path).name for verdict in verdicts if verdict.is_valid]
 
 

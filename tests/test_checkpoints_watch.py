@@ -14,7 +14,12 @@ from rankmend.errors import SourceError
 from recovery.checkpoints.background import CheckpointWatch, Finder
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.finder import PENDING, CheckpointFinder
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointSettings, Verdict
+from recovery.checkpoints.model import (
+    Candidate,
+    CheckpointKind,
+    CheckpointSettings,
+    CheckpointVerdict,
+)
 from tests.test_checkpoints_finder import date, save_npz, told, valid_names
 
 LONG_AGO = 1_000_000.0
@@ -119,8 +124,10 @@ def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
     assert watch.errors_total >= 2
 
 
-def verdict(name: str, is_valid: bool, reason: str) -> Verdict:
-    return Verdict(Candidate(name, None, CheckpointKind.NPZ, 1, LONG_AGO), is_valid, reason)
+def verdict(name: str, is_valid: bool, reason: str) -> CheckpointVerdict:
+    return CheckpointVerdict(
+        Candidate(name, None, CheckpointKind.NPZ, 1, LONG_AGO), is_valid, reason
+    )
 
 
 class ScriptedFinder:
@@ -133,7 +140,7 @@ class ScriptedFinder:
         self.release = threading.Event()
         self.looks = 0
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
         older = verdict("old", True, "complete")
         if self.lists_first:
@@ -174,7 +181,7 @@ def test_storage_that_hangs_in_a_listing_raises_and_one_thread_alone_is_stuck(
 class LateFinder(ScriptedFinder):
     """Publishes an old listing once somebody has asked, and then hangs."""
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
         self.is_reading.set()
         wait_for(lambda: deadline.left_s() < 10 or self.release.is_set())
@@ -197,7 +204,7 @@ def test_a_look_that_began_before_the_question_is_no_answer(watching: Watching) 
 
 def test_a_bug_in_a_look_is_told_and_the_thread_lives_on(watching: Watching) -> None:
     class FailingOnce(ScriptedFinder):
-        def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+        def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
             self.looks += 1
             if self.looks == 1:
                 raise ZeroDivisionError("a bug")
@@ -220,7 +227,7 @@ class ReadingFinder(ScriptedFinder):
         self.has_valid = has_valid
         self.spent: list[float] = []
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
         yield (verdict("new", self.has_valid, "complete" if self.has_valid else PENDING),)
         if self.looks > 1:

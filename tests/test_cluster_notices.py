@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.ledger import Blame as NodeBlame
-from recovery.cluster.ledger import ClusterLedger, NodePast
+from recovery.cluster.ledger import ClusterLedger, NodeBlame, NodePast
 from recovery.cluster.limits import ClusterPolicy
 from recovery.cluster.notices import (
     NOTICES_MAX,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from recovery.api.client import ControllerError, RefusedError, UnreachableError
-from recovery.api.wire import Join, Joined, Problem
+from recovery.api.wire import Join, JoinAnswer, Problem
 from recovery.run.many_nodes import describe, hint_for, join
 from tests.service_support import join_of
 from tests.test_launcher_remote import order
@@ -20,10 +20,10 @@ class Answers:
     def __init__(self, *errors: ControllerError) -> None:
         self._errors = list(errors)
 
-    def join(self, _request: Join) -> Joined:
+    def join(self, _request: Join) -> JoinAnswer:
         if self._errors:
             raise self._errors.pop(0)
-        return Joined("job", is_new=True, report_s=1.0, wait_s=25.0, secret="00")
+        return JoinAnswer("job", is_new=True, report_s=1.0, wait_s=25.0, secret="00")
 
 
 def test_what_time_does_not_heal_is_said_at_once_with_the_way_out_and_once(

@@ -7,13 +7,13 @@ import pytest
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.controller import (
     JOURNAL_PATIENCE_KNOWN_S,
     JOURNAL_PATIENCE_S,
     Controller,
 )
-from recovery.job.nodes import RESEND_S, Nodes
+from recovery.job.nodes import RESEND_S, JobNodes
 from recovery.job.settings import JobSettings, Placement
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.ledger import encode_copy
@@ -94,12 +94,12 @@ class FakeStorage:
     """Checkpoints, the fence file and the copy of the budgets."""
 
     def __init__(self) -> None:
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[CheckpointVerdict] = []
         self.fence: int | None = None
         self.copy: bytes | None = None
         self.is_failing = False
 
-    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         assert not is_training
         self._check()
         return tuple(self.verdicts)
@@ -237,7 +237,7 @@ def test_nothing_is_ordered_before_the_node_was_heard() -> None:
 def test_the_first_attempt_begins_from_the_newest_valid_checkpoint_behind_its_fence() -> None:
     bench = Bench()
     candidate = Candidate("/c/30", 30, CheckpointKind.NPZ, 1, 1.0)
-    bench.storage.verdicts = [Verdict(candidate, True, "whole")]
+    bench.storage.verdicts = [CheckpointVerdict(candidate, True, "whole")]
 
     bench.start().tell()
 
@@ -816,7 +816,7 @@ def test_a_job_whose_ranks_were_done_is_not_started_again_by_a_takeover(training
 
 def test_a_proof_of_emptiness_stays_one_when_an_older_report_comes() -> None:
     bench = Bench().start()
-    nodes = Nodes(SETTINGS, bench)
+    nodes = JobNodes(SETTINGS, bench)
     report = Report(1, "n1", "boot-1", SETTINGS.job_id, 4, 2, (), empty_through=2)
 
     ledger = replace(bench.control.ledger, attempt=2)

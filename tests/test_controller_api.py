@@ -627,7 +627,7 @@ def test_document_lists_the_fields_of_a_join() -> None:
     ]
     named = {name.strip(" `") for row in rows for name in row.split(",")}
 
-    assert named == {*wire.Join.__struct_fields__, *wire.Joined.__struct_fields__}
+    assert named == {*wire.Join.__struct_fields__, *wire.JoinAnswer.__struct_fields__}
 
 
 def test_description_names_every_path_and_is_served(up: Running) -> None:

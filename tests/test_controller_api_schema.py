@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recovery.service import controller_config
-from recovery.service.routes import ROUTES, Kind, Route
+from recovery.service.routes import ROUTES, RequestKind, Route
 from tests.service_support import Running, make_folder, running, two_speakers
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -31,7 +31,7 @@ def without_limits(one: controller_config.Config) -> controller_config.Config:
     limits = controller_config.Limits(
         reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5, connections=1000
     )
-    jobs = controller_config.Jobs(
+    jobs = controller_config.JobsSection(
         at_once_max=5
     )  # each job that a generated request joins has a journal
     return msgspec.structs.replace(one, limits=limits, jobs=jobs)
@@ -80,7 +80,7 @@ def test_answers_fit_the_description_and_what_does_not_fit_is_refused(
         if case.query and "wait" in case.query:
             case.query["wait"] = 0
         # a launcher may be newer than we: what it says beyond what we know is passed over
-        told = CHECKS if route.kind is not Kind.LAUNCH else CHECKS[:-1]
+        told = CHECKS if route.kind is not RequestKind.LAUNCH else CHECKS[:-1]
         case.call_and_validate(session=session, verify=str(up.ca), checks=told, timeout=20)
 
     check()

@@ -238,7 +238,7 @@ TEXTS = st.text(max_size=20)
 
 @given(
     windows=st.lists(st.builds(wire.WindowView, TEXTS, st.lists(TEXTS, max_size=3), ODD, ODD, TEXTS, TEXTS), max_size=3),
-    held=st.lists(st.builds(wire.Hold, TEXTS, TEXTS, TEXTS, TEXTS, st.none() | ODD), max_size=3),
+    held=st.lists(st.builds(wire.HoldView, TEXTS, TEXTS, TEXTS, TEXTS, st.none() | ODD), max_size=3),
     nodes=st.lists(
         st.builds(
             wire.NodeView, TEXTS, TEXTS, st.none() | ODD, st.integers(),
@@ -251,7 +251,7 @@ TEXTS = st.text(max_size=20)
 )  # fmt: skip
 def test_no_stored_data_keeps_status_from_being_shown(
     windows: list[wire.WindowView],
-    held: list[wire.Hold],
+    held: list[wire.HoldView],
     nodes: list[wire.NodeView],
     plans: list[wire.PlanView],
     jobs: list[wire.JobView],

@@ -188,13 +188,13 @@ def test_shipped_configuration_names_every_key_with_its_default() -> None:
     loaded = msgspec.toml.decode(switched_on, type=controller_config.Config)
 
     assert loaded.tls is not None
-    assert loaded.jobs == controller_config.Jobs()
+    assert loaded.jobs == controller_config.JobsSection()
     assert loaded.limits == controller_config.Limits()
     assert loaded.tls.client_ca_file is not None
     for struct in (
         controller_config.Config,
         controller_config.Tls,
-        controller_config.Jobs,
+        controller_config.JobsSection,
         controller_config.Limits,
         controller_config.Discovery,
     ):

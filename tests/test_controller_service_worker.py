@@ -21,7 +21,7 @@ from recovery.service.measures import Measures
 from recovery.service.newest_orders import Board
 from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
 from recovery.service.stored_jobs import StateFolder
-from recovery.service.worker import ConflictError, EndedError, FullError, Worker
+from recovery.service.worker import CallConflictError, EndedError, FullError, Worker
 from tests.service_support import Speaker, join_of, wait_until
 
 
@@ -338,7 +338,9 @@ def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_cha
 ) -> None:
     bench = make()
     job_id = bench.join()
-    with pytest.raises(ConflictError, match=r"nodes_min 2, this launcher says 1.*rankmend stop"):
+    with pytest.raises(
+        CallConflictError, match=r"nodes_min 2, this launcher says 1.*rankmend stop"
+    ):
         bench.join(nodes_min=1)
     job = bench.worker.jobs[job_id]
     job.joined_at_s -= Policy().node_silent_s
@@ -348,5 +350,5 @@ def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_cha
     assert again == job_id
     assert bench.worker.jobs[job_id].settings.nodes_min == 1
     assert bench.worker.jobs[job_id].stored.secret == job.stored.secret
-    with pytest.raises(ConflictError):
+    with pytest.raises(CallConflictError):
         bench.join(nodes_min=2)

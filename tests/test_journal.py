@@ -30,7 +30,7 @@ from recovery.journal.store import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
     Journal,
-    Row,
+    JournalRow,
     make_row,
     open_readonly,
     refuse_network_file_system,
@@ -64,7 +64,7 @@ def change(path: Path, statement: str, *values: object) -> None:
     connection.close()
 
 
-def rows_of(count: int) -> list[Row]:
+def rows_of(count: int) -> list[JournalRow]:
     rows, head = [], GENESIS
     for number in range(1, count + 1):
         row = make_row(Entry(number, 100.0 + number, 5.0, "boot-1", Milestone(1, number)), head)

@@ -18,7 +18,7 @@ from recovery.journal.job_key import JobKey
 from recovery.journal.ledger import fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, RecordsLost
-from recovery.run.meeting import Guard, MeetingClient, Site
+from recovery.run.meeting import HostGuard, MeetingClient, Site
 from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
 from recovery.run.options import (
     Meeting,
@@ -318,7 +318,7 @@ def until(is_so: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[tuple[Guard, Shelf]]:
+def hosting(tmp_path: Path) -> Iterator[tuple[HostGuard, Shelf]]:
     """A launcher that hosts the controller, with a lease of 2.5 s: one refresh may be late."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -336,7 +336,7 @@ def hosting(tmp_path: Path) -> Iterator[tuple[Guard, Shelf]]:
         quiet=True,
     )
     client = MeetingClient(site)
-    guard = Guard(site, client, RunOptions("train.py"))
+    guard = HostGuard(site, client, RunOptions("train.py"))
     guard.open()
     guard.start()
     yield guard, shelf
@@ -347,7 +347,7 @@ def hosting(tmp_path: Path) -> Iterator[tuple[Guard, Shelf]]:
 
 @pytest.mark.real
 def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
-    hosting: tuple[Guard, Shelf],
+    hosting: tuple[HostGuard, Shelf],
 ) -> None:
     guard, shelf = hosting
     assert guard.is_hosting
@@ -363,7 +363,7 @@ def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
 
 
 @pytest.mark.real
-def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[Guard, Shelf]) -> None:
+def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[HostGuard, Shelf]) -> None:
     guard, shelf = hosting
     assert shelf.claim(7, "b")
 

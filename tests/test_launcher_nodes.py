@@ -14,13 +14,13 @@ import pytest
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.launcher.checkpoint_access import Storage
 from recovery.launcher.command import RankCommand
 from recovery.launcher.guardian import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.node_membership import Membership
-from recovery.launcher.peers import Peers, Word, boot_time_s
+from recovery.launcher.peers import Peers, PeerWord, boot_time_s
 from recovery.launcher.ports import read_default_range
 from recovery.launcher.process_tree import find_marked
 from recovery.launcher.rank_output import Output, OutputPlan, Streams
@@ -49,7 +49,7 @@ class Watch:
     """Finds what the test says."""
 
     def __init__(self) -> None:
-        self.verdicts: tuple[Verdict, ...] = ()
+        self.verdicts: tuple[CheckpointVerdict, ...] = ()
         self.is_started = False
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class Watch:
 
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
-    ) -> tuple[Verdict, ...]:
+    ) -> tuple[CheckpointVerdict, ...]:
         return self.verdicts
 
 
@@ -76,7 +76,7 @@ class Member:
         self.watch = Watch()
         self.launcher_id = str(uuid.uuid4())
         ports = read_default_range()
-        word = Word(str(job_id), name, self.launcher_id, 0, 0)
+        word = PeerWord(str(job_id), name, self.launcher_id, 0, 0)
         self.peers = Peers("5" * 64, word, "127.0.0.1", ports, "127.0.0.1")
         plan = LaunchPlan(
             job_id=str(job_id),
@@ -357,7 +357,7 @@ def test_checkpoints_are_looked_for_where_the_order_asks_for_it(
 ) -> None:
     a = make("a")
     candidate = Candidate("/ckpt/step-5.pt", 5, CheckpointKind.TORCH, 10, 1.0)
-    a.watch.verdicts = (Verdict(candidate, True, "complete"),)
+    a.watch.verdicts = (CheckpointVerdict(candidate, True, "complete"),)
     a.send(attempt=2, ranks=(), finds_checkpoints=True)
 
     found = a.wait(lambda report: report.found is not None).found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import ConfigError
-from rankmend.outlet import Outlet, Target
+from rankmend.outlet import Outlet, OutletTarget
 from recovery.launcher.log_file import LogFile
 from recovery.run.options import RunOptions, make_log_folder, make_output_plan
 
@@ -26,7 +26,7 @@ def test_a_file_is_made_with_its_folder_by_its_first_line(tmp_path: Path) -> Non
 
 
 def test_a_file_that_could_not_be_made_says_what_it_lacks_once_it_can(tmp_path: Path) -> None:
-    heard: list[Target] = []
+    heard: list[OutletTarget] = []
     outlet = Outlet("test", on_loss=lambda target, _error: heard.append(target))
     in_the_way = tmp_path / "attempt_1"
     in_the_way.write_bytes(b"")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.logs import LineFormatter, Shape, is_journal
+from rankmend.logs import LineFormatter, LogShape, is_journal
 from tests.support.faults.console import Pipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +24,7 @@ def make_record(level: int, message: str, **fields: object) -> logging.LogRecord
 def test_a_line_of_the_launcher_carries_the_values_of_its_fields() -> None:
     record = make_record(logging.ERROR, "journal can't be written", error="disk full", tries=3)
 
-    line = LineFormatter(Shape.LAUNCHER).format(record)
+    line = LineFormatter(LogShape.LAUNCHER).format(record)
 
     assert line == 'rankmend: ERROR: journal can\'t be written: error="disk full" tries=3'
 
@@ -32,7 +32,7 @@ def test_a_line_of_the_launcher_carries_the_values_of_its_fields() -> None:
 def test_what_a_rank_said_reaches_no_terminal_as_it_is() -> None:
     record = make_record(logging.WARNING, "a standby has ended: \x1b[2Jcleared", said="\x1b]0;x")
 
-    assert "\x1b" not in LineFormatter(Shape.LAUNCHER).format(record)
+    assert "\x1b" not in LineFormatter(LogShape.LAUNCHER).format(record)
 
 
 def test_a_line_of_a_daemon_carries_the_same_fields() -> None:
@@ -49,7 +49,7 @@ def test_the_journal_gets_the_priority_of_every_line_and_of_each_line_of_a_trace
     except ValueError:
         record = make_record(logging.ERROR, "failed", exc_info=sys.exc_info())
 
-    lines = LineFormatter(Shape.LAUNCHER, has_priority=True).format(record).split("\n")
+    lines = LineFormatter(LogShape.LAUNCHER, has_priority=True).format(record).split("\n")
 
     assert lines[0] == "<3>rankmend: ERROR: failed"
     assert all(line.startswith("<3>") for line in lines)

@@ -11,9 +11,9 @@ from recovery.journal.incident_machine import (
     ENDED,
     NEXT,
     Event,
+    IncidentState,
     Outcome,
     Phase,
-    State,
     command_for,
     expected_answer,
     step,
@@ -23,7 +23,7 @@ ALL_PAIRS = list(itertools.product(Phase, Outcome))
 ROOT = Path(__file__).parent.parent
 
 
-def event_for(state: State, outcome: Outcome) -> Event:
+def event_for(state: IncidentState, outcome: Outcome) -> Event:
     return Event(state.incident_id, outcome, expected_answer(state), "because")
 
 
@@ -31,7 +31,7 @@ def event_for(state: State, outcome: Outcome) -> Event:
 def test_every_pair_outside_the_table_is_refused_and_every_pair_inside_moves(
     phase: Phase, outcome: Outcome
 ) -> None:
-    state = State("inc-1", tries_max=3, phase=phase)
+    state = IncidentState("inc-1", tries_max=3, phase=phase)
 
     if (phase, outcome) not in NEXT:
         with pytest.raises(IllegalEventError, match="does not fit"):
@@ -42,7 +42,7 @@ def test_every_pair_outside_the_table_is_refused_and_every_pair_inside_moves(
 
 @pytest.mark.parametrize(("phase", "outcome"), list(NEXT))
 def test_an_answer_to_another_command_is_refused(phase: Phase, outcome: Outcome) -> None:
-    state = State("inc-1", tries_max=3, try_number=2, phase=phase)
+    state = IncidentState("inc-1", tries_max=3, try_number=2, phase=phase)
 
     with pytest.raises(IllegalEventError):
         step(state, Event("inc-1", outcome, "inc-1/1/verifying", "late"))
@@ -51,7 +51,7 @@ def test_an_answer_to_another_command_is_refused(phase: Phase, outcome: Outcome)
 
 
 def test_a_repeated_event_is_refused() -> None:
-    state = State("inc-1", tries_max=3)
+    state = IncidentState("inc-1", tries_max=3)
     accepted = event_for(state, Outcome.ACCEPTED)
     after = step(state, accepted)
 
@@ -60,22 +60,24 @@ def test_a_repeated_event_is_refused() -> None:
 
 
 def test_a_failed_fence_escalates_although_tries_are_left() -> None:
-    state = State("inc-1", tries_max=3, phase=Phase.FENCING)
+    state = IncidentState("inc-1", tries_max=3, phase=Phase.FENCING)
 
     assert step(state, event_for(state, Outcome.FAILED)).phase is Phase.ESCALATED
 
 
 @pytest.mark.parametrize("phase", [Phase.RESTORING, Phase.VERIFYING])
 def test_the_last_try_escalates_and_the_one_before_does_not(phase: Phase) -> None:
-    last = State("inc-1", tries_max=3, try_number=3, phase=phase)
-    before = State("inc-1", tries_max=3, try_number=2, phase=phase)
+    last = IncidentState("inc-1", tries_max=3, try_number=3, phase=phase)
+    before = IncidentState("inc-1", tries_max=3, try_number=2, phase=phase)
 
     assert step(last, event_for(last, Outcome.FAILED)).phase is Phase.ESCALATED
-    assert step(before, event_for(before, Outcome.FAILED)) == State("inc-1", 3, 3, Phase.FENCING)
+    assert step(before, event_for(before, Outcome.FAILED)) == IncidentState(
+        "inc-1", 3, 3, Phase.FENCING
+    )
 
 
 def test_only_acting_phases_owe_a_command_and_its_key_names_incident_try_and_phase() -> None:
-    owed = {phase: command_for(State("inc-1", 3, 2, phase)) for phase in Phase}
+    owed = {phase: command_for(IncidentState("inc-1", 3, 2, phase)) for phase in Phase}
 
     assert [phase for phase, command in owed.items() if command] == list(ACTING)
     assert owed[Phase.FENCING].key == "inc-1/2/fencing"
@@ -85,7 +87,7 @@ def test_only_acting_phases_owe_a_command_and_its_key_names_incident_try_and_pha
 def test_any_sequence_ends_within_its_tries_and_never_leaves_an_end(
     outcomes: list[Outcome], tries_max: int
 ) -> None:
-    state = State("inc-1", tries_max)
+    state = IncidentState("inc-1", tries_max)
     keys: list[str] = []
     for outcome in outcomes:
         before = state

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.cluster.gate import PlanRequest
 from recovery.cluster.ledger import fold_cluster
 from recovery.cluster.limits import ClusterPolicy
 from recovery.cluster.verdict import judge, unusable
-from recovery.job.nodes import Nodes, orders_for
+from recovery.job.nodes import JobNodes, orders_for
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
 from recovery.journal.ledger import Ledger, fold
@@ -231,9 +231,11 @@ def plans_of(ledger: Ledger) -> dict[str, list[Any]] | None:
     return plans
 
 
-def _checkpoint(path: str, step: int, modified_unix_s: float, *, is_valid: bool = True) -> Verdict:
+def _checkpoint(
+    path: str, step: int, modified_unix_s: float, *, is_valid: bool = True
+) -> CheckpointVerdict:
     candidate = Candidate(path, step, CheckpointKind.NPZ, 1000, modified_unix_s)
-    return Verdict(candidate, is_valid, "whole" if is_valid else "torn")
+    return CheckpointVerdict(candidate, is_valid, "whole" if is_valid else "torn")
 
 
 CANDIDATES = {
@@ -269,7 +271,7 @@ def nodes_that_join(ledger: Ledger, settings: JobSettings) -> list[str]:
     """Return the nodes that have to join anew when their launchers on record report."""
     names = []
     for node, member in sorted(ledger.members.items()):
-        nodes = Nodes(settings, NoOrders())
+        nodes = JobNodes(settings, NoOrders())
         nodes.start(0.0)
         report = Report(
             version=1,

@@ -17,18 +17,18 @@ from recovery.journal.records import ClaimProof
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.process_identity import INITIAL_PID_NAMESPACE, Standing
 from recovery.ownership.claim import (
-    Claim,
+    ClaimVerdict,
+    FolderClaim,
     OwnerKind,
-    Verdict,
     describe_owner,
     judge_claim,
     refuse_living,
 )
-from recovery.ownership.claim_folder import ClaimFolder, Found
+from recovery.ownership.claim_folder import ClaimFolder, FoundClaim
 from recovery.ownership.keeper import Keeper
 from recovery.ownership.ownership import Ownership
 from recovery.ownership.taking import (
-    Taken,
+    TakenFolder,
     Waiting,
     make_claim,
     read_machine,
@@ -37,7 +37,7 @@ from recovery.ownership.taking import (
 )
 from tests.faults.harness import wait_for
 
-OWNER = Claim(
+OWNER = FolderClaim(
     generation=1,
     token="t-1",
     kind=OwnerKind.LAUNCHER,
@@ -57,7 +57,7 @@ OWNER = Claim(
 )
 
 
-def challenger(**changes: object) -> Claim:
+def challenger(**changes: object) -> FolderClaim:
     base = {"token": "t-2", "owner": "launcher:t-2", "job_id": "", "pid": 10, "generation": 0}
     return msgspec.structs.replace(OWNER, **{**base, **changes})
 
@@ -89,7 +89,7 @@ def folder(tmp_path: Path) -> ClaimFolder:
     return ClaimFolder(tmp_path / "ckpt" / BESIDE)
 
 
-def own(folder: ClaimFolder, **changes: object) -> Claim:
+def own(folder: ClaimFolder, **changes: object) -> FolderClaim:
     """Have an owner there, which has counted up to 5."""
     claim = msgspec.structs.replace(OWNER, folder=str(folder.beside.parent), **changes)
     assert folder.make(claim)
@@ -104,7 +104,7 @@ def challenge(
     *,
     take_over: bool = False,
     **changes: object,
-) -> Taken:
+) -> TakenFolder:
     changes.setdefault("folder", str(at.beside.parent))
     waiting = (time or Time()).waiting(standing)
     return take(at, challenger(**changes), take_over=take_over, waiting=waiting)
@@ -113,27 +113,27 @@ def challenge(
 @pytest.mark.parametrize(
     ("claim", "changes", "standing", "verdict"),
     [
-        ({"is_released": True}, {}, Standing.ALIVE, Verdict.FREE),
-        ({}, {}, Standing.ALIVE, Verdict.ALIVE),
-        ({}, {}, Standing.GONE, Verdict.PROCESSES_GONE),
-        ({}, {}, Standing.UNKNOWN, Verdict.UNPROVEN),
+        ({"is_released": True}, {}, Standing.ALIVE, ClaimVerdict.FREE),
+        ({}, {}, Standing.ALIVE, ClaimVerdict.ALIVE),
+        ({}, {}, Standing.GONE, ClaimVerdict.PROCESSES_GONE),
+        ({}, {}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
         # Ranks of another user can't be told by their mark; root sees all.
-        ({}, {"uid": 1001}, Standing.GONE, Verdict.UNPROVEN),
-        ({}, {"uid": 0}, Standing.GONE, Verdict.PROCESSES_GONE),
-        ({}, {"boot_id": "b-2"}, Standing.UNKNOWN, Verdict.OTHER_BOOT),
-        ({}, {"boot_id": "b-2", "machine": "m-2"}, Standing.UNKNOWN, Verdict.UNPROVEN),
-        ({}, {"boot_id": "b-2", "host": "node2"}, Standing.UNKNOWN, Verdict.UNPROVEN),
-        ({"machine": ""}, {"boot_id": "b-2", "machine": ""}, Standing.UNKNOWN, Verdict.UNPROVEN),
+        ({}, {"uid": 1001}, Standing.GONE, ClaimVerdict.UNPROVEN),
+        ({}, {"uid": 0}, Standing.GONE, ClaimVerdict.PROCESSES_GONE),
+        ({}, {"boot_id": "b-2"}, Standing.UNKNOWN, ClaimVerdict.OTHER_BOOT),
+        ({}, {"boot_id": "b-2", "machine": "m-2"}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
+        ({}, {"boot_id": "b-2", "host": "node2"}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
+        ({"machine": ""}, {"boot_id": "b-2", "machine": ""}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
         # A container's host name and machine id may be those of its image.
-        ({"pid_namespace": 8}, {"boot_id": "b-2", "pid_namespace": 8}, Standing.UNKNOWN, Verdict.UNPROVEN),
-        ({}, {"boot_id": "unknown"}, Standing.UNKNOWN, Verdict.UNPROVEN),
+        ({"pid_namespace": 8}, {"boot_id": "b-2", "pid_namespace": 8}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
+        ({}, {"boot_id": "unknown"}, Standing.UNKNOWN, ClaimVerdict.UNPROVEN),
         # One launcher of several nodes that is gone says nothing of the others.
-        ({"kind": OwnerKind.MEETING, "owner": "meeting:x"}, {}, Standing.GONE, Verdict.UNPROVEN),
-        ({"kind": OwnerKind.SERVICE, "owner": "service:x"}, {"owner": "service:x"}, Standing.ALIVE, Verdict.OURS),
+        ({"kind": OwnerKind.MEETING, "owner": "meeting:x"}, {}, Standing.GONE, ClaimVerdict.UNPROVEN),
+        ({"kind": OwnerKind.SERVICE, "owner": "service:x"}, {"owner": "service:x"}, Standing.ALIVE, ClaimVerdict.OURS),
     ],
 )  # fmt: skip
 def test_only_a_proof_opens_a_claim_and_silence_is_none(
-    claim: dict[str, object], changes: dict[str, object], standing: Standing, verdict: Verdict
+    claim: dict[str, object], changes: dict[str, object], standing: Standing, verdict: ClaimVerdict
 ) -> None:
     held = msgspec.structs.replace(OWNER, **claim)
 
@@ -375,19 +375,19 @@ class Ear:
         self.lost: list[str] = []
 
 
-def keeper(folder: ClaimFolder, taken: Taken, ear: Ear) -> Keeper:
+def keeper(folder: ClaimFolder, taken: TakenFolder, ear: Ear) -> Keeper:
     made = Keeper(folder, taken, ear.lost.append, beat_s=0.01, follow_s=0.05)
     made.start()
     return made
 
 
 @pytest.fixture
-def mine(folder: ClaimFolder) -> Taken:
+def mine(folder: ClaimFolder) -> TakenFolder:
     claim = make_claim(folder.beside.parent, OwnerKind.LAUNCHER, "k", "mine", {})
     return take(folder, claim, take_over=False, waiting=Waiting())
 
 
-def test_owner_counts_up_and_releases(folder: ClaimFolder, mine: Taken) -> None:
+def test_owner_counts_up_and_releases(folder: ClaimFolder, mine: TakenFolder) -> None:
     kept = keeper(folder, mine, Ear())
     wait_for(lambda: (folder.read_beat(1) or 0) > 3, "it counts")
 
@@ -396,7 +396,7 @@ def test_owner_counts_up_and_releases(folder: ClaimFolder, mine: Taken) -> None:
     assert folder.newest().claim.is_released  # type: ignore[union-attr]
 
 
-def test_owner_that_finds_a_newer_owner_stops(folder: ClaimFolder, mine: Taken) -> None:
+def test_owner_that_finds_a_newer_owner_stops(folder: ClaimFolder, mine: TakenFolder) -> None:
     ear = Ear()
     kept = keeper(folder, mine, ear)
     assert folder.make(challenger(generation=2))
@@ -408,7 +408,9 @@ def test_owner_that_finds_a_newer_owner_stops(folder: ClaimFolder, mine: Taken) 
     assert not folder.newest().claim.is_released, "the claim is not ours"  # type: ignore[union-attr]
 
 
-def test_owner_whose_claim_was_removed_makes_it_again(folder: ClaimFolder, mine: Taken) -> None:
+def test_owner_whose_claim_was_removed_makes_it_again(
+    folder: ClaimFolder, mine: TakenFolder
+) -> None:
     ear = Ear()
     kept = keeper(folder, mine, ear)
     shutil.rmtree(folder.beside, ignore_errors=True)
@@ -421,7 +423,7 @@ def test_owner_whose_claim_was_removed_makes_it_again(folder: ClaimFolder, mine:
 
 
 def test_claim_and_fence_come_back_where_the_checkpoint_folder_itself_was_removed(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     fenced: list[bool] = []
     kept = Keeper(folder, mine, Ear().lost.append, beat_s=0.01)
@@ -435,7 +437,7 @@ def test_claim_and_fence_come_back_where_the_checkpoint_folder_itself_was_remove
 
 
 def test_fence_is_made_again_also_where_the_claim_can_not_be(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     asked: list[None] = []
     kept = Keeper(folder, mine, Ear().lost.append, beat_s=0.01)
@@ -455,12 +457,14 @@ class HangingFolder(ClaimFolder):
         super().__init__(beside)
         self.may_answer = threading.Event()
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundClaim | None:
         self.may_answer.wait()
         return super().newest()
 
 
-def test_release_does_not_wait_for_storage_that_hangs(folder: ClaimFolder, mine: Taken) -> None:
+def test_release_does_not_wait_for_storage_that_hangs(
+    folder: ClaimFolder, mine: TakenFolder
+) -> None:
     hanging = HangingFolder(folder.beside)
     kept = Keeper(hanging, mine, Ear().lost.append, close_s=0.05)
     kept.start()
@@ -472,7 +476,7 @@ def test_release_does_not_wait_for_storage_that_hangs(folder: ClaimFolder, mine:
 
 
 def test_folder_is_not_given_back_while_an_earlier_launchers_processes_may_be_left(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     held = Ownership(folder, mine)
 
@@ -484,7 +488,7 @@ def test_folder_is_not_given_back_while_an_earlier_launchers_processes_may_be_le
 
 
 def test_folder_is_given_back_where_nothing_was_left_and_no_rank_has_run(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     held = Ownership(folder, mine)
 
@@ -496,7 +500,7 @@ def test_folder_is_given_back_where_nothing_was_left_and_no_rank_has_run(
 
 
 def test_stop_signal_waits_for_the_proof_that_nothing_was_left(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     held = Ownership(folder, mine)
 
@@ -509,7 +513,7 @@ def test_stop_signal_waits_for_the_proof_that_nothing_was_left(
     assert folder.newest().claim.is_released  # type: ignore[union-attr]
 
 
-def test_second_stop_signal_waits_for_no_proof(folder: ClaimFolder, mine: Taken) -> None:
+def test_second_stop_signal_waits_for_no_proof(folder: ClaimFolder, mine: TakenFolder) -> None:
     held = Ownership(folder, mine)
 
     with exit_on([signal.SIGUSR1]):
@@ -536,7 +540,7 @@ def test_who_takes_a_dead_owners_folder_names_its_ranks_until_they_are_gone(
 
 
 def test_launcher_that_started_in_a_folder_without_its_claim_yields_to_the_older_owner(
-    folder: ClaimFolder, mine: Taken
+    folder: ClaimFolder, mine: TakenFolder
 ) -> None:
     old, new = Ear(), Ear()
     folder.path(1).unlink()
@@ -556,7 +560,7 @@ class FullFolder(ClaimFolder):
 
     is_full = False
 
-    def replace(self, claim: Claim) -> None:
+    def replace(self, claim: FolderClaim) -> None:
         if self.is_full:
             raise StorageError("No space left on device")
         super().replace(claim)
@@ -568,7 +572,7 @@ class FullFolder(ClaimFolder):
 
 
 def test_owner_that_cannot_count_warns_once_and_goes_on(
-    tmp_path: Path, mine: Taken, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, mine: TakenFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, ear = FullFolder(tmp_path / "ckpt" / BESIDE), Ear()
     folder.is_full = True
@@ -584,7 +588,7 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
     assert ear.lost == []
 
 
-def test_owner_on_a_full_disk_still_releases(tmp_path: Path, mine: Taken) -> None:
+def test_owner_on_a_full_disk_still_releases(tmp_path: Path, mine: TakenFolder) -> None:
     folder = FullFolder(tmp_path / "ckpt" / BESIDE)
     kept = keeper(folder, mine, Ear())
     wait_for(lambda: folder.read_beat(1), "it counts")

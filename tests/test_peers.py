@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.launcher.peers import LINE_BYTES_MAX, Lease, PeerKey, Peers, Word, boot_time_s
+from recovery.launcher.peers import LINE_BYTES_MAX, Lease, PeerKey, Peers, PeerWord, boot_time_s
 from recovery.launcher.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer
 
@@ -29,7 +29,7 @@ def until(is_so: Callable[[], object], what: str) -> None:
 
 
 def make(node: str, attempt: int = 3, *, job: str = JOB, secret: str = SECRET) -> Peers:
-    word = Word(job, node, f"launcher-{node}", attempt, 0)
+    word = PeerWord(job, node, f"launcher-{node}", attempt, 0)
     return Peers(secret, word, "127.0.0.1", PORTS, "127.0.0.1")
 
 

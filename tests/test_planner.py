@@ -4,12 +4,12 @@ import pytest
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, plan
 from recovery.journal.faults import Fault
-from recovery.journal.incident_machine import State
+from recovery.journal.incident_machine import IncidentState
 from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
-from recovery.journal.limits import Policy, Spent, exhausted
+from recovery.journal.limits import BudgetsSpent, Policy, exhausted
 from recovery.journal.records import Choice, Failure, PassedOver, PlanStep
 from recovery.messages.exchange import RankError, Restore
 
@@ -45,7 +45,7 @@ def ledger(
 ) -> Ledger:
     error = RankError("ValueError", "bad batch 7", "")
     failure = Failure(3, finding, exit_code, 2, error, step, False, (0, 1, 2))
-    incident = OpenIncident(State("inc-1", 3), failure, 40, failure, POLICY)
+    incident = OpenIncident(IncidentState("inc-1", 3), failure, 40, failure, POLICY)
     errors = ErrorRun(finding.signature, step, None, run)
     told = frozenset({0, 1, 2})
     return replace(
@@ -53,9 +53,9 @@ def ledger(
     )
 
 
-def verdict(step: int, *, is_valid: bool = True, reason: str = "whole") -> Verdict:
+def verdict(step: int, *, is_valid: bool = True, reason: str = "whole") -> CheckpointVerdict:
     candidate = Candidate(f"/c/{step}", step, CheckpointKind.NPZ, 10, 1000.0 + step)
-    return Verdict(candidate, is_valid, reason)
+    return CheckpointVerdict(candidate, is_valid, reason)
 
 
 @pytest.mark.parametrize("finding", [FINDING, BUG, LONE_BUG, LOST_PEER, DEVICE, HANG])
@@ -167,20 +167,20 @@ def test_a_checkpoint_newer_than_all_that_were_restored_allows_a_restart() -> No
 
 
 def test_a_spent_budget_is_said_in_figures() -> None:
-    assert exhausted(Spent(10_000, 0, 0, 0), POLICY) == (
+    assert exhausted(BudgetsSpent(10_000, 0, 0, 0), POLICY) == (
         "10000 restarts of this run, 10000 are allowed"
     )
-    assert exhausted(Spent(100, 0, 0, 100), POLICY) == (
+    assert exhausted(BudgetsSpent(100, 0, 0, 100), POLICY) == (
         "100 restarts within a day without a new step, 100 are allowed"
     )
-    assert exhausted(Spent(3, 3, 3, 3), POLICY) == (
+    assert exhausted(BudgetsSpent(3, 3, 3, 3), POLICY) == (
         "3 restarts after the same failure brought no new step and no newer checkpoint, "
         "3 are allowed"
     )
-    assert exhausted(Spent(50, 50, 2, 50), POLICY) == (
+    assert exhausted(BudgetsSpent(50, 50, 2, 50), POLICY) == (
         "50 restarts brought no new step and no newer checkpoint, 50 are allowed"
     )
-    assert exhausted(Spent(99, 49, 2, 99), POLICY) is None
+    assert exhausted(BudgetsSpent(99, 49, 2, 99), POLICY) is None
 
 
 def test_the_newest_valid_checkpoint_is_chosen_and_the_torn_one_before_it_named() -> None:
@@ -303,7 +303,7 @@ def test_checkpoints_removed_down_to_an_older_one_before_a_start_are_a_new_run_f
     ],
 )
 def test_without_any_restore_before_a_job_begins_at_the_beginning(
-    found: list[Verdict], words: str
+    found: list[CheckpointVerdict], words: str
 ) -> None:
     made = plan(FINDING, ledger(), POLICY, found)
 

@@ -19,7 +19,7 @@ from rankmend.cli import approve, incidents, output, status_controller
 from rankmend.cli import cli as commands
 from rankmend.cli.controller_options import Access, explain, tell
 from rankmend.cli.status_watch import Changes
-from rankmend.logs import LineFormatter, Shape
+from rankmend.logs import LineFormatter, LogShape
 from rankmend.printable import is_printable, printable, printable_lines
 from recovery.api import wire
 from recovery.api.client import RefusedError
@@ -115,7 +115,7 @@ def picture() -> status_controller.Picture:
     node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL)
     cluster = wire.Cluster(
         [wire.Pause("cluster", EVIL, EVIL)],
-        [wire.Hold(EVIL, "drain", EVIL, EVIL, None)],
+        [wire.HoldView(EVIL, "drain", EVIL, EVIL, None)],
         [wire.WindowView("w1", [EVIL], 0.0, 4e9, EVIL, EVIL)],
         [EVIL],
     )
@@ -204,8 +204,8 @@ def test_json_holds_every_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> N
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("shape", Shape)
-def test_log_line_holds_no_escape_sequence_and_no_line_of_others(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", LogShape)
+def test_log_line_holds_no_escape_sequence_and_no_line_of_others(shape: LogShape) -> None:
     record = logging.makeLogRecord({"msg": f"said {EVIL}", "levelname": "WARNING", "error": EVIL})
 
     line = LineFormatter(shape).format(record)

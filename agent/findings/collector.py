@@ -53,7 +53,7 @@ from detectors.node.kernel_findings import (
     driver_groups,
     kernel_observations,
 )
-from rankmend.alerting import Alert, Target
+from rankmend.alerting import Alert, AlertmanagerTarget
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, StorageError
 from rankmend.links import RUNBOOKS, check_runbooks
@@ -202,7 +202,7 @@ class FindingsCollector:
         self._driver_events: DriverEvents = {}
         self._views: Callable[[], Sequence[CollectorView]] = list
         self._store: FindingStore | None = None
-        self._targets: tuple[Target, ...] = ()
+        self._targets: tuple[AlertmanagerTarget, ...] = ()
         self._runbooks = RUNBOOKS
         self._state = NodeState()
         self._still: StillByCheck = {}
@@ -218,7 +218,7 @@ class FindingsCollector:
         """Take the collectors' answers from ``views``."""
         self._views = views
 
-    def tell(self, targets: Sequence[Target], runbooks: str = RUNBOOKS) -> None:
+    def tell(self, targets: Sequence[AlertmanagerTarget], runbooks: str = RUNBOOKS) -> None:
         """Send what is found to these, with a link to the runbooks at that URL."""
         self._targets = tuple(targets)
         self._runbooks = check_runbooks(runbooks)
@@ -417,7 +417,7 @@ class FindingsCollector:
             yield from target_metrics(target)
 
 
-def target_metrics(target: Target) -> Iterator[Metric]:
+def target_metrics(target: AlertmanagerTarget) -> Iterator[Metric]:
     """Return what has become of the alerts for one target, as metrics."""
     labels, counts = (("target", target.name),), target.counts()
     yield Metric("rankmend_alert_sent_total", counts.sent, labels)

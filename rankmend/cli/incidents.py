@@ -17,7 +17,7 @@ from rankmend.cli.options import (
     state_option,
 )
 from rankmend.cli.output import echo
-from rankmend.cli.story_line import StoryLine
+from rankmend.cli.shown_line import ShownLine
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -245,18 +245,18 @@ def _entry_json(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def _lines(entries: "tuple[Entry, ...]") -> list[StoryLine]:
+def _lines(entries: "tuple[Entry, ...]") -> list[ShownLine]:
     from recovery.journal.narrator import details, narrate
 
     return [
-        StoryLine(
+        ShownLine(
             one.number, one.monotonic_s, one.boot_id, narrate(one.record), details(one.record)
         )
         for one in entries
     ]
 
 
-def _print_story(name: str, lines: list[StoryLine]) -> None:
+def _print_story(name: str, lines: list[ShownLine]) -> None:
     from rich.text import Text
 
     out = output.console(soft_wrap=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rankmend.cli.controller_options import find_job
-from rankmend.cli.story_line import StoryLine
+from rankmend.cli.shown_line import ShownLine
 
 if TYPE_CHECKING:
     from recovery.api import wire
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ToldStory:
     told: "wire.Story"
 
     @property
     def name(self) -> str:
         return self.told.job
 
-    def lines(self) -> list[StoryLine]:
+    def lines(self) -> list[ShownLine]:
         return [
-            StoryLine(one.number, one.monotonic_s, one.boot_id, one.text, one.details)
+            ShownLine(one.number, one.monotonic_s, one.boot_id, one.text, one.details)
             for one in self.told.lines
         ]
 
@@ -65,13 +65,13 @@ def read_notes(client: "ControllerClient", job: str | None) -> list[str]:
     ]
 
 
-def read_story(client: "ControllerClient", wanted: str) -> Story:
+def read_story(client: "ControllerClient", wanted: str) -> ToldStory:
     """Return the story of an incident, or of the job whose name or UUID is or begins like ``wanted``."""
     from recovery.api.client import RefusedError
 
     try:
-        return Story(client.story(wanted))
+        return ToldStory(client.story(wanted))
     except RefusedError as error:
         if error.status not in (400, 404):  # 400: what is no name in a path may begin a job's
             raise
-    return Story(client.story(find_job(client, wanted, with_ended=True).job_id))
+    return ToldStory(client.story(find_job(client, wanted, with_ended=True).job_id))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from recovery.report.overview import JobView
+    from recovery.report.overview import StoredJobView
 
 _WATCH_S = 1.0
 _COLOURS = {
@@ -79,7 +79,7 @@ def status(
             raise
 
 
-def _views(state: Path, job: str | None, *, show_all: bool) -> "list[JobView]":
+def _views(state: Path, job: str | None, *, show_all: bool) -> "list[StoredJobView]":
     from recovery.report.overview import find_jobs, view_job
 
     views = [view_job(folder, time.monotonic) for folder in find_jobs(state, job)]
@@ -113,7 +113,7 @@ def _watch(state: Path, job: str | None, *, show_all: bool, as_json: bool) -> No
         repeat(_WATCH_S, show)
 
 
-def _render(state: Path, views: "list[JobView]") -> "RenderableType":
+def _render(state: Path, views: "list[StoredJobView]") -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
@@ -122,7 +122,7 @@ def _render(state: Path, views: "list[JobView]") -> "RenderableType":
     return Group(*(_render_job(view) for view in views))
 
 
-def _head(view: "JobView") -> "Text":
+def _head(view: "StoredJobView") -> "Text":
     from rich.text import Text
 
     colour = _COLOURS.get(view.state, "white")
@@ -138,7 +138,7 @@ def _head(view: "JobView") -> "Text":
     return head
 
 
-def _render_job(view: "JobView") -> "RenderableType":
+def _render_job(view: "StoredJobView") -> "RenderableType":
     from rich import box
     from rich.console import Group
     from rich.table import Table

@@ -246,14 +246,14 @@ class ControllerClient:
 
     # Launchers.
 
-    def join(self, request: wire.Join) -> wire.Joined:
+    def join(self, request: wire.Join) -> wire.JoinAnswer:
         """Join a job where it runs, else at the first controller of the list that answers.
 
         That one is the only one that is asked from now on.
         """
         if self._home is None:
             self._current = self._where_it_runs(request) or self._urls[0]
-        joined = self._ask("POST", "/v1/jobs", wire.Joined, request)
+        joined = self._ask("POST", "/v1/jobs", wire.JoinAnswer, request)
         self._home = self._current
         return joined
 
@@ -268,11 +268,11 @@ class ControllerClient:
             found.setdefault(joined.attempt > 0, where)
         return found.get(True) or found.get(False)
 
-    def _seek(self, base: str, request: wire.Join) -> tuple[str, wire.Joined]:
+    def _seek(self, base: str, request: wire.Join) -> tuple[str, wire.JoinAnswer]:
         asked = msgspec.structs.replace(request, begins=False, job_id=None)
         body = msgspec.json.encode(asked)
         where, answer = self._follow("POST", base, "/v1/jobs", body, ANSWER_S_MAX)
-        return where, self._decode(answer, wire.Joined)
+        return where, self._decode(answer, wire.JoinAnswer)
 
     def leave(self, request: wire.Join) -> bool:
         """Return whether another controller is to be joined, for a job that has not begun.

@@ -115,7 +115,7 @@ class JoinRequest(Join, kw_only=True):
     budgets_reset_by: Label | None = None
 
 
-class Joined(Struct):
+class JoinAnswer(Struct):
     job_id: str
     is_new: bool
     report_s: float
@@ -305,7 +305,7 @@ class PolicyView(Struct):
     alerts: msgspec.Raw
 
 
-class Hold(Struct):
+class HoldView(Struct):
     node: str
     hold: str
     who: str
@@ -330,7 +330,7 @@ class WindowView(Struct):
 
 class Cluster(Struct):
     paused: list[Pause]
-    held: list[Hold]
+    held: list[HoldView]
     windows: list[WindowView]
     notes: list[str]
 

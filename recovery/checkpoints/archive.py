@@ -49,7 +49,7 @@ _DEFLATE_SLACK_BYTES: Final = 4096  # short streams are mostly their own header
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     name: str
     raw_name: bytes
     method: int
@@ -63,7 +63,7 @@ class Member:
 class Archive:
     begins_at: int
     directory_at: int
-    members: tuple[Member, ...]
+    members: tuple[ArchiveMember, ...]
 
 
 def first_member_name(reader: FileReader) -> str:
@@ -122,7 +122,7 @@ def _read_archive(reader: FileReader, end: int) -> Archive:
     return Archive(begins_at, directory_at, members)
 
 
-def _parse_directory(directory: bytes, entries: int, begins_at: int) -> tuple[Member, ...]:
+def _parse_directory(directory: bytes, entries: int, begins_at: int) -> tuple[ArchiveMember, ...]:
     members = []
     at = 0
     for _ in range(entries):
@@ -144,7 +144,7 @@ def _parse_directory(directory: bytes, entries: int, begins_at: int) -> tuple[Me
             raise DefectError(f"the sizes of {shown(name)} contradict each other")
         if method == _DEFLATED:
             _check_ratio(name, packed, size)
-        members.append(Member(name, raw_name, method, crc, packed, size, begins_at + offset))
+        members.append(ArchiveMember(name, raw_name, method, crc, packed, size, begins_at + offset))
     if at != len(directory):
         raise DefectError("its zip directory is damaged")
     return tuple(members)
@@ -201,7 +201,7 @@ def read_small(reader: FileReader, archive: Archive, name: str, bytes_max: int) 
     return None
 
 
-def _data_at(reader: FileReader, archive: Archive, member: Member) -> int:
+def _data_at(reader: FileReader, archive: Archive, member: ArchiveMember) -> int:
     """Return where the member's bytes begin, after comparing its two headers."""
     if not archive.begins_at <= member.header_at <= archive.directory_at - _LOCAL.size:
         raise DefectError(f"{shown(member.name)} lies outside the archive")
@@ -216,7 +216,7 @@ def _data_at(reader: FileReader, archive: Archive, member: Member) -> int:
     return begin
 
 
-def _inflated_crc(reader: FileReader, member: Member, begin: int) -> int:
+def _inflated_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
     """Return the CRC-32 of a deflated member, unpacked piece by piece and never beyond its size."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = size = 0

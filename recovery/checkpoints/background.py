@@ -14,7 +14,7 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import PENDING, settle
-from recovery.checkpoints.model import CheckpointSettings, Verdict
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Finder(Protocol):
     settings: CheckpointSettings
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached."""
         ...
 
@@ -42,7 +42,7 @@ class CheckpointWatch:
         self._answer_by_s = 0.0
         self._deadline: Deadline | None = None  # of the look under way
         self._is_awaited = False  # a caller waits for the look under way
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._verdicts: tuple[CheckpointVerdict, ...] = ()
         self._seen: dict[str, tuple[tuple[int, float], float]] = {}  # size and time, since when
         self._has_looked = False
         self._error: str | None = None
@@ -78,7 +78,7 @@ class CheckpointWatch:
 
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
-    ) -> tuple[Verdict, ...]:
+    ) -> tuple[CheckpointVerdict, ...]:
         """Return all verdicts, newest first, by a look that began after this call.
 
         ``enough``: how many valid ones the caller can use: 1, and one more for each that it
@@ -115,7 +115,7 @@ class CheckpointWatch:
             has_valid = any(verdict.is_valid for verdict in self._verdicts)
             self._deadline.shorten(0 if has_valid else timeout_s / 2)
 
-    def _settle(self, verdict: Verdict) -> Verdict:
+    def _settle(self, verdict: CheckpointVerdict) -> CheckpointVerdict:
         known = self._seen.get(verdict.candidate.path)
         seen_age_s = self._clock.now_s() - known[1] if known else 0.0
         modified_age_s = abs(self._clock.unix_s() - verdict.candidate.modified_unix_s)
@@ -161,7 +161,7 @@ class CheckpointWatch:
             self._served = ticket
             self._changed.notify_all()
 
-    def _publish(self, ticket: int, verdicts: tuple[Verdict, ...]) -> None:
+    def _publish(self, ticket: int, verdicts: tuple[CheckpointVerdict, ...]) -> None:
         now_s = self._clock.now_s()
         with self._changed:
             self._begun = ticket

@@ -30,34 +30,34 @@ _NPY_HEADER: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ContentIdentity:
     kind: CheckpointKind
     step: int | None  # told by the content itself
 
 
-def identify(reader: FileReader) -> Identity:
+def identify(reader: FileReader) -> ContentIdentity:
     """Return what the file is; UNKNOWN when its beginning fits no checkpoint format."""
     head = reader.read(0, min(_HEAD_BYTES, reader.size_bytes))
     if head[:4] == LOCAL_MAGIC:
         return _identify_archive(reader)
     if looks_like_safetensors(head, reader.size_bytes):
-        return Identity(CheckpointKind.SAFETENSORS, None)
+        return ContentIdentity(CheckpointKind.SAFETENSORS, None)
     is_pickle = len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
     if is_pickle or head[257:262] == b"ustar":
-        return Identity(CheckpointKind.LEGACY, None)
-    return Identity(CheckpointKind.UNKNOWN, None)
+        return ContentIdentity(CheckpointKind.LEGACY, None)
+    return ContentIdentity(CheckpointKind.UNKNOWN, None)
 
 
-def _identify_archive(reader: FileReader) -> Identity:
+def _identify_archive(reader: FileReader) -> ContentIdentity:
     try:
         if not first_member_name(reader).endswith(".npy"):
-            return Identity(CheckpointKind.TORCH, None)
+            return ContentIdentity(CheckpointKind.TORCH, None)
         archives = read_archives(reader)
         data = read_small(reader, archives[-1], "step.npy", _NPY_BYTES_MAX)
-        return Identity(CheckpointKind.NPZ, parse_npy_integer(data) if data else None)
+        return ContentIdentity(CheckpointKind.NPZ, parse_npy_integer(data) if data else None)
     except DefectError:  # `check_file` finds it again, and says so
         is_npz = reader.read(0, min(_HEAD_BYTES, reader.size_bytes)).find(b".npy") >= 0
-        return Identity(CheckpointKind.NPZ if is_npz else CheckpointKind.TORCH, None)
+        return ContentIdentity(CheckpointKind.NPZ if is_npz else CheckpointKind.TORCH, None)
 
 
 def parse_npy_integer(data: bytes) -> int | None:

@@ -16,10 +16,15 @@ from typing import Final
 
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
-from recovery.checkpoints.content import Identity, check_file, identify
+from recovery.checkpoints.content import ContentIdentity, check_file, identify
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.folder import check_folder, survey_folder
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointSettings, Verdict
+from recovery.checkpoints.model import (
+    Candidate,
+    CheckpointKind,
+    CheckpointSettings,
+    CheckpointVerdict,
+)
 from recovery.checkpoints.names import (
     POINTER_NAMES,
     has_checkpoint_suffix,
@@ -33,7 +38,7 @@ PENDING: Final = "not looked at yet"
 _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255
 _LINK_TEXT_MAX: Final = 400
-_Identified = tuple[Signature, Identity]
+_Identified = tuple[Signature, ContentIdentity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class CheckpointFinder:
         self.settings = settings or CheckpointSettings()
         self._clock = clock or SystemClock()
         self._identities: dict[str, _Identified] = {}
-        self._verdicts: dict[str, tuple[tuple[Signature, ...], Verdict]] = {}
+        self._verdicts: dict[str, tuple[tuple[Signature, ...], CheckpointVerdict]] = {}
 
     def find(
         self,
@@ -66,7 +71,7 @@ class CheckpointFinder:
         is_training: bool = False,
         enough: int | None = None,
         timeout_s: float | None = None,
-    ) -> list[Verdict]:
+    ) -> list[CheckpointVerdict]:
         """Return every candidate, newest first, each with its verdict.
 
         ``enough``: how many valid ones to stop after. While training runs, what changed within
@@ -74,7 +79,7 @@ class CheckpointFinder:
         """
         settings = self.settings
         deadline = Deadline(self._clock, timeout_s or settings.validate_timeout_s)
-        verdicts: tuple[Verdict, ...] = ()
+        verdicts: tuple[CheckpointVerdict, ...] = ()
         for latest in self.look(deadline, enough or settings.enough):
             verdicts = latest
         if not is_training:
@@ -84,13 +89,15 @@ class CheckpointFinder:
             for verdict in verdicts
         ]
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[Verdict, ...]]:
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached; at first all are `PENDING`."""
         try:
             sightings = self._list(deadline)
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error
-        verdicts = [Verdict(seen.candidate, False, seen.refusal or PENDING) for seen in sightings]
+        verdicts = [
+            CheckpointVerdict(seen.candidate, False, seen.refusal or PENDING) for seen in sightings
+        ]
         yield tuple(verdicts)
         newest_valid = None
         valid = judged = 0
@@ -99,10 +106,10 @@ class CheckpointFinder:
                 verdict = self._recall(seen)
                 if verdict is None and valid >= enough:
                     reason = f"not looked at: older than {newest_valid}, which is valid"
-                    verdict = Verdict(seen.candidate, False, reason)
+                    verdict = CheckpointVerdict(seen.candidate, False, reason)
                 elif verdict is None and judged >= self.settings.validate_max:
                     reason = f"not looked at: {judged} newer ones were looked at first"
-                    verdict = Verdict(seen.candidate, False, reason)
+                    verdict = CheckpointVerdict(seen.candidate, False, reason)
                 elif verdict is None:
                     judged += 1
                     # half of what is left: an older one still gets its turn
@@ -199,14 +206,14 @@ class CheckpointFinder:
             return f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
         return f"a link to {shown(target.name)}, which is looked at itself"
 
-    def _recall(self, seen: _Sighting) -> Verdict | None:
+    def _recall(self, seen: _Sighting) -> CheckpointVerdict | None:
         """Return the verdict on a file whose bytes were read before."""
         known = self._verdicts.get(seen.candidate.path)
         if known is None or seen.signature is None or known[0] != (seen.signature,):
             return None
         return replace(known[1], candidate=seen.candidate)
 
-    def _judge(self, seen: _Sighting, deadline: Deadline) -> Verdict:
+    def _judge(self, seen: _Sighting, deadline: Deadline) -> CheckpointVerdict:
         candidate = seen.candidate
         try:
             if candidate.kind is CheckpointKind.FOLDER:
@@ -216,13 +223,13 @@ class CheckpointFinder:
                 verdict = _check(candidate, lambda: check_file(reader, candidate.kind))
                 reader.check_unchanged(seen.signature)
         except OSError as error:
-            return Verdict(candidate, False, explain(error))
+            return CheckpointVerdict(candidate, False, explain(error))
         except (UnfinishedError, DefectError) as error:
-            return Verdict(candidate, False, str(error))
+            return CheckpointVerdict(candidate, False, str(error))
         self._verdicts[candidate.path] = ((seen.signature,), verdict)
         return verdict
 
-    def _judge_folder(self, candidate: Candidate, deadline: Deadline) -> Verdict:
+    def _judge_folder(self, candidate: Candidate, deadline: Deadline) -> CheckpointVerdict:
         path, settings = candidate.path, self.settings
         survey = survey_folder(path, settings, deadline)
         candidate = replace(
@@ -235,12 +242,12 @@ class CheckpointFinder:
             return replace(known[1], candidate=candidate)
         verdict = _check(candidate, lambda: check_folder(path, survey, settings, deadline))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
-            return Verdict(candidate, False, "changed while it was read")
+            return CheckpointVerdict(candidate, False, "changed while it was read")
         self._verdicts[path] = (survey.signatures, verdict)
         return verdict
 
 
-def settle(verdict: Verdict, changed_age_s: float, grace_s: float) -> Verdict:
+def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> CheckpointVerdict:
     """Return the verdict while training runs: what changed just now is still being written."""
     if changed_age_s >= grace_s:
         return verdict
@@ -248,14 +255,14 @@ def settle(verdict: Verdict, changed_age_s: float, grace_s: float) -> Verdict:
     return replace(verdict, is_valid=False, reason=reason)
 
 
-def _check(candidate: Candidate, check: Callable[[], str]) -> Verdict:
+def _check(candidate: Candidate, check: Callable[[], str]) -> CheckpointVerdict:
     try:
-        return Verdict(candidate, True, f"complete: {check()}")
+        return CheckpointVerdict(candidate, True, f"complete: {check()}")
     except DefectError as error:
-        return Verdict(candidate, False, str(error))
+        return CheckpointVerdict(candidate, False, str(error))
 
 
-def _with_hint(verdict: Verdict, hint: str) -> Verdict:
+def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:
     return replace(verdict, reason=f"{verdict.reason}; {hint}") if hint else verdict
 
 

@@ -29,7 +29,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckpointVerdict:
     """Whether a candidate can be restored, and in words why or why not."""
 
     candidate: Candidate

@@ -19,8 +19,8 @@ from recovery.cluster.alert_shares import NOBODY, Sender, Shares, size_of
 from recovery.cluster.alerts import (
     KEPT_MAX,
     RANKS_MAX,
+    AlertTarget,
     IncomingAlert,
-    Target,
     is_node_name,
     target_of,
 )
@@ -34,7 +34,7 @@ _NOTICES: Final = frozenset(kind.value for kind in NoticeKind)
 
 @dataclass(frozen=True, slots=True)
 class ActiveAlert:
-    target: Target
+    target: AlertTarget
     summary: str
     evidence: tuple[Evidence, ...]
     told_ranks: tuple[tuple[str, int], ...]  # (job, rank) by the annotation `ranks`
@@ -54,7 +54,7 @@ class JobNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenAlerts:
     """What came of one message."""
 
     accepted: int
@@ -92,7 +92,7 @@ class AlertBook:
         is_hushed: Callable[[str], bool] = lambda _node: False,
         sender: Sender = NOBODY,
         rules: AlertRules | None = None,
-    ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
+    ) -> tuple[TakenAlerts, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
         ``jobs_on``: node -> the jobs that have ranks there, by their newest reports. Of a node that is
@@ -129,9 +129,11 @@ class AlertBook:
             if key in self._active:
                 heard += self._end(key, jobs_on, now_unix_s)
             self._drop(key)
-        return Taken(**counts, passed_over=tuple(passed), refused=refused, refusal=refusal), heard
+        return TakenAlerts(
+            **counts, passed_over=tuple(passed), refused=refused, refusal=refusal
+        ), heard
 
-    def _refuse(self, target: Target) -> str | None:
+    def _refuse(self, target: AlertTarget) -> str | None:
         if target.alertname in _NOTICES:
             return "it is rankmend's own word to people"
         if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
@@ -147,7 +149,7 @@ class AlertBook:
         self._tracks.pop(key, None)
         self._shares.remove(key)
 
-    def _read(self, alert: IncomingAlert, target: Target, now_unix_s: float) -> ActiveAlert:
+    def _read(self, alert: IncomingAlert, target: AlertTarget, now_unix_s: float) -> ActiveAlert:
         """Return the alert as the book keeps it, with what it knows of it already."""
         known = self._active.get(target.key)
         starts = now_unix_s if alert.starts_unix_s is None else alert.starts_unix_s
@@ -300,7 +302,7 @@ def _severity(text: str) -> Severity:
         return Severity.WARNING  # "page", "error" ...: another site's words
 
 
-def _summary(alert: IncomingAlert, target: Target) -> str:
+def _summary(alert: IncomingAlert, target: AlertTarget) -> str:
     words = alert.annotations.get("summary") or alert.annotations.get("description")
     return (words or f"{target.alertname} on {target.node}")[:_TEXT_MAX]
 

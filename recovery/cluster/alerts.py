@@ -126,7 +126,7 @@ def _read(one: _Alert, is_firing: bool) -> IncomingAlert:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AlertTarget:
     """What an alert is about, in our words, whoever sent it."""
 
     key: str  # identity: hash of the routing labels
@@ -139,7 +139,7 @@ class Target:
     action: str
 
 
-def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
+def target_of(alert: IncomingAlert, rules: AlertRules) -> AlertTarget:
     """Return what the alert is about; labels of other exporters are read by the rules."""
     labels = alert.labels
     node = node_of(labels, rules)
@@ -151,7 +151,7 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> Target:
     action = labels.get("action") or alert.annotations.get("action") or rules.action_default
     pairs = identity(known)
     key = hashlib.sha256(msgspec.json.encode(pairs)).hexdigest()[:32]
-    return Target(
+    return AlertTarget(
         key,
         labels.get("alertname", "")[:KEPT_MAX],
         node[:KEPT_MAX],

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from detectors.finding import Finding
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
-from recovery.cluster.active_alerts import AlertBook, JobNode, Taken
+from recovery.cluster.active_alerts import AlertBook, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.gate import Answer, Judgement, NodeEvidence, PlanRequest
@@ -156,7 +156,7 @@ class Desk:
         jobs_on: Mapping[str, tuple[JobNode, ...]],
         sender: Sender = NOBODY,
         rules: AlertRules | None = None,
-    ) -> tuple[Taken, list[tuple[str, NodeEvidence]]]:
+    ) -> tuple[TakenAlerts, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
         Alerts of a node in maintenance accuse nobody while the window is open; those that still fire when it

@@ -31,7 +31,7 @@ _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class NodeBlame:
     unix_s: float
     job_id: str
     incident_id: str
@@ -40,7 +40,7 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class NodePast:
-    blames: tuple[Blame, ...] = ()
+    blames: tuple[NodeBlame, ...] = ()
     held: NodeHeld | None = None
     quarantines: int = 0  # since a person last released it
 
@@ -114,7 +114,7 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
     past = ledger.past(record.node)
     if any(one.incident_id == record.incident_id for one in past.blames):
         return ledger
-    blame = Blame(unix_s, record.job_id, record.incident_id, record.summary)
+    blame = NodeBlame(unix_s, record.job_id, record.incident_id, record.summary)
     return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
 
 

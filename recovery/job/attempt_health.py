@@ -7,7 +7,7 @@ from typing import Final
 
 from detectors.finding import Finding
 from recovery.job.alert_intake import fatal
-from recovery.job.diagnosis import EXIT_UNKNOWN, Accused, Doctor
+from recovery.job.diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
 from recovery.job.membership import has_launcher_of_attempt, placement_of
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
@@ -29,7 +29,7 @@ _LOOK_S_PER_NODE: Final = (
 )
 
 
-class Watch:
+class AttemptHealth:
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
         self._settings = situation.settings
@@ -96,7 +96,7 @@ class Watch:
         self._looked_at_s = now_s
         return True
 
-    def _accused(self, now_s: float, policy: Policy) -> Accused:
+    def _accused(self, now_s: float, policy: Policy) -> AccusedRanks:
         ledger = self._ledger
         replaced = tuple(
             place.node
@@ -119,7 +119,7 @@ class Watch:
             and age_s + kept.evidence.since_age_s < policy.evidence_fresh_s
         )
         evidence = tuple(kept.evidence for kept in told)
-        return Accused(tuple(silent), replaced, evidence, fresh, ended)
+        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended)
 
     def name_failure(self, finding: Finding) -> Failure:
         """Return what somebody else has found as the attempt's failure."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankmend.errors import StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, Verdict
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.cluster.gate import Pool
 from recovery.job.membership import choose_placement, next_finder, size_for
-from recovery.job.nodes import Nodes
+from recovery.job.nodes import JobNodes
 from recovery.job.planner import choose_checkpoint, from_nothing
 from recovery.job.settings import JobSettings
 from recovery.journal.ledger import Ledger, Member
@@ -25,7 +25,7 @@ _KINDS: Final = {kind.value: kind for kind in CheckpointKind}
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class NeedsMet:
     """All that an attempt needs."""
 
     placement: tuple[Placement, ...]
@@ -34,7 +34,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class NeedsMissing:
     """Something is missing."""
 
     reason: str
@@ -49,7 +49,7 @@ class Preparation:
     settings: JobSettings
     policy: Policy
     ledger: Ledger
-    nodes: Nodes
+    nodes: JobNodes
     pool: Pool
     now_s: float
     since: Callable[..., float]  # for how many seconds the situation of this name has lasted
@@ -72,7 +72,7 @@ class Preparation:
             return None
         return f"not heard when attempt {adopted.attempt} was adopted: `rankmend reset-budgets`"
 
-    def place(self) -> tuple[Placement, ...] | Waiting:
+    def place(self) -> tuple[Placement, ...] | NeedsMissing:
         """Return which node would have which ranks."""
         settings, ledger = self.settings, self.ledger
         if not settings.is_joined:
@@ -87,9 +87,11 @@ class Preparation:
             return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
         return choose_placement(settings, ledger.placement, usable, size)
 
-    def _waits_for_nodes(self, usable: dict[str, Member], wanted: int, waited_s: float) -> Waiting:
+    def _waits_for_nodes(
+        self, usable: dict[str, Member], wanted: int, waited_s: float
+    ) -> NeedsMissing:
         reason = self.say_shortage(len(usable), wanted)
-        return Waiting(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
+        return NeedsMissing(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
 
     def say_shortage(
         self,
@@ -127,7 +129,7 @@ class Preparation:
             return "silent"
         return None
 
-    def meet(self, placement: tuple[Placement, ...]) -> Endpoint | Waiting | None:
+    def meet(self, placement: tuple[Placement, ...]) -> Endpoint | NeedsMissing | None:
         """Return where the ranks would meet; None where the launcher itself chooses."""
         if not self.settings.is_joined:
             return None
@@ -137,9 +139,9 @@ class Preparation:
             return told
         waited_s = self.since("rendezvous", self.ledger.attempt, node)
         reason = f"{node} has named no new place where the ranks can meet"
-        return Waiting(reason, self.policy.start_timeout_s - waited_s)
+        return NeedsMissing(reason, self.policy.start_timeout_s - waited_s)
 
-    def find(self, placement: tuple[Placement, ...]) -> Choice | FinderChosen | Waiting:
+    def find(self, placement: tuple[Placement, ...]) -> Choice | FinderChosen | NeedsMissing:
         """Return where to restore from, by the word of a launcher that looked after the fence."""
         ledger = self.ledger
         if not self.settings.has_checkpoints:
@@ -164,9 +166,9 @@ class Preparation:
         following = self._ask(placement) if is_late else None
         return following or self._waits_for_finder(ledger.finder)
 
-    def _waits_for_finder(self, who: str) -> Waiting:
+    def _waits_for_finder(self, who: str) -> NeedsMissing:
         waited_s = self.since("finders", self.ledger.attempt, self.ledger.incident is None)
-        return Waiting(f"{who} looks for checkpoints", self.policy.spare_wait_s - waited_s)
+        return NeedsMissing(f"{who} looks for checkpoints", self.policy.spare_wait_s - waited_s)
 
     def _ask(self, placement: tuple[Placement, ...]) -> FinderChosen | None:
         """Return the next node to ask, or None where nobody else is there."""
@@ -178,8 +180,10 @@ class Preparation:
         return FinderChosen(node, self.ledger.attempt, reason)
 
 
-def _verdicts(found: Found) -> list[Verdict]:
-    return [Verdict(_candidate(one), one.is_valid, one.reason) for one in found.checkpoints]
+def _verdicts(found: Found) -> list[CheckpointVerdict]:
+    return [
+        CheckpointVerdict(_candidate(one), one.is_valid, one.reason) for one in found.checkpoints
+    ]
 
 
 def _candidate(found: FoundCheckpoint) -> Candidate:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from rankmend.errors import JournalError, RankmendError, SourceError
-from recovery.checkpoints.model import Verdict
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.cluster.gate import Pool
-from recovery.job.attempt_health import Watch
-from recovery.job.attempt_needs import Preparation, Ready, Waiting
+from recovery.job.attempt_health import AttemptHealth
+from recovery.job.attempt_needs import NeedsMet, NeedsMissing, Preparation
 from recovery.job.diagnosis import EXIT_UNKNOWN
 from recovery.job.membership import Gone, size_for
 from recovery.job.planner import choose_checkpoint, is_progress
@@ -44,12 +44,12 @@ _RESULTS: Final = {
 
 
 class Checkpoints(Protocol):
-    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         """Return all checkpoints found, newest first, each with its verdict."""
         ...
 
 
-class Fence(Protocol):
+class AttemptFence(Protocol):
     def read(self) -> int | None:
         """Return the attempt that may publish checkpoints; None before the first."""
         ...
@@ -68,10 +68,10 @@ class Attempts:
     def __init__(
         self,
         situation: Situation,
-        watch: Watch,
+        watch: AttemptHealth,
         pool: Pool,
         checkpoints: Checkpoints | None,
-        fence: Fence | None,
+        fence: AttemptFence | None,
     ) -> None:
         self._situation = situation
         self._settings = situation.settings
@@ -100,12 +100,12 @@ class Attempts:
             return self._tell_unconfirmed(ledger.unconfirmed)
         try:
             ready = self.prepare(self._policy, now_s)
-            if isinstance(ready, Waiting) and ready.left_s > 0:
+            if isinstance(ready, NeedsMissing) and ready.left_s > 0:
                 return False
             spent = self._spent(ready) if cause is Cause.TAKEOVER else None
             if spent is not None:
                 self._situation.record(ended_unstarted(spent, is_empty=True))
-            elif isinstance(ready, Ready) and ready.choice.is_possible:
+            elif isinstance(ready, NeedsMet) and ready.choice.is_possible:
                 self.order(self.advance_fence(), cause, ready, None)
             else:
                 self._situation.record(self._unready(ready))
@@ -116,12 +116,12 @@ class Attempts:
             self._situation.record(ended_unstarted(reason, is_empty=True))
         return True
 
-    def _spent(self, ready: Ready | FinderChosen | Waiting) -> str | None:
+    def _spent(self, ready: NeedsMet | FinderChosen | NeedsMissing) -> str | None:
         """Return which budget allows no takeover, in words, or None."""
         ledger, policy = self._ledger, self._policy
         spent = ledger.spent_on(UNSEEN)
         reason = out_of_restarts(spent, policy)
-        if reason is None and isinstance(ready, Ready):
+        if reason is None and isinstance(ready, NeedsMet):
             is_newer = ready.choice.is_new_run or is_progress(ledger, ready.choice)
             reason = None if is_newer else out_of_patience(spent, policy)
         if reason is None:
@@ -146,31 +146,31 @@ class Attempts:
         return True
 
     @staticmethod
-    def _unready(ready: Ready | FinderChosen | Waiting) -> Record:
+    def _unready(ready: NeedsMet | FinderChosen | NeedsMissing) -> Record:
         """Return the next record on the way to an attempt, or that there is no way."""
         if isinstance(ready, FinderChosen):
             return ready
-        if isinstance(ready, Waiting):
+        if isinstance(ready, NeedsMissing):
             return ended_unstarted(f"no attempt can be started: {ready.reason}", is_empty=True)
         return ended_unstarted(ready.choice.reason, is_empty=True)
 
-    def prepare(self, policy: Policy, now_s: float) -> Ready | FinderChosen | Waiting:
+    def prepare(self, policy: Policy, now_s: float) -> NeedsMet | FinderChosen | NeedsMissing:
         """Return all that the next attempt needs, or what is missing."""
         preparation = self.preparation(policy, now_s)
         placement = preparation.place()
-        if isinstance(placement, Waiting):
+        if isinstance(placement, NeedsMissing):
             return placement
         choice = self._choose(preparation, placement, policy)
         if not isinstance(choice, Choice):
             return choice
         rendezvous = preparation.meet(placement)
-        if isinstance(rendezvous, Waiting):
+        if isinstance(rendezvous, NeedsMissing):
             return rendezvous
-        return Ready(placement, rendezvous, choice)
+        return NeedsMet(placement, rendezvous, choice)
 
     def _choose(
         self, preparation: Preparation, placement: tuple[Placement, ...], policy: Policy
-    ) -> Choice | FinderChosen | Waiting:
+    ) -> Choice | FinderChosen | NeedsMissing:
         if self._checkpoints is not None:
             return choose_checkpoint(self._ledger, policy, self._checkpoints.candidates(False))
         return preparation.find(placement)
@@ -204,7 +204,7 @@ class Attempts:
         return attempt
 
     def order(
-        self, attempt: int, cause: Cause, ready: Ready, incident: OpenIncident | None
+        self, attempt: int, cause: Cause, ready: NeedsMet, incident: OpenIncident | None
     ) -> None:
         """Order an attempt that is ready; its number is the one that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)

@@ -24,13 +24,13 @@ from rankmend.errors import JournalError
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.job.adoption import Waits
 from recovery.job.alert_intake import Intake, fatal
-from recovery.job.attempt_health import Watch
-from recovery.job.attempts import Attempts, Checkpoints, Fence, ended_unstarted
+from recovery.job.attempt_health import AttemptHealth
+from recovery.job.attempts import AttemptFence, Attempts, Checkpoints, ended_unstarted
 from recovery.job.diagnosis import first_failure
 from recovery.job.hang_verdict import EvidenceDesk
-from recovery.job.incidents import Incidents
+from recovery.job.incidents import IncidentRunner
 from recovery.job.membership import placement_of
-from recovery.job.memory import BudgetStore, Journal
+from recovery.job.memory import BudgetStore, JournalWriter
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import Planning, event_of
@@ -85,10 +85,10 @@ _ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at
 class Controller:
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalWriter,
         orders: Orders,
         checkpoints: Checkpoints | None,
-        fence: Fence | None,
+        fence: AttemptFence | None,
         budget_copy: BudgetStore | None,
         clock: Clock,
         settings: JobSettings,
@@ -105,10 +105,12 @@ class Controller:
         )
         self._book, self._nodes = self._situation.book, self._situation.nodes
         self._pool = pool = pool or OpenPool()
-        self._watch = Watch(self._situation)
+        self._watch = AttemptHealth(self._situation)
         self._attempts = Attempts(self._situation, self._watch, pool, checkpoints, fence)
         self._planning = Planning(self._situation, self._attempts, gate or OpenGate(), pool)
-        self._incidents = Incidents(self._situation, self._watch, self._attempts, self._planning)
+        self._incidents = IncidentRunner(
+            self._situation, self._watch, self._attempts, self._planning
+        )
         self._evidence = EvidenceDesk()
         self._last_finding: Finding | None = None  # of the newest incident
         self._intake = Intake()

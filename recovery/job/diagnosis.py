@@ -27,7 +27,7 @@ _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
 
 @dataclass(frozen=True, slots=True)
-class Accused:
+class AccusedRanks:
     """Nodes that a stand-still may be due to, before the job's own limits are over."""
 
     silent: tuple[str, ...] = ()  # their launchers say nothing
@@ -80,7 +80,7 @@ class Doctor:
     def find_accused(
         self,
         seen: Observation,
-        accused: Accused,
+        accused: AccusedRanks,
         now_s: float,
         *,
         waiting_s: float,
@@ -123,7 +123,9 @@ class Doctor:
                 finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         return None if finding is None else self._failure(seen, finding)
 
-    def _accuse(self, seen: Observation, accused: Accused, hang: Hang | None) -> Finding | None:
+    def _accuse(
+        self, seen: Observation, accused: AccusedRanks, hang: Hang | None
+    ) -> Finding | None:
         finding = None
         if hang is not None and accused.silent:
             node = accused.silent[0]

@@ -11,8 +11,8 @@ from detectors.finding import Blame, Evidence, Finding, Kind
 from rankmend.errors import JournalError, RankmendError
 from recovery.cluster.gate import Judgement
 from recovery.job.alert_intake import fatal
-from recovery.job.attempt_health import Watch
-from recovery.job.attempt_needs import Waiting
+from recovery.job.attempt_health import AttemptHealth
+from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
 from recovery.job.diagnosis import EVIDENCE, HOST_SILENT, Doctor
 from recovery.job.observation import Observation
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 _WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it costs minutes
 
 
-class Incidents:
+class IncidentRunner:
     def __init__(
-        self, situation: Situation, watch: Watch, attempts: Attempts, planning: Planning
+        self, situation: Situation, watch: AttemptHealth, attempts: Attempts, planning: Planning
     ) -> None:
         self._situation = situation
         self._settings = situation.settings
@@ -295,7 +295,7 @@ class Incidents:
             if isinstance(ready, FinderChosen):
                 self._situation.record(ready)
                 return True
-            if isinstance(ready, Waiting):
+            if isinstance(ready, NeedsMissing):
                 return self._wait_for(ready, incident)
             finding = incident.last_failure.finding
             refusal = refuse_choice(finding, self._ledger, incident.policy, ready.choice)
@@ -310,7 +310,7 @@ class Incidents:
         self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
         return True
 
-    def _wait_for(self, missing: Waiting, incident: OpenIncident) -> bool:
+    def _wait_for(self, missing: NeedsMissing, incident: OpenIncident) -> bool:
         """Say once what the attempt waits for, and give up in the end."""
         if missing.left_s <= 0 and missing.is_for_nodes:
             self._escalate(incident, f"no attempt can be started: {missing.reason}", None)

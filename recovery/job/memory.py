@@ -20,7 +20,7 @@ PAUSE_MAX_S: Final = 5.0
 _WARNINGS_MAX: Final = 100
 
 
-class Journal(Protocol):
+class JournalWriter(Protocol):
     @property
     def opened(self) -> tuple[Entry, ...]:
         """Return what the journal held when it was opened, oldest first."""
@@ -38,7 +38,7 @@ class BudgetStore(Protocol):
 
 
 class Book:
-    def __init__(self, journal: Journal, copy: BudgetStore | None) -> None:
+    def __init__(self, journal: JournalWriter, copy: BudgetStore | None) -> None:
         self._journal = journal
         self._copy = copy
         self.ledger: Ledger = fold_all(journal.opened)

@@ -37,7 +37,7 @@ class Orders(Protocol):
 
 
 @dataclass(slots=True)
-class Heard:
+class HeardNode:
     """A node's newest report, and the most that it has ever acknowledged."""
 
     report: Report
@@ -64,12 +64,12 @@ class Heard:
             self.empty_through, self.empty_at_s = report.empty_through, now_s
 
 
-class Nodes:
+class JobNodes:
     def __init__(self, settings: JobSettings, orders: Orders) -> None:
         self._settings = settings
         self._orders = orders
         self.names = tuple(place.node for place in settings.placement)
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, HeardNode] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
         self._refused: set[str] = set()  # nodes above the most, each said once
         self._ending: dict[str, tuple[Report, float]] = {}  # not on record yet
@@ -122,7 +122,7 @@ class Nodes:
     def _note(self, report: Report, now_s: float) -> None:
         heard = self._heard.get(report.node)
         if heard is None:
-            self._heard[report.node] = heard = Heard(report, now_s, 0, 0, now_s, now_s)
+            self._heard[report.node] = heard = HeardNode(report, now_s, 0, 0, now_s, now_s)
         heard.take(report, now_s)
 
     # What nodes claim of other controllers.

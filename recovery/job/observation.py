@@ -22,7 +22,7 @@ _STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
 
 
 @dataclass(slots=True)
-class RankView:
+class ObservedRank:
     rank: int
     node: str
     pid: int = 0
@@ -144,7 +144,7 @@ class Observation:
         self._world_size = world_size
         self._ran_before = ran_before
         self._places = places  # node -> its ranks; a node speaks for no other. None: one node
-        self.ranks: dict[int, RankView] = {}
+        self.ranks: dict[int, ObservedRank] = {}
         self.launch_error: str | None = None
         self.started_at_s: float | None = None  # since when every rank is known to have started
         self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
@@ -159,7 +159,7 @@ class Observation:
         self._started = 0
         self._ended = 0
         self._done = 0
-        self._failed: list[RankView] = []
+        self._failed: list[ObservedRank] = []
         self._telling: set[int] = set()
         self._unverified: int | None = None  # a rank that had not shown yet that it trains
 
@@ -185,7 +185,7 @@ class Observation:
     def _take_rank(self, told: RankReport, node: str, now_s: float) -> None:
         view = self.ranks.get(told.rank)
         if view is None:
-            view = self.ranks[told.rank] = RankView(told.rank, node)
+            view = self.ranks[told.rank] = ObservedRank(told.rank, node)
         was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
         view.take(told, now_s)
         self._has_stepped = self._has_stepped or view.steps_done > steps
@@ -234,7 +234,7 @@ class Observation:
         return self._ended - self._done - len(self._failed)
 
     @property
-    def failed(self) -> list[RankView]:
+    def failed(self) -> list[ObservedRank]:
         """Ranks that failed, the earliest first."""
         return sorted(self._failed, key=lambda view: (view.exited_at_s, view.rank))
 
@@ -333,7 +333,7 @@ class Observation:
         )
 
 
-def _trains(view: RankView, policy: Policy, telling: frozenset[int], age_s: float) -> bool:
+def _trains(view: ObservedRank, policy: Policy, telling: frozenset[int], age_s: float) -> bool:
     if view.is_done or view.steps_done >= policy.verify_steps:
         return True
     is_silent = view.rank not in telling and not view.steps_done and view.exit is None
@@ -352,7 +352,7 @@ def _age(at_s: float | None, now_s: float) -> float | None:
     return None if at_s is None else max(0.0, now_s - at_s)
 
 
-def _step_times(view: RankView) -> tuple[float, ...]:
+def _step_times(view: ObservedRank) -> tuple[float, ...]:
     """Return the times of steps whose neighbour before is known, too."""
     ends = list(view.step_ends)
     return tuple(

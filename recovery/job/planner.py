@@ -9,7 +9,7 @@ from typing import Final
 
 from detectors.failed.verdict import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
-from recovery.checkpoints.model import Verdict
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.journal.faults import OWN_CAUSES, cause_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
@@ -39,7 +39,7 @@ def plan(
     finding: Finding,
     ledger: Ledger,
     policy: Policy,
-    candidates: Sequence[Verdict] | None,
+    candidates: Sequence[CheckpointVerdict] | None,
     scene: Scene = _ONE_MACHINE,
 ) -> Plan:
     """Return the step to take about ``finding``, which the ledger holds already.
@@ -56,7 +56,7 @@ def _plan(
     finding: Finding,
     ledger: Ledger,
     policy: Policy,
-    candidates: Sequence[Verdict] | None,
+    candidates: Sequence[CheckpointVerdict] | None,
     scene: Scene,
     *,
     is_persons: bool,
@@ -202,7 +202,9 @@ def _restart_reason(finding: Finding) -> str:
     return f"{finding.summary}: restart the ranks where they are"
 
 
-def choose_checkpoint(ledger: Ledger, policy: Policy, candidates: Sequence[Verdict]) -> Choice:
+def choose_checkpoint(
+    ledger: Ledger, policy: Policy, candidates: Sequence[CheckpointVerdict]
+) -> Choice:
     """Return the newest valid checkpoint that has not failed too often, and who was passed over.
 
     Where all have, the newest of those that failed the least: whether to go on at all is for
@@ -286,7 +288,9 @@ def _is_persons_start(ledger: Ledger) -> bool:
     return ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
 
 
-def _is_rolled_back(ledger: Ledger, step: int | None, candidates: Sequence[Verdict]) -> bool:
+def _is_rolled_back(
+    ledger: Ledger, step: int | None, candidates: Sequence[CheckpointVerdict]
+) -> bool:
     """Return whether a person has removed the checkpoints from ``step`` on before the start."""
     if step is None or ledger.base_step is None or not _is_persons_start(ledger):
         return False

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from rankmend.clock import Clock
 from recovery.job.membership import placement_of
-from recovery.job.memory import Book, BudgetStore, Journal
-from recovery.job.nodes import Nodes, Orders
+from recovery.job.memory import Book, BudgetStore, JournalWriter
+from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import CauseDesk
@@ -22,7 +22,7 @@ from recovery.messages.exchange import Report
 class Situation:
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalWriter,
         orders: Orders,
         budget_copy: BudgetStore | None,
         clock: Clock,
@@ -36,7 +36,7 @@ class Situation:
         """
         self.settings = settings
         self.book = Book(journal, budget_copy)
-        self.nodes = Nodes(settings, orders)
+        self.nodes = JobNodes(settings, orders)
         self.observation = Observation(0, settings.world_size)
         self.slow = SlowWatch(settings.job_id)
         self.causes = CauseDesk()

@@ -11,7 +11,7 @@ Durations use the monotonic clock within one boot, else unix time.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from recovery.journal.incident_machine import Phase, State, step
+from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.records import (
     AttemptStarted,
     AttemptVerified,
@@ -42,7 +42,7 @@ class Account:
     incident_id: str
     opened: IncidentOpened
     opened_unix_s: float
-    state: State
+    state: IncidentState
     plans: tuple[Plan, ...]  # one a try, the first first
     attempts: tuple[AttemptStarted, ...]  # started for this incident
     phases: Phases
@@ -94,7 +94,7 @@ def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
 
 
 def _open(entry: Entry, record: IncidentOpened) -> _Run:
-    state = State(record.incident_id, record.policy.tries_max)
+    state = IncidentState(record.incident_id, record.policy.tries_max)
     phases = Phases(detect_s=record.fault_age_s)
     account = Account(record.incident_id, record, entry.unix_s, state, (), (), phases)
     return _Run(entry, account)

@@ -42,7 +42,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class IncidentState:
     incident_id: str
     tries_max: int  # journaled when opened: a later configuration can't rewrite it
     try_number: int = 1
@@ -71,7 +71,7 @@ NEXT: Final = {
 }
 
 
-def step(state: State, event: Event) -> State:
+def step(state: IncidentState, event: Event) -> IncidentState:
     """Return the state after ``event``, or raise and change nothing."""
     phase = NEXT.get((state.phase, event.outcome))
     if phase is None or event.answers != expected_answer(state):  # illegal, late or repeated
@@ -85,20 +85,20 @@ def step(state: State, event: Event) -> State:
     return replace(state, phase=phase, try_number=state.try_number + 1)
 
 
-def command_for(state: State) -> Command | None:
+def command_for(state: IncidentState) -> Command | None:
     """Return the one side effect this state owes the world, if any."""
     if state.phase not in ACTING:
         return None
     return Command(state.phase, f"{state.incident_id}/{state.try_number}/{state.phase.value}")
 
 
-def expected_answer(state: State) -> str:
+def expected_answer(state: IncidentState) -> str:
     """Return what the next event must answer: the command owed, else the incident itself."""
     owed = command_for(state)
     return owed.key if owed else state.incident_id
 
 
-def answer(state: State, outcome: Outcome, reason: str) -> Event:
+def answer(state: IncidentState, outcome: Outcome, reason: str) -> Event:
     """Return the event that something has come of what this state owes."""
     return Event(state.incident_id, outcome, expected_answer(state), reason)
 

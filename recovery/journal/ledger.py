@@ -18,8 +18,8 @@ from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
 from recovery.journal import records
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike, fault_of
-from recovery.journal.incident_machine import Phase, State, step
-from recovery.journal.limits import Policy, Spent
+from recovery.journal.incident_machine import IncidentState, Phase, step
+from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.records import (
     AttemptStarted,
     Cause,
@@ -86,7 +86,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class OpenIncident:
-    state: State
+    state: IncidentState
     failure: Failure
     highest_before: int | None
     last_failure: Failure  # of the newest try
@@ -240,16 +240,16 @@ class Ledger:
         )
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> BudgetsSpent:
         """What is used up: of one cause, that of the open incident, else that of the last restart."""
         if self.incident is not None and self.last_fault is not None:
             return self.spent_on(self.last_fault)
         return self.spent_on(self.barren[-1] if self.barren else UNSEEN)
 
-    def spent_on(self, fault: Fault) -> Spent:
+    def spent_on(self, fault: Fault) -> BudgetsSpent:
         """Return what is used up where this is what the next restart is for."""
         alike = count_in_a_row(self.barren, fault)
-        return Spent(self.restarts, len(self.barren), alike, len(self.stepless))
+        return BudgetsSpent(self.restarts, len(self.barren), alike, len(self.stepless))
 
     @property
     def restarts_without_progress(self) -> int:
@@ -568,7 +568,7 @@ def _(record: records.AttemptEnded, ledger: Ledger) -> Ledger:
 
 @_fold.register
 def _(record: records.IncidentOpened, ledger: Ledger) -> Ledger:
-    state = State(record.incident_id, record.policy.tries_max)
+    state = IncidentState(record.incident_id, record.policy.tries_max)
     opened = OpenIncident(state, record.failure, record.highest_step, record.failure, record.policy)
     after = replace(
         ledger,

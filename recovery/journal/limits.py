@@ -137,7 +137,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class BudgetsSpent:
     """What a job has used up of its budgets."""
 
     restarts: int
@@ -146,7 +146,7 @@ class Spent:
     in_a_day: int  # restarts of the last day that no new step followed
 
 
-def out_of_restarts(spent: Spent, policy: Policy) -> str | None:
+def out_of_restarts(spent: BudgetsSpent, policy: Policy) -> str | None:
     """Return why no further restart is allowed whatever the last attempt has saved, or None."""
     if spent.restarts >= policy.restarts_max:
         return f"{spent.restarts} restarts of this run, {policy.restarts_max} are allowed"
@@ -158,7 +158,7 @@ def out_of_restarts(spent: Spent, policy: Policy) -> str | None:
     return None
 
 
-def out_of_patience(spent: Spent, policy: Policy) -> str | None:
+def out_of_patience(spent: BudgetsSpent, policy: Policy) -> str | None:
     """Return why no restart from the same checkpoint is allowed, or None.
 
     A checkpoint newer than any that was restored so far is progress, and allows one.
@@ -176,13 +176,13 @@ def out_of_patience(spent: Spent, policy: Policy) -> str | None:
     return None
 
 
-def restarts_left(spent: Spent, policy: Policy) -> int:
+def restarts_left(spent: BudgetsSpent, policy: Policy) -> int:
     """Return how many restarts are left, should none of them make a new step."""
     left = (policy.restarts_max - spent.restarts, policy.restarts_per_day_max - spent.in_a_day)
     return max(0, min(left))
 
 
-def patience_left(spent: Spent, policy: Policy) -> int:
+def patience_left(spent: BudgetsSpent, policy: Policy) -> int:
     """Return how many restarts without progress are left, should the cause stay the same."""
     left = (
         policy.no_progress_max - spent.of_one_cause,
@@ -191,6 +191,6 @@ def patience_left(spent: Spent, policy: Policy) -> int:
     return max(0, min(left))
 
 
-def exhausted(spent: Spent, policy: Policy) -> str | None:
+def exhausted(spent: BudgetsSpent, policy: Policy) -> str | None:
     """Return which budget allows no further restart without progress, in words, or None."""
     return out_of_restarts(spent, policy) or out_of_patience(spent, policy)

@@ -65,7 +65,7 @@ NETWORK_FUSE_TYPES: Final = frozenset(f"fuse.{name}" for name in _NETWORK_FUSE.s
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JournalRow:
     """A record as it is stored."""
 
     number: int
@@ -79,9 +79,9 @@ class Row:
     checksum: bytes
 
 
-def make_row(entry: Entry, previous: bytes) -> Row:
+def make_row(entry: Entry, previous: bytes) -> JournalRow:
     """Return the stored form of ``entry`` behind a row with the checksum ``previous``."""
-    row = Row(
+    row = JournalRow(
         entry.number,
         kind_of(entry.record),
         MAJOR,
@@ -95,7 +95,7 @@ def make_row(entry: Entry, previous: bytes) -> Row:
     return replace(row, checksum=_checksum(row, previous))
 
 
-def _checksum(row: Row, previous: bytes) -> bytes:
+def _checksum(row: JournalRow, previous: bytes) -> bytes:
     kind, boot = row.kind.encode(), row.boot_id.encode()
     head = struct.pack(
         "<QIIddQQQ",
@@ -111,14 +111,14 @@ def _checksum(row: Row, previous: bytes) -> bytes:
     return hashlib.sha256(previous + head + kind + boot + row.body).digest()[:16]
 
 
-def _fits(row: Row, previous: bytes) -> bool:
+def _fits(row: JournalRow, previous: bytes) -> bool:
     try:
         return row.checksum == _checksum(row, previous)
     except (AttributeError, TypeError, ValueError, struct.error):
         return False  # SQLite columns have no fixed type: a damaged row can hold anything
 
 
-def verify_rows(rows: Sequence[Row], name: str) -> tuple[list[Entry], int]:
+def verify_rows(rows: Sequence[JournalRow], name: str) -> tuple[list[Entry], int]:
     """Return the entries of the sound rows, and how many torn rows follow them.
 
     Torn are rows at the end whose checksums don't fit. A sound row behind an unsound one, or
@@ -158,7 +158,7 @@ _WAY_OUT: Final = (
 )
 
 
-def _decode_row(row: Row, name: str) -> Entry:
+def _decode_row(row: JournalRow, name: str) -> Entry:
     try:
         record = decode_record(row.kind, row.major, row.minor, row.body)
     except JournalError as error:
@@ -409,7 +409,7 @@ class Journal:
     def _commit(self, group: list[_Append]) -> tuple[list[tuple[Entry, ...]], bytes]:
         """Write the group in one transaction; return its entries and the new last checksum."""
         head, number = self._head, self._acknowledged
-        rows: list[Row] = []
+        rows: list[JournalRow] = []
         written: list[tuple[Entry, ...]] = []
         for append in group:
             entries: list[Entry] = []
@@ -439,7 +439,7 @@ class Journal:
         self._must_reopen = False
         return connection
 
-    def _insert(self, rows: list[Row]) -> None:
+    def _insert(self, rows: list[JournalRow]) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM record WHERE number > ?", (self._acknowledged,))
@@ -486,13 +486,13 @@ def open_readonly(path: Path) -> JournalView:
     return JournalView(tuple(entries), torn)
 
 
-def _read_rows(connection: sqlite3.Connection, path: Path) -> list[Row]:
+def _read_rows(connection: sqlite3.Connection, path: Path) -> list[JournalRow]:
     try:
         found: Iterable[tuple[object, ...]] = connection.execute(
             "SELECT number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
             " FROM record ORDER BY number"
         )
-        return [Row(*fields) for fields in found]  # type: ignore[arg-type]  # checked by _fits
+        return [JournalRow(*fields) for fields in found]  # type: ignore[arg-type]  # checked by _fits
     except sqlite3.Error as error:
         raise _journal_error(path, "read", error) from error
 

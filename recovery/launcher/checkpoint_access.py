@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.errors import RankmendError
-from recovery.checkpoints.model import Verdict
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.messages.exchange import Found, FoundCheckpoint
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Watch(Protocol):
 
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
-    ) -> tuple[Verdict, ...]:
+    ) -> tuple[CheckpointVerdict, ...]:
         """Return all checkpoints found, newest first, each with its verdict."""
         ...
 
@@ -152,7 +152,7 @@ class Storage:
             log.warning("the fence beside the checkpoints can't be read: %s", error)
 
     def _look(self, empty_through: int, revision: int) -> None:
-        verdicts: tuple[Verdict, ...] = ()
+        verdicts: tuple[CheckpointVerdict, ...] = ()
         error = None
         try:
             if self._watch is not None:
@@ -179,7 +179,7 @@ def _warn_of_missing(path: str) -> None:
         )
 
 
-def _told(verdict: Verdict) -> FoundCheckpoint:
+def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
     one = verdict.candidate
     return FoundCheckpoint(
         one.path,

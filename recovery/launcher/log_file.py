@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rankmend.foreign_links import open_to_append, refuse_foreign_link
-from rankmend.outlet import Target
+from rankmend.outlet import OutletTarget
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class LogFile:
         return f"rankmend: {lines} lines are missing here because {why}\n".encode()
 
 
-def tell_loss(target: Target, error: OSError | None) -> None:
+def tell_loss(target: OutletTarget, error: OSError | None) -> None:
     """Log that a file begins to lose lines; the ranks go on."""
     assert isinstance(target, LogFile)
     log.warning(

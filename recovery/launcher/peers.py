@@ -68,7 +68,7 @@ def boot_time_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PeerWord:
     """What a launcher answers its peers."""
 
     job_id: str
@@ -88,7 +88,7 @@ class _Question(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    word: Word
+    word: PeerWord
     mac: str
 
 
@@ -122,7 +122,7 @@ class Peers:
     def __init__(
         self,
         secret: str,
-        word: Word,
+        word: PeerWord,
         address: str,
         ports: PortRange,
         bind_address: str = "",
@@ -172,7 +172,7 @@ class Peers:
         """Answer so from now on. Must come before the controller is told the same."""
         word = self._word
         if (word.attempt, word.empty_through) != (attempt, empty_through):
-            self._word = Word(word.job_id, word.node, word.launcher_id, attempt, empty_through)
+            self._word = PeerWord(word.job_id, word.node, word.launcher_id, attempt, empty_through)
 
     def keep(self, lease: Lease | None) -> None:
         """Keep this lease from now on; None: none.
@@ -317,7 +317,7 @@ class Peers:
             self._unreachable = {node: one for node, one in told if node != peer.node}
         return word.launcher_id == peer.launcher_id and word.runs(attempt)
 
-    async def _exchange(self, peer: Peer) -> Word:
+    async def _exchange(self, peer: Peer) -> PeerWord:
         where = peer.endpoint
         reader, writer = await asyncio.open_connection(
             where.address, where.port, limit=LINE_BYTES_MAX
@@ -340,7 +340,7 @@ class Peers:
         return answer.word
 
 
-def _parts(word: Word) -> tuple[str, ...]:
+def _parts(word: PeerWord) -> tuple[str, ...]:
     return (
         word.job_id,
         word.node,

@@ -36,7 +36,7 @@ class OwnerKind(Enum):
     SERVICE = "service"  # launchers of a controller's job
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class FolderClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The claim of an owner, as it lies beside the checkpoints."""
 
     generation: int = 0  # counts up with each owner
@@ -65,7 +65,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """What a claim means to a challenger."""
 
     FREE = "free"
@@ -77,33 +77,35 @@ class Verdict(Enum):
 
 
 PROOFS: Final = {
-    Verdict.PROCESSES_GONE: ClaimProof.PROCESSES,
-    Verdict.OTHER_BOOT: ClaimProof.BOOT,
+    ClaimVerdict.PROCESSES_GONE: ClaimProof.PROCESSES,
+    ClaimVerdict.OTHER_BOOT: ClaimProof.BOOT,
 }
 
 
-def judge_claim(claim: Claim, challenger: Claim, standing: Standing) -> Verdict:
+def judge_claim(claim: FolderClaim, challenger: FolderClaim, standing: Standing) -> ClaimVerdict:
     """Return what ``claim`` means to ``challenger``, who sees the claim's process as ``standing``."""
     if claim.is_released:
-        return Verdict.FREE
+        return ClaimVerdict.FREE
     if claim.owner == challenger.owner:
-        return Verdict.OURS
+        return ClaimVerdict.OURS
     if standing is Standing.ALIVE:
-        return Verdict.ALIVE
+        return ClaimVerdict.ALIVE
     return _look_for_proof(claim, challenger, standing)
 
 
-def _look_for_proof(claim: Claim, challenger: Claim, standing: Standing) -> Verdict:
+def _look_for_proof(
+    claim: FolderClaim, challenger: FolderClaim, standing: Standing
+) -> ClaimVerdict:
     if claim.kind is not OwnerKind.LAUNCHER:
-        return Verdict.UNPROVEN  # one process of several nodes says nothing of the others
+        return ClaimVerdict.UNPROVEN  # one process of several nodes says nothing of the others
     if standing is Standing.GONE and challenger.uid in (claim.uid, ROOT_UID):
-        return Verdict.PROCESSES_GONE  # and what it left can be found: marks are readable
+        return ClaimVerdict.PROCESSES_GONE  # and what it left can be found: marks are readable
     if is_other_boot(claim, challenger):
-        return Verdict.OTHER_BOOT
-    return Verdict.UNPROVEN
+        return ClaimVerdict.OTHER_BOOT
+    return ClaimVerdict.UNPROVEN
 
 
-def is_other_boot(claim: Claim, challenger: Claim) -> bool:
+def is_other_boot(claim: FolderClaim, challenger: FolderClaim) -> bool:
     """Return whether the owner's machine is this one, booted anew: no process outlives a boot.
 
     A container can have any host name and the machine id of its image, so neither may be one.
@@ -117,7 +119,7 @@ def is_other_boot(claim: Claim, challenger: Claim) -> bool:
     )
 
 
-def describe_owner(claim: Claim, here: Claim) -> str:
+def describe_owner(claim: FolderClaim, here: FolderClaim) -> str:
     """Return who owns the folder, for a person: job, host, process, since when."""
     name, host = _printable(claim.name), _printable(claim.host)
     since = datetime.fromtimestamp(claim.started_unix_s, timezone.utc)
@@ -136,7 +138,7 @@ def describe_owner(claim: Claim, here: Claim) -> str:
     return f"{what}, {', '.join(details)}"
 
 
-def refuse_living(claim: Claim, here: Claim, *, is_asked: bool) -> str:
+def refuse_living(claim: FolderClaim, here: FolderClaim, *, is_asked: bool) -> str:
     """Return why this launcher doesn't start while the owner lives, and what to do."""
     stop = f"kill -TERM {claim.pid} on {_printable(claim.host)}"
     if claim.pid_namespace != here.pid_namespace:
@@ -152,7 +154,7 @@ def refuse_living(claim: Claim, here: Claim, *, is_asked: bool) -> str:
     return f"{text}. --take-over is only for an owner that is gone" if is_asked else text
 
 
-def refuse_silent(claim: Claim, here: Claim, watched_s: float) -> str:
+def refuse_silent(claim: FolderClaim, here: FolderClaim, watched_s: float) -> str:
     """Return why an owner that shows no sign of life keeps the folder, and what to do."""
     requeued = ""
     if claim.scheduler and claim.scheduler == here.scheduler:

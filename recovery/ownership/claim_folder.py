@@ -21,7 +21,7 @@ import msgspec
 
 from rankmend.errors import SourceError, StorageError
 from rankmend.foreign_links import refuse_foreign_link
-from recovery.ownership.claim import Claim
+from recovery.ownership.claim import FolderClaim
 
 BYTES_MAX: Final = 16 * 1024
 KEPT: Final = 3  # claims; older ones are removed
@@ -34,11 +34,11 @@ _NO_LINKS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundClaim:
     """The newest claim of a folder."""
 
     generation: int
-    claim: Claim | None  # None: it can't be understood
+    claim: FolderClaim | None  # None: it can't be understood
     error: str = ""
 
 
@@ -51,7 +51,7 @@ class ClaimFolder:
     def path(self, generation: int) -> Path:
         return self.beside / f"owner-{generation}.json"
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundClaim | None:
         """Return the newest claim, or None where there is none."""
         for _again in range(KEPT):  # removed between the two looks: there is a newer one
             generation = max(self._generations(), default=0)
@@ -62,7 +62,7 @@ class ClaimFolder:
                 return found
         return None
 
-    def make(self, claim: Claim) -> bool:
+    def make(self, claim: FolderClaim) -> bool:
         """Make the claim of a generation, and return whether nobody else had it before.
 
         True also where it is the newest by then: else another owner went beyond it.
@@ -90,7 +90,7 @@ class ClaimFolder:
         self._prune(claim.generation)
         return True
 
-    def replace(self, claim: Claim) -> None:
+    def replace(self, claim: FolderClaim) -> None:
         """Replace one's own claim; return when it is on stable storage."""
         temporary = self.beside / f".owner-{claim.token}-{uuid.uuid4().hex[:8]}.tmp"
         try:
@@ -104,7 +104,7 @@ class ClaimFolder:
             path = self.path(claim.generation)
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: FolderClaim) -> None:
         """Give the folder back; return when that is on stable storage.
 
         On a full disk no file can be made. Then the counter, which has its place, says it.
@@ -143,19 +143,19 @@ class ClaimFolder:
     def _beat_path(self, generation: int) -> Path:
         return self.beside / f"owner-{generation}.beat"
 
-    def _read(self, generation: int) -> Found | None:
+    def _read(self, generation: int) -> FoundClaim | None:
         body = _read(self.path(generation), BYTES_MAX)
         if body is None:
             return None
         try:
-            claim = msgspec.json.decode(body, type=Claim)
+            claim = msgspec.json.decode(body, type=FolderClaim)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return Found(generation, None, str(error))
+            return FoundClaim(generation, None, str(error))
         if claim.generation != generation:
-            return Found(generation, None, f"it says generation {claim.generation}")
+            return FoundClaim(generation, None, f"it says generation {claim.generation}")
         if _read(self._beat_path(generation), len(_RELEASED)) == _RELEASED:
             claim = msgspec.structs.replace(claim, is_released=True)
-        return Found(generation, claim)
+        return FoundClaim(generation, claim)
 
     def _generations(self) -> list[int]:
         try:

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import RankmendError
-from recovery.ownership.claim import BEAT_S, Claim, OwnerKind, describe_owner
+from recovery.ownership.claim import BEAT_S, FolderClaim, OwnerKind, describe_owner
 from recovery.ownership.claim_folder import ClaimFolder
-from recovery.ownership.taking import Taken
+from recovery.ownership.taking import TakenFolder
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Keeper:
     def __init__(
         self,
         folder: ClaimFolder,
-        taken: Taken,
+        taken: TakenFolder,
         on_lost: Callable[[str], None],
         beat_s: float = BEAT_S,
         follow_s: float = FOLLOW_S,
@@ -58,7 +58,7 @@ class Keeper:
         self._restore_fence = restore
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> FolderClaim:
         return self._claim
 
     def start(self) -> None:
@@ -155,7 +155,7 @@ class Keeper:
             self._has_failed = False
             log.warning("this launcher counts beside its checkpoints again")
 
-    def _take_up(self, newest: Claim) -> None:
+    def _take_up(self, newest: FolderClaim) -> None:
         """Go on under the newest claim of this owner, perhaps made by another launcher of it."""
         if self._job_id and newest.job_id not in ("", self._job_id):
             self.lost_to = f"{describe_owner(newest, self._claim)}, under job id {newest.job_id}"
@@ -167,7 +167,7 @@ class Keeper:
         else:
             self._claim = newest
 
-    def _restore(self, claim: Claim) -> None:
+    def _restore(self, claim: FolderClaim) -> None:
         """Make the claim again where somebody has removed it (rm -rf): its owner lives.
 
         A launcher that found the folder without a claim meanwhile sees a newer one, and stops.
@@ -201,5 +201,5 @@ class Keeper:
                 error,
             )
 
-    def _is_ours(self, claim: Claim) -> bool:
+    def _is_ours(self, claim: FolderClaim) -> bool:
         return claim.owner == self._claim.owner

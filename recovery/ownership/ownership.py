@@ -9,10 +9,10 @@ from recovery.checkpoints.marks import BESIDE
 from recovery.journal.job_key import JobKey
 from recovery.journal.records import ClaimTaken
 from recovery.launcher.early_stop import finish_first
-from recovery.ownership.claim import Claim, OwnerKind
+from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
 from recovery.ownership.keeper import Keeper
-from recovery.ownership.taking import Taken, Waiting, make_claim, refuse_other_job, take
+from recovery.ownership.taking import TakenFolder, Waiting, make_claim, refuse_other_job, take
 
 
 class Ownership:
@@ -21,7 +21,7 @@ class Ownership:
     def __init__(
         self,
         folder: ClaimFolder | None = None,
-        taken: Taken | None = None,
+        taken: TakenFolder | None = None,
         waiting: Waiting | None = None,
     ) -> None:
         self._folder = folder
@@ -163,7 +163,7 @@ def own(
     return made
 
 
-def _give_back(folder: ClaimFolder, claim: Claim) -> None:
+def _give_back(folder: ClaimFolder, claim: FolderClaim) -> None:
     """Release a claim of ours, unless a former owner's ranks may be left, whose mark it bears."""
     with contextlib.suppress(OSError, RankmendError):
         found = folder.newest()

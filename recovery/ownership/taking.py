@@ -20,16 +20,16 @@ from recovery.ownership.claim import (
     PROOFS,
     TAKE_OVER_WATCH_S,
     WATCH_S,
-    Claim,
+    ClaimVerdict,
+    FolderClaim,
     OwnerKind,
-    Verdict,
     describe_owner,
     judge_claim,
     refuse_living,
     refuse_silent,
     refuse_unreadable,
 )
-from recovery.ownership.claim_folder import ClaimFolder, Found
+from recovery.ownership.claim_folder import ClaimFolder, FoundClaim
 
 _LOOK_S: Final = 0.25
 _SAY_AFTER_S: Final = 2.0
@@ -37,12 +37,12 @@ _TRIES_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenFolder:
     """A checkpoint folder that is this launcher's, or its job's, from now on."""
 
-    claim: Claim
+    claim: FolderClaim
     is_maker: bool  # False: another launcher of the same owner has made the claim
-    taken_from: Claim | None = None  # an owner that had not released it
+    taken_from: FolderClaim | None = None  # an owner that had not released it
     record: ClaimTaken | None = None  # for the journal, where there was one
     is_copy: bool = False  # what lies beside the checkpoints belongs to another folder
 
@@ -65,13 +65,13 @@ def make_claim(
     key: str,
     name: str,
     environment: Mapping[str, str],
-) -> Claim:
+) -> FolderClaim:
     """Return the claim of this process, not made yet. ``key``: of the job, the same on its nodes."""
     token = uuid.uuid4().hex
     process = identify()
     owner = token if kind is OwnerKind.LAUNCHER else key
     number = environment.get("SLURM_JOB_ID")
-    return Claim(
+    return FolderClaim(
         token=token,
         kind=kind,
         owner=f"{kind.value}:{owner}",
@@ -116,7 +116,9 @@ def _hardware_addresses(interfaces: Iterable[Path]) -> list[str]:
     ]
 
 
-def take(folder: ClaimFolder, challenger: Claim, *, take_over: bool, waiting: Waiting) -> Taken:
+def take(
+    folder: ClaimFolder, challenger: FolderClaim, *, take_over: bool, waiting: Waiting
+) -> TakenFolder:
     """Make ``challenger`` the owner, or raise JobHeldError where another one is or may be."""
     for _try in range(_TRIES_MAX):  # each but the last lost a race, which another one has won
         found = folder.newest()
@@ -131,26 +133,26 @@ def take(folder: ClaimFolder, challenger: Claim, *, take_over: bool, waiting: Wa
 
 def _try_once(
     folder: ClaimFolder,
-    found: Found | None,
-    challenger: Claim,
+    found: FoundClaim | None,
+    challenger: FolderClaim,
     *,
     take_over: bool,
     waiting: Waiting,
-) -> Taken | None:
+) -> TakenFolder | None:
     """Return what came of one look at the newest claim; None: look again."""
     if found is None:
-        return _make(folder, 0, Taken(challenger, is_maker=True))
+        return _make(folder, 0, TakenFolder(challenger, is_maker=True))
     claim = found.claim
     if claim is None:
         raise JobHeldError(refuse_unreadable(str(folder.path(found.generation)), found.error))
     if is_copy(claim, challenger):
-        return _make(folder, found.generation, Taken(challenger, is_maker=True, is_copy=True))
+        return _make(folder, found.generation, TakenFolder(challenger, is_maker=True, is_copy=True))
     verdict = judge_claim(claim, challenger, waiting.judge(claim.process, challenger.process))
-    if verdict is Verdict.FREE:
-        return _make(folder, found.generation, Taken(challenger, is_maker=True))
-    if verdict is Verdict.OURS:
-        return Taken(claim, is_maker=False)
-    if verdict is Verdict.ALIVE:
+    if verdict is ClaimVerdict.FREE:
+        return _make(folder, found.generation, TakenFolder(challenger, is_maker=True))
+    if verdict is ClaimVerdict.OURS:
+        return TakenFolder(claim, is_maker=False)
+    if verdict is ClaimVerdict.ALIVE:
         raise JobHeldError(refuse_living(claim, challenger, is_asked=take_over))
     proof = PROOFS.get(verdict)
     if proof is None:
@@ -160,19 +162,24 @@ def _try_once(
     record = ClaimTaken(describe_owner(claim, challenger), proof, f"uid {os.getuid()}")
     # Until the new owner's ranks start, those that a search must find are the former one's.
     challenger = msgspec.structs.replace(challenger, job_id=claim.job_id)
-    taken = Taken(challenger, is_maker=True, taken_from=claim, record=record)
+    taken = TakenFolder(challenger, is_maker=True, taken_from=claim, record=record)
     return _make(folder, found.generation, taken)
 
 
-def _make(folder: ClaimFolder, after: int, taken: Taken) -> Taken | None:
+def _make(folder: ClaimFolder, after: int, taken: TakenFolder) -> TakenFolder | None:
     claim = msgspec.structs.replace(taken.claim, generation=after + 1)
     if not folder.make(claim):
         return None
-    return Taken(claim, taken.is_maker, taken.taken_from, taken.record, taken.is_copy)
+    return TakenFolder(claim, taken.is_maker, taken.taken_from, taken.record, taken.is_copy)
 
 
 def _stands_still(
-    folder: ClaimFolder, claim: Claim, challenger: Claim, *, take_over: bool, waiting: Waiting
+    folder: ClaimFolder,
+    claim: FolderClaim,
+    challenger: FolderClaim,
+    *,
+    take_over: bool,
+    waiting: Waiting,
 ) -> bool:
     """Watch an owner by our own clock; True where a person's word may be acted upon.
 
@@ -201,7 +208,9 @@ def _stands_still(
     return True
 
 
-def refuse_other_job(folder: ClaimFolder, claim: Claim, job_id: str, waiting: Waiting) -> None:
+def refuse_other_job(
+    folder: ClaimFolder, claim: FolderClaim, job_id: str, waiting: Waiting
+) -> None:
     """Raise JobHeldError where launchers of a job with another id count in our owner's name."""
     if claim.kind is not OwnerKind.SERVICE or claim.job_id in ("", job_id):
         return
@@ -216,7 +225,7 @@ def refuse_other_job(folder: ClaimFolder, claim: Claim, job_id: str, waiting: Wa
             )
 
 
-def is_copy(claim: Claim, challenger: Claim) -> bool:
+def is_copy(claim: FolderClaim, challenger: FolderClaim) -> bool:
     """Return whether the claim came into this folder by copying another one (cp -r).
 
     It did where the folder that it names is another one than ours, and has a claim of the same

@@ -31,7 +31,7 @@ _RECORDS = 20  # step records that a step time is taken from
 
 
 @dataclass(frozen=True, slots=True)
-class RankView:
+class StoredRankView:
     """One running rank. Ages in seconds by this node's clock."""
 
     rank: int
@@ -45,7 +45,7 @@ class RankView:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class StoredJobView:
     """One job as its state folder tells of it."""
 
     job_id: str
@@ -62,7 +62,7 @@ class JobView:
     incidents: int
     launcher_pid: int | None
     reason: str | None  # how it ended, or what is being recovered from
-    ranks: tuple[RankView, ...]
+    ranks: tuple[StoredRankView, ...]
     problem: str | None = None  # why its journal can't be read
     slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
 
@@ -90,7 +90,7 @@ def find_jobs(state: Path, wanted: str | None) -> list[Path]:
     return found
 
 
-def view_job(folder: Path, read_clock: Callable[[], float]) -> JobView:
+def view_job(folder: Path, read_clock: Callable[[], float]) -> StoredJobView:
     """Return what is known of one job; what can't be read is said, never guessed."""
     problem = None
     ledger = Ledger()
@@ -104,7 +104,7 @@ def view_job(folder: Path, read_clock: Callable[[], float]) -> JobView:
     held = is_held(folder)
     run = _quietly_read(folder / "run.json") if held else {}
     runtime = run.get("runtime")
-    return JobView(
+    return StoredJobView(
         job_id=str(job.get("job_id", ledger.job_id or "")),
         name=str(job.get("name", folder.name)),
         state=_state(ledger, is_held=held),
@@ -139,7 +139,7 @@ def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
     return list(slow.values())
 
 
-def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[RankView]:
+def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[StoredRankView]:
     """Return the ranks that a launcher runs now, by the files in its runtime folder."""
     told = _quietly_read(runtime / "ranks.json")
     attempt, ranks = told.get("attempt"), told.get("ranks")
@@ -157,21 +157,21 @@ def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[RankV
 
 def _view_rank(
     path: Path, rank: int, local_rank: int, pid: int, read_clock: Callable[[], float]
-) -> RankView:
+) -> StoredRankView:
     try:
         reader = progress.ProgressReader(
             progress.open_owned(path, path.parent.stat().st_uid), str(path)
         )
     except (SourceError, OSError) as error:
-        return RankView(rank, local_rank, pid, problem=str(error))
+        return StoredRankView(rank, local_rank, pid, problem=str(error))
     try:
         told = reader.read(read_clock(), _RECORDS)
         now_s = read_clock()  # after the look: a step that ended meanwhile is not of the future
     except SourceError as error:
-        return RankView(rank, local_rank, pid, problem=str(error))
+        return StoredRankView(rank, local_rank, pid, problem=str(error))
     finally:
         reader.close()
-    return RankView(
+    return StoredRankView(
         rank=rank,
         local_rank=local_rank,
         pid=told.pid or pid,

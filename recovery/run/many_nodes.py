@@ -37,7 +37,7 @@ from recovery.api.wire import (
     Accepted,
     ClaimNews,
     Join,
-    Joined,
+    JoinAnswer,
 )
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
@@ -54,7 +54,7 @@ from recovery.launcher.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher, LaunchPlan
 from recovery.launcher.node_membership import Membership
 from recovery.launcher.open_files import ensure_open_files
-from recovery.launcher.peers import Peers, Word
+from recovery.launcher.peers import Peers, PeerWord
 from recovery.launcher.rank_output import Output
 from recovery.launcher.remote import Client, Remote
 from recovery.launcher.runtime import RuntimeFolder, default_root
@@ -106,7 +106,7 @@ class JoiningClient(Client, Protocol):
     def leave(self, request: Join) -> bool: ...
     @property
     def contact(self) -> Contact | None: ...
-    def join(self, request: Join) -> Joined: ...
+    def join(self, request: Join) -> JoinAnswer: ...
 
 
 def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int:
@@ -135,7 +135,7 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
 
 
 def begin_logging() -> None:
-    logs.configure(logs.Shape.LAUNCHER)
+    logs.configure(logs.LogShape.LAUNCHER)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings are errors of ours
 
 
@@ -194,7 +194,7 @@ def route_address(host: str, port: int) -> str:
 
 def join(
     client: JoiningClient, request: Join, said_after_s: float = WAITING_SAID_AFTER_S
-) -> Joined:
+) -> JoinAnswer:
     """Join the job, and wait for the controller as long as it takes.
 
     What time alone does not heal is said at once, all else when it lasts.
@@ -420,7 +420,7 @@ class Node:
             ) from error
 
     def _serve(
-        self, client: JoiningClient, joined: Joined, folder: JobFolder, runtime: RuntimeFolder
+        self, client: JoiningClient, joined: JoinAnswer, folder: JobFolder, runtime: RuntimeFolder
     ) -> int:
         options, clock, environment = self._options, self._clock, self._environment
         folder.write_run({"pid": os.getpid(), "node": self.name, "runtime": str(runtime.path)})
@@ -432,7 +432,7 @@ class Node:
         )
         log_plan = make_log_folder(self._output_plan, f"{self._key.name}_{self.name}")
         output = Output(log_plan, console.take_over())
-        word = Word(joined.job_id, self.name, self.launcher_id, 0, 0)
+        word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, ports, bind_address)
         fence = FenceFile(fence_path, self.name)
         self._ownership.keep_fence(fence.restore)

@@ -27,7 +27,7 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, JobHeldError, RankmendError
 from rankmend.foreign_links import make_private
 from recovery.api.client import Contact, ControllerClient, UnreachableError, is_loopback
-from recovery.api.wire import Accepted, Join, Joined
+from recovery.api.wire import Accepted, Join, JoinAnswer
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
 from recovery.cluster.cluster import Desk
 from recovery.cluster.limits_file import PolicyFile
@@ -93,7 +93,7 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         if ownership.is_copy and site.folder is not None:
             site.folder.forget()
         client = MeetingClient(site)
-        guard = Guard(site, client, options)
+        guard = HostGuard(site, client, options)
         try:
             guard.open()
             where = (meeting.host, meeting.port)
@@ -244,7 +244,7 @@ class MeetingClient:
     def leave(self, _request: Join) -> bool:
         return False
 
-    def join(self, request: Join) -> Joined:
+    def join(self, request: Join) -> JoinAnswer:
         return self._now().join(request)
 
     def report(self, report: Report) -> Accepted:
@@ -336,7 +336,7 @@ class Host:
         return make_core(journal, orders, settings, parts, clock, heard)
 
 
-class Guard:
+class HostGuard:
     """Keeps the note, and takes over where another host has fallen silent.
 
     One thread does what reaches the storage; another one does nothing but stop a host whose note was

@@ -20,7 +20,7 @@ from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
-from recovery.checkpoints.model import Verdict
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings, Placement
 from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
@@ -92,7 +92,7 @@ class _Checkpoints:
     def __init__(self, watch: CheckpointWatch) -> None:
         self._watch = watch
 
-    def candidates(self, is_training: bool) -> tuple[Verdict, ...]:
+    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         return self._watch.candidates(is_training=is_training, enough=_CANDIDATES)
 
 
@@ -139,7 +139,7 @@ class ControllerThread:
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
-    logs.configure(logs.Shape.LAUNCHER)
+    logs.configure(logs.LogShape.LAUNCHER)
     command = make_command(options, environment)
     world_size = count_local_ranks(options, environment, command)
     ensure_open_files(world_size, is_one_node=True)

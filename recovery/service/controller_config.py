@@ -31,7 +31,7 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     client_ca_file: str | None = None  # authority of the nodes' certificates; None: none are taken
 
 
-class Jobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JobsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     at_once_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
     ended_kept_days: Annotated[float, msgspec.Meta(ge=0, le=3650)] = 90.0
     report_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0
@@ -82,7 +82,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     policy_file: str | None = None
     redirect_to: str | None = None  # another controller that looks after everything of this one
     tls: Tls | None = None
-    jobs: Jobs = Jobs()
+    jobs: JobsSection = JobsSection()
     limits: Limits = Limits()
     discovery: Discovery = Discovery()
     alertmanagers: Alertmanagers = Alertmanagers()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from rankmend.errors import ConfigError
-from recovery.service.guard import HANDSHAKE_S_MAX, Room
+from recovery.service.guard import HANDSHAKE_S_MAX, ConnectionRoom
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Entrance:
     def __init__(
         self,
         listener: socket.socket,
-        room: Room,
+        room: ConnectionRoom,
         limits: Bounds,
         context: ssl.SSLContext | None,
         backlog: int,

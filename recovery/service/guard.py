@@ -32,7 +32,7 @@ class Handler(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class Guard(asyncio.Protocol):
+class ConnectionGuard(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
@@ -46,7 +46,9 @@ class Guard(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, handler: Handler, room: "Room", on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, handler: Handler, room: "ConnectionRoom", on_lost: Callable[[], None]
+    ) -> None:
         self._on_lost: Callable[[], None] | None = on_lost
         self._handler: Handler | None = handler
         self._room = room
@@ -108,7 +110,7 @@ class Guard(asyncio.Protocol):
             self.transport.abort()
 
 
-class Room:
+class ConnectionRoom:
     """All connections that have shaken hands. `recovery.service.entrance` bounds their number."""
 
     def __init__(self, server: web.Server, now_s: Callable[[], float]) -> None:
@@ -116,18 +118,18 @@ class Room:
         self._server = server
         self.now_s = now_s
         self._loop = asyncio.get_running_loop()
-        self._guards: set[Guard] = set()
+        self._guards: set[ConnectionGuard] = set()
         self.cut = 0
         self._timer = self._loop.call_later(_LOOK_S, self._look)
 
-    def make(self, on_lost: Callable[[], None]) -> Guard:
+    def make(self, on_lost: Callable[[], None]) -> ConnectionGuard:
         """Make the protocol of a connection that was just accepted."""
-        return Guard(self._server(), self, on_lost)
+        return ConnectionGuard(self._server(), self, on_lost)
 
-    def enter(self, guard: Guard) -> None:
+    def enter(self, guard: ConnectionGuard) -> None:
         self._guards.add(guard)
 
-    def leave(self, guard: Guard) -> None:
+    def leave(self, guard: ConnectionGuard) -> None:
         self._guards.discard(guard)
 
     def close(self) -> None:
@@ -143,8 +145,8 @@ class Room:
                 guard.cut()
 
 
-def guard_of(request: web.BaseRequest) -> Guard | None:
+def guard_of(request: web.BaseRequest) -> ConnectionGuard | None:
     """Return the guard of a request's connection, while there is one."""
     transport = request.transport
     protocol = transport.get_protocol() if transport is not None else None
-    return protocol if isinstance(protocol, Guard) else None
+    return protocol if isinstance(protocol, ConnectionGuard) else None

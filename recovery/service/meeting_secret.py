@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from rankmend.errors import ConfigError
 from recovery.api.client import read_token
 from recovery.service.roles import TOKEN_ROLES
-from recovery.service.tokens import Entry, hash_of
+from recovery.service.tokens import TokenEntry, hash_of
 
 SECRET_CHARACTERS_MIN: Final = 32  # 128 bits as hexadecimal digits: not to be found by trying
 SUBJECT: Final = "job"
@@ -75,9 +75,9 @@ class Identity:
             .sign(self._key, None)
         )
 
-    def entry(self) -> Entry:
+    def entry(self) -> TokenEntry:
         """Return what the host's service knows the token by."""
-        return Entry(
+        return TokenEntry(
             id=self.token.split("_")[1],
             sha256=hash_of(self.token),
             subject=SUBJECT,

@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Final
 
-from rankmend.alerting import Alert, Target, make_post, target_url
+from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.links import check_runbooks
@@ -37,11 +37,13 @@ class Pager:
         self._worker = worker
         self._clock = clock
         self._runbooks = check_runbooks(config.runbooks)
-        self._targets: list[Target] = []
+        self._targets: list[AlertmanagerTarget] = []
         if config.urls:
             token = read_token(Path(config.token_file)) if config.token_file else None
             post = make_post(config.ca_file, config.cert_file, config.key_file, token)
-            self._targets = [Target(target_url(url), clock, post) for url in config.urls]
+            self._targets = [
+                AlertmanagerTarget(target_url(url), clock, post) for url in config.urls
+            ]
         self._since: dict[tuple[str, ...], float] = {}
         self._counts: Counter[str] = Counter()
         self._should_stop = threading.Event()

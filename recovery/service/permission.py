@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
 from recovery.api import wire
-from recovery.cluster.alerts import Target
+from recovery.cluster.alerts import AlertTarget
 from recovery.journal.cluster_records import WindowAdded
 from recovery.journal.records import JobOutcome
 from recovery.messages.outside import PersonAct
@@ -54,7 +54,7 @@ class Asked:
     parts: Mapping[str, str]  # of the path
     query: Any = None
     body: Any = None
-    targets: tuple[Target, ...] = ()  # of alerts
+    targets: tuple[AlertTarget, ...] = ()  # of alerts
     is_act: bool = False
 
 

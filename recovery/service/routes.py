@@ -18,7 +18,7 @@ ALERT_BYTES_MAX: Final = 8 * 1024 * 1024  # 10,000 alerts of a switch with 800 b
 INCIDENTS_MAX: Final = 1000
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """Which rate a request counts against."""
 
     REPORT = "reports"
@@ -59,7 +59,7 @@ class Route:
     method: str
     path: str
     handler: str  # method of `recovery.service.web.Api`
-    kind: Kind
+    kind: RequestKind
     touches: Touches
     summary: str
     roles: tuple[Role, ...] = ()
@@ -77,63 +77,63 @@ _ACT: Final = (Role.ACT,)
 _ALERT: Final = (Role.ALERT, Role.REPORT)
 
 ROUTES: Final = (
-    Route("POST", "/v1/jobs", "join", Kind.LAUNCH, Touches.OWN_JOB, "Join a job as a launcher", _LAUNCH,
-          body=wire.JoinRequest, answer=wire.Joined, also=(409, 410)),
-    Route("POST", "/v1/jobs/{job}/reports", "report", Kind.REPORT, Touches.OWN_JOB, "Say what a node runs", _LAUNCH,
+    Route("POST", "/v1/jobs", "join", RequestKind.LAUNCH, Touches.OWN_JOB, "Join a job as a launcher", _LAUNCH,
+          body=wire.JoinRequest, answer=wire.JoinAnswer, also=(409, 410)),
+    Route("POST", "/v1/jobs/{job}/reports", "report", RequestKind.REPORT, Touches.OWN_JOB, "Say what a node runs", _LAUNCH,
           body=Report, answer=wire.Accepted, status=202, body_bytes_max=MESSAGE_BYTES_MAX,
           also=(404, 409, 410)),
-    Route("GET", "/v1/jobs/{job}/orders/{node}", "order", Kind.LAUNCH, Touches.OWN_JOB,
+    Route("GET", "/v1/jobs/{job}/orders/{node}", "order", RequestKind.LAUNCH, Touches.OWN_JOB,
           "Wait for what the node ought to run (long poll)", _LAUNCH,
           query=OrderQuery, answer=Order, also=(204, 404, 409, 410)),
-    Route("POST", "/api/v2/alerts", "alerts", Kind.ALERT, Touches.ALERTS, "Take alerts as Alertmanager does", _ALERT,
+    Route("POST", "/api/v2/alerts", "alerts", RequestKind.ALERT, Touches.ALERTS, "Take alerts as Alertmanager does", _ALERT,
           body=list[dict[str, Any]], answer=wire.Taken, body_bytes_max=ALERT_BYTES_MAX),
-    Route("POST", "/v1/alertmanager", "webhook", Kind.ALERT, Touches.ALERTS, "Take Alertmanager's webhook (version 4)",
+    Route("POST", "/v1/alertmanager", "webhook", RequestKind.ALERT, Touches.ALERTS, "Take Alertmanager's webhook (version 4)",
           _ALERT, body=dict[str, Any], answer=wire.Taken, body_bytes_max=ALERT_BYTES_MAX),
-    Route("GET", "/v1/jobs", "jobs", Kind.READ, Touches.OWN_PART, "List jobs", _READ, query=JobsQuery, answer=wire.Jobs),
-    Route("GET", "/v1/jobs/{job}", "job", Kind.READ, Touches.JOB, "Show one job and its nodes", _READ,
+    Route("GET", "/v1/jobs", "jobs", RequestKind.READ, Touches.OWN_PART, "List jobs", _READ, query=JobsQuery, answer=wire.Jobs),
+    Route("GET", "/v1/jobs/{job}", "job", RequestKind.READ, Touches.JOB, "Show one job and its nodes", _READ,
           answer=wire.JobDetail, also=(404,)),
-    Route("GET", "/v1/nodes", "nodes", Kind.READ, Touches.OWN_PART, "List nodes", _READ, answer=wire.Nodes),
-    Route("GET", "/v1/incidents", "incidents", Kind.READ, Touches.OWN_PART, "List incidents with their MTTR, newest first",
+    Route("GET", "/v1/nodes", "nodes", RequestKind.READ, Touches.OWN_PART, "List nodes", _READ, answer=wire.Nodes),
+    Route("GET", "/v1/incidents", "incidents", RequestKind.READ, Touches.OWN_PART, "List incidents with their MTTR, newest first",
           _READ, query=IncidentsQuery, answer=wire.Incidents),
-    Route("GET", "/v1/incidents/{incident}", "story", Kind.READ, Touches.JOB,
+    Route("GET", "/v1/incidents/{incident}", "story", RequestKind.READ, Touches.JOB,
           "Say why rankmend acted as it did: an incident's or a job's whole story", _READ,
           answer=wire.Story, also=(404,)),
-    Route("GET", "/v1/plans", "plans", Kind.READ, Touches.OWN_PART, "List plans that wait, for an approval or otherwise",
+    Route("GET", "/v1/plans", "plans", RequestKind.READ, Touches.OWN_PART, "List plans that wait, for an approval or otherwise",
           _READ, answer=wire.Plans),
-    Route("GET", "/v1/plan", "plan", Kind.READ, Touches.JOB, "Show the plan that a failure now would lead to",
+    Route("GET", "/v1/plan", "plan", RequestKind.READ, Touches.JOB, "Show the plan that a failure now would lead to",
           _READ, query=PlanQuery, answer=wire.PlanView, also=(404, 409, 410)),
-    Route("GET", "/v1/policy", "policy", Kind.READ, Touches.JOB, "Show the limits of a job, or of all jobs", _READ,
+    Route("GET", "/v1/policy", "policy", RequestKind.READ, Touches.JOB, "Show the limits of a job, or of all jobs", _READ,
           query=PolicyQuery, answer=wire.PolicyView, also=(404, 410)),
-    Route("GET", "/v1/cluster", "cluster", Kind.READ, Touches.OWN_PART, "Show pauses, held nodes and maintenance windows",
+    Route("GET", "/v1/cluster", "cluster", RequestKind.READ, Touches.OWN_PART, "Show pauses, held nodes and maintenance windows",
           _READ, answer=wire.Cluster),
-    Route("POST", "/v1/jobs/{job}/commands", "command", Kind.ACT, Touches.JOB, "Have a job do something", _ACT,
+    Route("POST", "/v1/jobs/{job}/commands", "command", RequestKind.ACT, Touches.JOB, "Have a job do something", _ACT,
           body=wire.JobCommand, answer=wire.Done, status=202,
           also=(404, 409, 410)),
-    Route("POST", "/v1/incidents/{incident}/acknowledge", "acknowledge", Kind.ACT, Touches.JOB,
+    Route("POST", "/v1/incidents/{incident}/acknowledge", "acknowledge", RequestKind.ACT, Touches.JOB,
           "Take note of an incident that was escalated: nobody is told of it any more", _ACT,
           body=wire.Because, answer=wire.Done, also=(404, 409)),
-    Route("POST", "/v1/cluster/pause", "pause_cluster", Kind.ACT, Touches.CLUSTER, "Pause automation for the cluster", _ACT,
+    Route("POST", "/v1/cluster/pause", "pause_cluster", RequestKind.ACT, Touches.CLUSTER, "Pause automation for the cluster", _ACT,
           body=wire.Because, answer=wire.Done),
-    Route("POST", "/v1/cluster/resume", "resume_cluster", Kind.ACT, Touches.CLUSTER, "Decide again", _ACT,
+    Route("POST", "/v1/cluster/resume", "resume_cluster", RequestKind.ACT, Touches.CLUSTER, "Decide again", _ACT,
           body=wire.Because, answer=wire.Done, also=(409,)),
-    Route("POST", "/v1/pauses/{scope}/pause", "pause", Kind.ACT, Touches.SCOPE,
+    Route("POST", "/v1/pauses/{scope}/pause", "pause", RequestKind.ACT, Touches.SCOPE,
           "Pause automation for job:UUID or node:NAME", _ACT, body=wire.Because, answer=wire.Done, also=(404, 410)),
-    Route("POST", "/v1/pauses/{scope}/resume", "resume", Kind.ACT, Touches.SCOPE, "Decide again within a scope", _ACT,
+    Route("POST", "/v1/pauses/{scope}/resume", "resume", RequestKind.ACT, Touches.SCOPE, "Decide again within a scope", _ACT,
           body=wire.Because, answer=wire.Done, also=(409,)),
-    Route("POST", "/v1/nodes/{node}/drain", "drain", Kind.ACT, Touches.NODE, "Stop placing ranks on a node", _ACT,
+    Route("POST", "/v1/nodes/{node}/drain", "drain", RequestKind.ACT, Touches.NODE, "Stop placing ranks on a node", _ACT,
           body=wire.Because, answer=wire.Done, also=(404,)),
-    Route("POST", "/v1/nodes/{node}/resume", "release", Kind.ACT, Touches.NODE,
+    Route("POST", "/v1/nodes/{node}/resume", "release", RequestKind.ACT, Touches.NODE,
           "Take a node back from a drain or quarantine", _ACT, body=wire.Because, answer=wire.Done, also=(404,)),
-    Route("POST", "/v1/windows", "add_window", Kind.ACT, Touches.NODES, "Add a maintenance window", _ACT,
+    Route("POST", "/v1/windows", "add_window", RequestKind.ACT, Touches.NODES, "Add a maintenance window", _ACT,
           body=wire.Window, answer=wire.WindowView, also=(404,)),
-    Route("POST", "/v1/windows/{window}/end", "end_window", Kind.ACT, Touches.NODES, "Remove a maintenance window", _ACT,
+    Route("POST", "/v1/windows/{window}/end", "end_window", RequestKind.ACT, Touches.NODES, "Remove a maintenance window", _ACT,
           body=wire.Because, answer=wire.Done, also=(409,)),
-    Route("GET", "/v1/sd/agents", "agents", Kind.READ, Touches.OWN_PART, "Tell Prometheus where the agents are (http_sd)",
+    Route("GET", "/v1/sd/agents", "agents", RequestKind.READ, Touches.OWN_PART, "Tell Prometheus where the agents are (http_sd)",
           _READ, answer=list[wire.Target]),
-    Route("GET", "/metrics", "metrics", Kind.READ, Touches.CLUSTER, "The controller's own metrics", _READ),
-    Route("GET", "/healthz", "healthz", Kind.OPEN, Touches.NOTHING, "Say whether the controller works", also=(503,)),
-    Route("GET", "/readyz", "readyz", Kind.OPEN, Touches.NOTHING, "Say whether it has taken up its jobs", also=(503,)),
-    Route("GET", "/openapi.json", "openapi", Kind.OPEN, Touches.NOTHING, "This description", answer=dict[str, Any]),
+    Route("GET", "/metrics", "metrics", RequestKind.READ, Touches.CLUSTER, "The controller's own metrics", _READ),
+    Route("GET", "/healthz", "healthz", RequestKind.OPEN, Touches.NOTHING, "Say whether the controller works", also=(503,)),
+    Route("GET", "/readyz", "readyz", RequestKind.OPEN, Touches.NOTHING, "Say whether it has taken up its jobs", also=(503,)),
+    Route("GET", "/openapi.json", "openapi", RequestKind.OPEN, Touches.NOTHING, "This description", answer=dict[str, Any]),
 )  # fmt: skip
 
 _TEXTS: Final = {
@@ -189,7 +189,7 @@ def describe(version: str) -> dict[str, Any]:
 
 def _operation(route: Route, schema: Any, parts: dict[str, Any]) -> dict[str, Any]:
     statuses = {400, 503, *route.also}
-    if route.kind is not Kind.OPEN:
+    if route.kind is not RequestKind.OPEN:
         statuses |= {401, 403, 429}
     if route.body is not None:
         statuses |= {413, 415}

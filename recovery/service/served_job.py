@@ -16,7 +16,7 @@ from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, NodeEvidence, PersonCommand, Pool
-from recovery.job.attempts import Checkpoints, Fence
+from recovery.job.attempts import AttemptFence, Checkpoints
 from recovery.job.controller import Controller
 from recovery.job.memory import BudgetStore
 from recovery.job.nodes import Orders
@@ -51,7 +51,7 @@ class Parts:
     gate: Gate
     pool: Pool
     checkpoints: Checkpoints | None = None
-    fence: Fence | None = None
+    fence: AttemptFence | None = None
     budget_copy: BudgetStore | None = None
     hears_evidence: bool = False
     epoch_min: int = 0

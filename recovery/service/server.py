@@ -29,7 +29,7 @@ from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.controller_config import Config, make_context, parse_address
 from recovery.service.entrance import Entrance
-from recovery.service.guard import IDLE_S_MAX, Room
+from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.listening_clock import BEAT_S
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import Board
@@ -111,7 +111,7 @@ class Service:
             self.api.read_alerts = self.reader.wake
             undo.pop_all()
         self._runner: web.AppRunner | None = None
-        self._room: Room | None = None
+        self._room: ConnectionRoom | None = None
         self._socket: socket.socket | None = None
         self._entrance: Entrance | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -146,7 +146,7 @@ class Service:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "set up"
-        self._room = Room(self._runner.server, self.worker.hearing.listened_s)
+        self._room = ConnectionRoom(self._runner.server, self.worker.hearing.listened_s)
         self._beat(loop)
         self.worker.start()
         self._entrance = Entrance(

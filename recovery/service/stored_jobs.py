@@ -58,7 +58,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJobs:
     """A job's folder, as it was found at the start."""
 
     path: Path
@@ -98,7 +98,7 @@ class StateFolder:
         """Where the cluster's journal lies."""
         return self.path / "cluster"
 
-    def find(self) -> tuple[list[Found], list[str]]:
+    def find(self) -> tuple[list[FoundJobs], list[str]]:
         """Return all jobs, and what is wrong with those that can't be read."""
         found, problems = [], []
         for folder in sorted((self.path / "jobs").iterdir()):
@@ -150,13 +150,13 @@ def read_end(folder: Path) -> Ended | None:
         return None
 
 
-def _read(folder: Path) -> Found:
+def _read(folder: Path) -> FoundJobs:
     job = read_json(folder / "job.json") or {}
     job_id = job.get("job_id")
     if not isinstance(job_id, str):
         raise ConfigError("job.json names no job UUID")
     stored = msgspec.json.decode(_bytes(folder / "service.json"), type=StoredJob)
-    return Found(folder, job_id, stored, read_end(folder))
+    return FoundJobs(folder, job_id, stored, read_end(folder))
 
 
 def _bytes(path: Path) -> bytes:

@@ -30,7 +30,7 @@ _FORM: Final = re.compile(r"rm_([0-9a-f]{8})_([0-9a-f]{64})")
 _BLOCK: Final = "[[token]]"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A token as the file holds it."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}$")]
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    token: list[Entry] = []
+    token: list[TokenEntry] = []
 
 
 class TokenRefusedError(ConfigError):
@@ -54,7 +54,7 @@ class TokenRefusedError(ConfigError):
 class Tokens:
     """The tokens in force."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[TokenEntry] = ()) -> None:
         self._entries = {entry.id: entry for entry in entries}
         self._subjects = {
             entry.id: Subject(
@@ -97,7 +97,7 @@ def make_token(
     jobs: Iterable[str] = (),
     expires: datetime | None = None,
     comment: str = "",
-) -> tuple[str, Entry]:
+) -> tuple[str, TokenEntry]:
     """Return a new token's text, which is nowhere kept, and its entry."""
     token_id = secrets.token_hex(4)
     text = f"rm_{token_id}_{secrets.token_hex(32)}"
@@ -113,12 +113,12 @@ def make_token(
     if expires is not None:
         values["expires"] = expires
     try:
-        return text, _checked(msgspec.convert(values, Entry))
+        return text, _checked(msgspec.convert(values, TokenEntry))
     except msgspec.ValidationError as error:
         raise ConfigError(f"token: {error}") from error
 
 
-def _checked(entry: Entry) -> Entry:
+def _checked(entry: TokenEntry) -> TokenEntry:
     if Role.REPORT in entry.roles:
         raise ConfigError(
             f"token {entry.id}: the role report belongs to a node's certificate (rankmend controller "
@@ -129,7 +129,7 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-def render(entry: Entry) -> str:
+def render(entry: TokenEntry) -> str:
     """Return an entry's lines for the file. JSON strings are TOML strings."""
     quote = partial(json.dumps, ensure_ascii=False)
     lines = [
@@ -156,7 +156,7 @@ HEADER: Final = """\
 """
 
 
-def read_tokens(path: Path) -> list[Entry]:
+def read_tokens(path: Path) -> list[TokenEntry]:
     """Return the entries of a token file that nobody else can write or read."""
     return _parse(_read(path), path)
 
@@ -182,7 +182,7 @@ def _read(path: Path) -> str:
         raise ConfigError(f"token file {path} is no UTF-8 text") from error
 
 
-def _parse(text: str, path: Path) -> list[Entry]:
+def _parse(text: str, path: Path) -> list[TokenEntry]:
     try:
         entries = msgspec.toml.decode(text, type=_File).token
     except (msgspec.MsgspecError, ValueError) as error:
@@ -199,7 +199,7 @@ def _parse(text: str, path: Path) -> list[Entry]:
     return entries
 
 
-def add_token(path: Path, entry: Entry) -> None:
+def add_token(path: Path, entry: TokenEntry) -> None:
     """Put an entry at the end of the file."""
     text = _read(path)
     new = f"{text.rstrip()}\n\n{render(entry)}"
@@ -215,7 +215,7 @@ def _rewrite(path: Path, text: str) -> None:
         os.chown(path, owner.st_uid, owner.st_gid)
 
 
-def revoke_token(path: Path, token_id: str) -> Entry:
+def revoke_token(path: Path, token_id: str) -> TokenEntry:
     """Take an entry out of the file, and leave all else in it as it is."""
     text = _read(path)
     found = next((entry for entry in _parse(text, path) if entry.id == token_id), None)

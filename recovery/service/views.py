@@ -28,7 +28,7 @@ from recovery.journal.records import (
 )
 from recovery.journal.store import open_readonly
 from recovery.service.served_job import Job
-from recovery.service.stored_jobs import Found
+from recovery.service.stored_jobs import FoundJobs
 
 _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 
@@ -81,7 +81,7 @@ def _left(left: int, ledger: Ledger) -> int:
     return 0 if ledger.unconfirmed is not None else left
 
 
-def view_ended(found: Found) -> wire.JobView:
+def view_ended(found: FoundJobs) -> wire.JobView:
     """Return what is kept of a job that has ended; its journal has the rest."""
     assert found.ended is not None, "called for ended jobs"
     ledger = Ledger()
@@ -219,7 +219,7 @@ def view_cluster(desk: Desk) -> wire.Cluster:
     return wire.Cluster(
         paused=[wire.Pause(one.scope, one.who, one.reason) for one in ledger.paused.values()],
         held=[
-            wire.Hold(node, hold.hold.value, hold.who, hold.reason, hold.until_unix_s)
+            wire.HoldView(node, hold.hold.value, hold.who, hold.reason, hold.until_unix_s)
             for node, hold in holds
             if hold is not None
         ],

@@ -29,8 +29,8 @@ from recovery.api import wire
 from recovery.cluster.alert_shares import Sender, node_sender
 from recovery.cluster.alerts import (
     AlertsError,
+    AlertTarget,
     IncomingAlert,
-    Target,
     decode_posted,
     decode_webhook,
     target_of,
@@ -69,13 +69,13 @@ from recovery.service.roles import (
     UnknownError,
     UnknownNodeError,
 )
-from recovery.service.routes import ROUTES, Kind, Route
+from recovery.service.routes import ROUTES, RequestKind, Route
 from recovery.service.served_job import NotTakenUpError
 from recovery.service.worker import (
-    ConflictError,
+    CallConflictError,
     EndedError,
     FullError,
-    Known,
+    KnownToWorker,
     Worker,
     check_join,
 )
@@ -128,7 +128,9 @@ class Call:
     query: Any = None
     given: Any = None  # the body, decoded
     rules: AlertRules | None = None  # by which alerts were read
-    known: Mapping[str, Known] = field(default_factory=dict)  # when the request was permitted
+    known: Mapping[str, KnownToWorker] = field(
+        default_factory=dict
+    )  # when the request was permitted
     job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
 
@@ -137,7 +139,7 @@ class Call:
         return self.parts[name]
 
     @property
-    def job(self) -> tuple[str, Known]:
+    def job(self) -> tuple[str, KnownToWorker]:
         """Return the one job that the request names, with its id."""
         return self.job_ids[0], self.known[self.job_ids[0]]
 
@@ -254,7 +256,9 @@ class Api:
             call = Call(route, request, subject)
             self._demand(call)
             if route.query is not None:
-                call.query = _query(request, route.query, is_strict=route.kind is not Kind.LAUNCH)
+                call.query = _query(
+                    request, route.query, is_strict=route.kind is not RequestKind.LAUNCH
+                )
             self._limit(call)
             call.parts = _parts(request)
             if route.body is not None:
@@ -265,14 +269,14 @@ class Api:
             answer = _answered(route, given)
         except Exception as error:  # noqa: BLE001 - one request: told to its client, or logged
             answer = self._refusal(error, route)
-            if call is not None and route.kind is Kind.REPORT:
+            if call is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 self.measures.reports.labels(result).inc()
         await self._note(route, call, answer)
         return answer
 
     def _identify(self, route: Route, request: web.Request) -> Subject:
-        if route.kind is Kind.OPEN:
+        if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
         now_s, peer = self.clock.now_s(), request.remote or "?"
         failures = Rate(1.0, 100.0)  # of one address: a fleet with an old token, not a search
@@ -291,7 +295,7 @@ class Api:
             raise
 
     def _demand(self, call: Call) -> None:
-        if call.route.kind is Kind.OPEN:
+        if call.route.kind is RequestKind.OPEN:
             return
         try:
             demand(call.subject, *call.route.roles)
@@ -318,11 +322,11 @@ class Api:
         route, desk = call.route, self.worker.desk
         call.known = self.worker.known
         call.detail = getattr(call.given, "reason", "")
-        targets: tuple[Target, ...] = ()
+        targets: tuple[AlertTarget, ...] = ()
         if route.touches is Touches.ALERTS:
             rules = call.rules = desk.policy.alerts
             targets = tuple(target_of(alert, rules) for alert in call.given[0])
-        is_act = route.kind is Kind.ACT
+        is_act = route.kind is RequestKind.ACT
         asked = Asked(call.parts, call.query, call.given, targets, is_act)
         touch = touch_of(route.touches, asked, World(call.known, desk.ledger.windows))
         try:
@@ -339,10 +343,10 @@ class Api:
 
     def _limit(self, call: Call) -> None:
         kind, limits = call.route.kind, self.config.limits
-        if kind is Kind.OPEN:
+        if kind is RequestKind.OPEN:
             return
         who, per_s = call.subject.name, _rate(kind, limits)
-        if kind is Kind.REPORT:  # by job: a node's own is counted once the report is decoded
+        if kind is RequestKind.REPORT:  # by job: a node's own is counted once the report is decoded
             return
         self._rates.take(kind.value, who, Rate(per_s, per_s * BURST_S), self.clock.now_s())
 
@@ -403,7 +407,7 @@ class Api:
             refusal, text = not_now.value, text or _NOT_NOW[not_now]
         elif isinstance(error, UnknownError):
             status = 404
-        elif isinstance(error, ConflictError):
+        elif isinstance(error, CallConflictError):
             status = 409
         elif isinstance(error, EndedError):
             status, outcome = 410, error.outcome
@@ -433,7 +437,7 @@ class Api:
 
     async def _note(self, route: Route, call: Call | None, answer: web.Response) -> None:
         """Write the audit line of a request that acts, whatever came of it."""
-        is_acting = route.kind is Kind.ACT or route.handler == "join"
+        is_acting = route.kind is RequestKind.ACT or route.handler == "join"
         if not is_acting or call is None or self.audit is None:
             return
         what = f"{route.method} {call.request.path[:500]}"
@@ -460,7 +464,7 @@ class Api:
 
     # Launchers.
 
-    async def on_join(self, call: Call) -> wire.Joined:
+    async def on_join(self, call: Call) -> wire.JoinAnswer:
         join: wire.Join = call.given
         subject = call.subject
         if abs(join.version - wire.VERSION) > 1:
@@ -472,10 +476,10 @@ class Api:
         worker = self.worker
         call.detail = f"job {join.name!r}, node {join.node}, launcher {join.launcher_id}"
 
-        def act() -> wire.Joined:
+        def act() -> wire.JoinAnswer:
             check_join(join, worker.policy_for(join.name))
             job, is_new = worker.join(subject.name, join)
-            return wire.Joined(
+            return wire.JoinAnswer(
                 job.job_id,
                 is_new,
                 self.config.jobs.report_s,
@@ -532,7 +536,7 @@ class Api:
         job = self.worker.jobs.get(job_id)
         reason = None if job is None else job.refuses(node, launcher_id)
         if reason is not None:
-            raise ConflictError(reason, "launcher_id", launcher_id)
+            raise CallConflictError(reason, "launcher_id", launcher_id)
 
     async def on_order(self, call: Call) -> bytes | None:
         job_id, known = call.job
@@ -731,7 +735,7 @@ class Api:
         )
         acted = await self._ask(lambda: self.worker.command(job_id, command, asked.plan_id))
         if acted.is_refused:
-            raise ConflictError(acted.result, "act", asked.act.value, acted.refusal)
+            raise CallConflictError(acted.result, "act", asked.act.value, acted.refusal)
         return wire.Done(acted.result)
 
     async def on_acknowledge(self, call: Call) -> wire.Done:
@@ -742,7 +746,7 @@ class Api:
             story = await self._find_story(call, incident)
             if story is None or story.incident_id is None:
                 raise UnknownError(f"no incident {incident}")
-            raise ConflictError(
+            raise CallConflictError(
                 f"nobody is told of incident {incident}: it has not ended its job",
                 "incident",
                 incident,
@@ -793,7 +797,7 @@ class Api:
 
         def act() -> None:
             if scope not in desk.ledger.paused:
-                raise ConflictError(f"{scope} is not paused", "scope", scope)
+                raise CallConflictError(f"{scope} is not paused", "scope", scope)
             desk.resume(scope, call.subject.name, reason)
 
         await self._ask(act)
@@ -838,7 +842,7 @@ class Api:
 
         def act() -> None:
             if window_id not in desk.ledger.windows:
-                raise ConflictError(f"there is no window {window_id}", "window", window_id)
+                raise CallConflictError(f"there is no window {window_id}", "window", window_id)
             desk.remove_window(window_id, call.subject.name, reason)
 
         await self._ask(act)
@@ -922,18 +926,18 @@ def _is_node(subject: Subject) -> bool:
     return subject.how == "certificate"
 
 
-def _rate(kind: Kind, limits: Limits) -> float:
+def _rate(kind: RequestKind, limits: Limits) -> float:
     return {
-        Kind.LAUNCH: limits.launches,
-        Kind.ALERT: limits.alerts,
-        Kind.READ: limits.reads,
-        Kind.ACT: limits.acts,
-        Kind.REPORT: limits.reports_per_node,
-        Kind.OPEN: limits.reads,
+        RequestKind.LAUNCH: limits.launches,
+        RequestKind.ALERT: limits.alerts,
+        RequestKind.READ: limits.reads,
+        RequestKind.ACT: limits.acts,
+        RequestKind.REPORT: limits.reports_per_node,
+        RequestKind.OPEN: limits.reads,
     }[kind]
 
 
-def _refuse_ended(job_id: str, known: Known) -> None:
+def _refuse_ended(job_id: str, known: KnownToWorker) -> None:
     if known.outcome is not None:
         outcome: JobOutcome = known.outcome
         raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)

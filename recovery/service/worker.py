@@ -68,7 +68,7 @@ class FullError(RankmendError):
     """The queue is full: try again later."""
 
 
-class ConflictError(RankmendError):
+class CallConflictError(RankmendError):
     """It contradicts what is there."""
 
     def __init__(
@@ -88,7 +88,7 @@ class EndedError(RankmendError):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownToWorker:
     """What the event loop may know of a job without asking the thread."""
 
     owner: str
@@ -98,7 +98,7 @@ class Known:
     incident_prefix: str  # with which the ids of its incidents begin
 
 
-class Listener(Protocol):
+class WorkerListener(Protocol):
     """Who counts what happens (`recovery.service.measures`)."""
 
     def entry(self, job: Job, entry: Entry) -> None: ...
@@ -120,7 +120,7 @@ class Worker:
         folder: StateFolder,
         desk: Desk,
         board: Board,
-        listener: Listener,
+        listener: WorkerListener,
         clock: Clock,
         policy_for: Callable[[str], Policy],
         *,
@@ -145,8 +145,8 @@ class Worker:
         self._ended_max = ended_max
         self.jobs: dict[str, Job] = {}  # by job id; for the thread itself
         self._by_key: dict[tuple[str, str], str] = {}
-        self._ended: dict[str, stored_jobs.Found] = {}
-        self.known: Mapping[str, Known] = {}  # replaced as a whole: any thread may look
+        self._ended: dict[str, stored_jobs.FoundJobs] = {}
+        self.known: Mapping[str, KnownToWorker] = {}  # replaced as a whole: any thread may look
         self.problems: tuple[str, ...] = ()
         self._condition = threading.Condition()
         self._reports: deque[tuple[Report, int, float]] = deque()
@@ -306,7 +306,7 @@ class Worker:
         try:
             settings = settings_of(job_id, join, self.policy_for(join.name), parts, prefix)
             if job_id in self.jobs:
-                raise ConflictError(f"job {job_id} has another key", "job_id", job_id)
+                raise CallConflictError(f"job {job_id} has another key", "job_id", job_id)
             if (
                 resumes
             ):  # else it is what was just read, and a full disk keeps no job from being taken up
@@ -352,7 +352,7 @@ class Worker:
         """
         try:
             _refuse_difference(job.stored.join, join)
-        except ConflictError:
+        except CallConflictError:
             if not job.is_abandoned():
                 raise
             log.info("job begins with other settings", extra={"job_id": job.job_id})
@@ -376,7 +376,7 @@ class Worker:
             raise FullError(f"{len(self.jobs)} jobs run, {self._jobs_max} are allowed")
         claimed = self.known.get(join.job_id) if join.job_id is not None else None
         if claimed is not None and join.job_id != job_id:
-            raise ConflictError(
+            raise CallConflictError(
                 f"job {join.job_id} is known under another key or owner", "job_id", join.job_id
             )
         job = self._open(owner, join, before.stored if before is not None else None, resumes=True)
@@ -406,12 +406,12 @@ class Worker:
             log.error("end of a job not kept", extra={"error": str(error)})  # noqa: TRY400
         job.close()
         del self.jobs[job.job_id]
-        self._note_ended(stored_jobs.Found(job.folder.path, job.job_id, job.stored, ended))
+        self._note_ended(stored_jobs.FoundJobs(job.folder.path, job.job_id, job.stored, ended))
         self._publish()
         self._board.end(job.job_id)
         self._listener.ended(job)
 
-    def _note_ended(self, found: stored_jobs.Found) -> None:
+    def _note_ended(self, found: stored_jobs.FoundJobs) -> None:
         self._ended[found.job_id] = found
         self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
         while len(self._ended) > self._ended_max:
@@ -437,11 +437,11 @@ class Worker:
         }
         self.known = {**ended, **running}
 
-    def ended(self) -> tuple[stored_jobs.Found, ...]:
+    def ended(self) -> tuple[stored_jobs.FoundJobs, ...]:
         """Return the jobs that have ended and are kept."""
         return tuple(self._ended.values())
 
-    def find_ended(self, job_id: str) -> stored_jobs.Found:
+    def find_ended(self, job_id: str) -> stored_jobs.FoundJobs:
         found = self._ended.get(job_id)
         if found is None:
             raise UnknownError(f"no job {job_id}")
@@ -456,7 +456,7 @@ class Worker:
         """
         job = self._running(job_id)
         if plan_id and plan_id not in {plan.plan_id for plan in view_plans(job)}:
-            raise ConflictError("another plan waits by now, or none", "plan_id", plan_id)
+            raise CallConflictError("another plan waits by now, or none", "plan_id", plan_id)
         return job.take_command(command)
 
     def dry_run(self, job_id: str, node: str | None) -> wire.PlanView:
@@ -536,9 +536,9 @@ class Worker:
                 self._publish()
 
 
-def _known(job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path) -> Known:
+def _known(job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path) -> KnownToWorker:
     prefix = job.incident_prefix or job_id[:8]
-    return Known(job.owner, job.join.name, outcome, path, prefix)
+    return KnownToWorker(job.owner, job.join.name, outcome, path, prefix)
 
 
 def _answer(call: _Call) -> None:
@@ -554,7 +554,7 @@ def _refuse_difference(first: Join, other: Join) -> None:
     """Raise where a launcher says something else than the first one of the job."""
     for name in FIXED:
         if getattr(first, name) != getattr(other, name):
-            raise ConflictError(
+            raise CallConflictError(
                 f"the job runs with {name} {getattr(first, name)!r:.200}, "
                 f"this launcher says {getattr(other, name)!r:.200}: every launcher of a job says the same; "
                 "to change it end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StoryLine:
+class ShownLine:
     """One entry of a journal in a person's words."""
 
     number: int
