@@ -15,7 +15,7 @@ from recovery.cluster.notices import (
     find_notices,
 )
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
-from recovery.journal.incident_machine import State
+from recovery.journal.incident_machine import IncidentState
 from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
@@ -50,7 +50,7 @@ PLAN = Plan(PlanStep.MOVE, "leave n1", (), without=("n1",))
 def incident(finding: Finding = FINDING) -> OpenIncident:
     failure = Failure(1, finding, 1, None, None, None, False, ())
     return OpenIncident(
-        State("6f1c1b52-1", 3), failure, None, failure, Policy(), waits=(PLAN, "dry run")
+        IncidentState("6f1c1b52-1", 3), failure, None, failure, Policy(), waits=(PLAN, "dry run")
     )
 
 
