@@ -1,5 +1,6 @@
 """The launcher's rendezvous store, with real ranks of real PyTorch on gloo."""
 
+import itertools
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -28,20 +30,22 @@ from recovery.launcher.rendezvous_store import (
     host_environment,
     probe_torch,
 )
+from tests.support.torch_ranks import TorchRank
 
-pytestmark = [pytest.mark.real, pytest.mark.torch]
-pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("torch") is None, reason="no PyTorch installed"),
+]
 
 LOOPBACK = "127.0.0.1"
+ATTEMPTS = itertools.count(1, 10)
 PORTS = PortRange(20_000, 29_999)
 DEADLINE_S = 90.0  # ranks that import torch, on a busy machine with two cores
 BARE = {"PATH": os.environ.get("PATH", "")}
 
-# Without destroy_process_group torch 2.13 aborts now and then as the interpreter ends.
 ALL_REDUCE = """
-import atexit
 import torch, torch.distributed as dist
-atexit.register(lambda: dist.destroy_process_group())
 dist.init_process_group("gloo")
 value = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(value)
@@ -76,9 +80,8 @@ os.environ["MASTER_PORT"] = sys.argv[1]
 """
 # Each rank says that it is in the group, waits for a line, and reduces once more.
 REDUCE_ON_REQUEST = """
-import atexit, sys
+import sys
 import torch, torch.distributed as dist
-atexit.register(lambda: dist.destroy_process_group())
 dist.init_process_group("gloo")
 value = torch.ones(1)
 dist.all_reduce(value)
@@ -112,29 +115,25 @@ def start_ranks(
     *arguments: str,
     count: int = 4,
     environment: Mapping[str, str] = BARE,
-) -> list[subprocess.Popen[str]]:
+) -> list[TorchRank]:
     return [
-        subprocess.Popen(
-            [sys.executable, "-c", source, *arguments],
-            env={
+        TorchRank(
+            source,
+            arguments,
+            {
                 **environment,
                 "MASTER_ADDR": endpoint.address,
                 "MASTER_PORT": str(endpoint.port),
                 "TORCHELASTIC_USE_AGENT_STORE": endpoint.agent_store,
                 "RANK": str(rank),
                 "WORLD_SIZE": str(count),
-                "OMP_NUM_THREADS": "1",
             },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
         for rank in range(count)
     ]
 
 
-def outputs(ranks: list[subprocess.Popen[str]]) -> list[str]:
+def outputs(ranks: list[TorchRank]) -> list[str]:
     """Return what the ranks printed; all of them must end well."""
     try:
         said = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
@@ -168,20 +167,20 @@ def wait_for_failure(store: RendezvousStore) -> StoreFailure:
 
 
 def host_pid(store: RendezvousStore) -> int:
-    """Return the process id of the store's process, from /proc."""
+    """Return the process id of the store's process, the newest of our children that host one."""
     script = str(Path(store_host.__file__).resolve()).encode()
-    pids = []
+    started = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stat = (folder / "stat").read_text()
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        parent = int(stat[stat.rindex(")") + 2 :].split()[1])
-        if script in words and parent == os.getpid():
-            pids.append(int(folder.name))
-    assert len(pids) == 1
-    return pids[0]
+        fields = stat[stat.rindex(")") + 2 :].split()
+        if script in words and int(fields[1]) == os.getpid():
+            started[int(folder.name)] = int(fields[19])
+    assert started
+    return max(started, key=lambda pid: started[pid])
 
 
 def is_refused(port: int) -> bool:
@@ -192,7 +191,7 @@ def is_refused(port: int) -> bool:
         return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def torch_here() -> TorchBuild:
     found = probe_torch(sys.executable, BARE)
     assert found is not None
@@ -210,6 +209,21 @@ def store() -> Iterator[RendezvousStore]:
 def hosted(store: RendezvousStore, torch_here: TorchBuild) -> RendezvousStore:
     store.start(sys.executable, BARE, torch_here)
     return store
+
+
+@pytest.fixture(scope="module")
+def shared(torch_here: TorchBuild) -> Iterator[RendezvousStore]:
+    """A store that is hosted, for the tests that leave it so."""
+    opened = RendezvousStore(PORTS, SystemClock(), address=LOOPBACK, bind_address=LOOPBACK)
+    opened.start(sys.executable, BARE, torch_here)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def attempt() -> int:
+    """The first of ten attempts that no other test opens."""
+    return next(ATTEMPTS)
 
 
 def test_torch_is_found_without_importing_it(torch_here: TorchBuild) -> None:
@@ -282,8 +296,8 @@ def test_host_is_told_nothing_that_is_for_ranks() -> None:
     assert not {"RANKMEND_ATTEMPT", "MASTER_PORT"} & environment.keys()
 
 
-def test_four_ranks_meet_in_our_store(hosted: RendezvousStore) -> None:
-    endpoint = hosted.open_attempt(1)
+def test_four_ranks_meet_in_our_store(shared: RendezvousStore, attempt: int) -> None:
+    endpoint = shared.open_attempt(attempt)
 
     assert endpoint.is_hosted
     assert outputs(start_ranks(endpoint, ALL_REDUCE)) == ["10.0\n"] * 4
@@ -329,15 +343,15 @@ def count_connections(port: int) -> int:
     )
 
 
-def test_second_attempt_sees_no_key_of_the_first(hosted: RendezvousStore) -> None:
+def test_second_attempt_sees_no_key_of_the_first(shared: RendezvousStore, attempt: int) -> None:
     from torch.distributed import TCPStore
 
-    first = hosted.open_attempt(1)
+    first = shared.open_attempt(attempt)
     client = TCPStore(LOOPBACK, first.port, is_master=False)
     client.set("stale", "address of a dead rank")
     assert client.check(["stale"])
 
-    second = hosted.open_attempt(2)
+    second = shared.open_attempt(attempt + 1)
 
     assert second.port != first.port
     until(lambda: is_refused(first.port), "the store of attempt 1 is gone")
@@ -345,30 +359,33 @@ def test_second_attempt_sees_no_key_of_the_first(hosted: RendezvousStore) -> Non
     assert outputs(start_ranks(second, ALL_REDUCE)) == ["10.0\n"] * 4
 
 
-def test_restart_after_the_death_of_a_rank_meets_anew(hosted: RendezvousStore) -> None:
-    ranks = start_ranks(hosted.open_attempt(1), REDUCE_ON_REQUEST)
+def test_restart_after_the_death_of_a_rank_meets_anew(
+    shared: RendezvousStore, attempt: int
+) -> None:
+    ranks = start_ranks(shared.open_attempt(attempt), REDUCE_ON_REQUEST)
     for rank in ranks:
-        assert rank.stdout is not None
         assert rank.stdout.readline() == "joined\n"
     for rank in ranks:
         rank.kill()
         rank.communicate()
 
-    assert outputs(start_ranks(hosted.open_attempt(2), ALL_REDUCE)) == ["10.0\n"] * 4
+    assert outputs(start_ranks(shared.open_attempt(attempt + 1), ALL_REDUCE)) == ["10.0\n"] * 4
 
 
-def test_dropped_store_refuses_and_dropping_again_does_nothing(hosted: RendezvousStore) -> None:
+def test_dropped_store_refuses_and_dropping_again_does_nothing(
+    shared: RendezvousStore, attempt: int
+) -> None:
     from torch.distributed import TCPStore
 
-    endpoint = hosted.open_attempt(1)
+    endpoint = shared.open_attempt(attempt)
     TCPStore(LOOPBACK, endpoint.port, is_master=False)
 
-    hosted.drop(1)
-    hosted.drop(1)
-    hosted.drop(7)
+    shared.drop(attempt)
+    shared.drop(attempt)
+    shared.drop(attempt + 7)
 
     until(lambda: is_refused(endpoint.port), "the store is gone")
-    assert hosted.poll() is None
+    assert shared.poll() is None
 
 
 def test_port_that_the_user_insists_on_serves_every_attempt(torch_here: TorchBuild) -> None:
@@ -397,7 +414,7 @@ def test_busy_port_that_the_user_insists_on_is_an_error_with_the_holder() -> Non
 
 @pytest.mark.parametrize("use_libuv", ["1", "0"])
 def test_second_group_on_a_port_of_the_scripts_own_works(
-    hosted: RendezvousStore, use_libuv: str
+    shared: RendezvousStore, attempt: int, use_libuv: str
 ) -> None:
     # With TORCHELASTIC_USE_AGENT_STORE=True, as under torchrun, no rank would host it and all
     # would wait for their time-out (pytorch#191957).
@@ -406,26 +423,26 @@ def test_second_group_on_a_port_of_the_scripts_own_works(
     environment = {**BARE, "USE_LIBUV": use_libuv}
 
     ranks = start_ranks(
-        hosted.open_attempt(1), SECOND_GROUP, str(own.port), count=2, environment=environment
+        shared.open_attempt(attempt), SECOND_GROUP, str(own.port), count=2, environment=environment
     )
 
     assert outputs(ranks) == ["3.0\n6.0\n"] * 2
 
 
-def test_store_of_the_scripts_own_works(hosted: RendezvousStore) -> None:
+def test_store_of_the_scripts_own_works(shared: RendezvousStore, attempt: int) -> None:
     own = reserve(PORTS, LOOPBACK)
     own.release()
 
-    ranks = start_ranks(hosted.open_attempt(1), OWN_STORE, str(own.port), count=2)
+    ranks = start_ranks(shared.open_attempt(attempt), OWN_STORE, str(own.port), count=2)
 
     assert outputs(ranks) == ["11\n", "10\n"]
 
 
-def test_script_that_sets_its_own_master_port_works(hosted: RendezvousStore) -> None:
+def test_script_that_sets_its_own_master_port_works(shared: RendezvousStore, attempt: int) -> None:
     own = reserve(PORTS, LOOPBACK)
     own.release()
 
-    ranks = start_ranks(hosted.open_attempt(1), OWN_PORT + ALL_REDUCE, str(own.port), count=2)
+    ranks = start_ranks(shared.open_attempt(attempt), OWN_PORT + ALL_REDUCE, str(own.port), count=2)
 
     assert outputs(ranks) == ["3.0\n"] * 2
 
@@ -435,7 +452,6 @@ def test_killed_store_is_told_once_and_the_next_attempt_meets_at_rank_0(
 ) -> None:
     ranks = start_ranks(hosted.open_attempt(1), REDUCE_ON_REQUEST, count=2)
     for rank in ranks:
-        assert rank.stdout is not None
         assert rank.stdout.readline() == "joined\n"
     assert hosted.poll() is None
 
@@ -446,7 +462,6 @@ def test_killed_store_is_told_once_and_the_next_attempt_meets_at_rank_0(
     assert "killed by SIGKILL" in failure.text
     assert (hosted.poll(), hosted.fileno(), hosted.is_hosting) == (None, None, False)
     for rank in ranks:  # who has met already goes on
-        assert rank.stdin is not None
         rank.stdin.write("\n")
         rank.stdin.flush()
     assert outputs(ranks) == ["4.0\n"] * 2
