@@ -23,6 +23,7 @@ def run(script: str, output: Path, *arguments: str) -> Any:
 
 
 @pytest.mark.real
+@pytest.mark.long
 def test_load_of_fifty_nodes_is_taken_survives_a_kill_and_makes_one_plan_of_a_thousand_alerts(
     tmp_path: Path,
 ) -> None:
@@ -45,6 +46,7 @@ def test_load_of_fifty_nodes_is_taken_survives_a_kill_and_makes_one_plan_of_a_th
 
 
 @pytest.mark.real
+@pytest.mark.long
 def test_an_order_reaches_every_one_of_fifty_launchers_in_each_round(tmp_path: Path) -> None:
     (told,) = run("fanout.py", tmp_path / "fanout.json", "--nodes", "50", "--rounds", "2")
 

@@ -24,7 +24,8 @@ UNCHANGED = EXAMPLES / "unchanged" / "train.py"
 DEADLINE_S = 90.0
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("sklearn")
+if importlib.util.find_spec("sklearn") is None:
+    pytest.skip("no scikit-learn installed", allow_module_level=True)
 
 
 def load_example(name: str) -> ModuleType:
@@ -327,7 +328,7 @@ def test_the_newest_three_checkpoints_are_kept_and_no_temporary_file(bench: Benc
     ("script", "suffix"),
     [
         pytest.param(DIGITS, "npz", id="numpy"),
-        pytest.param(DIGITS_TORCH, "pt", id="torch", marks=pytest.mark.torch),
+        pytest.param(DIGITS_TORCH, "pt", id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
     ],
 )
 def test_a_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
@@ -355,7 +356,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
     "script",
     [
         pytest.param(DIGITS, id="numpy"),
-        pytest.param(DIGITS_TORCH, id="torch", marks=pytest.mark.torch),
+        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
     ],
 )
 def test_sigterm_at_one_rank_stops_all_at_one_step_and_saves_it(bench: Bench, script: Path) -> None:
@@ -390,7 +391,7 @@ def test_the_death_of_a_rank_ends_its_neighbours_with_an_error_that_names_it(ben
     "script",
     [
         pytest.param(DIGITS, id="numpy"),
-        pytest.param(DIGITS_TORCH, id="torch", marks=pytest.mark.torch),
+        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
     ],
 )
 def test_a_leftover_of_an_older_attempt_publishes_no_checkpoint(
@@ -407,6 +408,7 @@ def test_a_leftover_of_an_older_attempt_publishes_no_checkpoint(
 
 @pytest.mark.real
 @pytest.mark.torch
+@pytest.mark.long
 def test_the_unchanged_script_goes_on_from_its_own_folder(bench: Bench) -> None:
     arguments = [f"--folder={bench.folder / 'unchanged'}", "--steps-per-epoch=3"]
 
@@ -422,6 +424,7 @@ def test_the_unchanged_script_goes_on_from_its_own_folder(bench: Bench) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.long
 def test_the_demo_recovers_from_both_faults_and_ends_with_equal_bits() -> None:
     """Runs what `make demo` runs: the agent, the launcher and twelve ranks, on a free port each."""
     demo = subprocess.run(

@@ -525,6 +525,7 @@ train(torch.optim.SGD(model.parameters(), 0.1), 2)
         assert rank.read().is_relative
         assert rank.steps()[:1] == [1]
 
+    @pytest.mark.long
     def test_compiled_optimizer_step_counts_without_compiling_more_for_each_step(
         self, rank: Rank
     ) -> None:
@@ -547,6 +548,7 @@ print(counters["frames"]["total"] - after_three, counters["stats"]["unique_graph
         assert told == ["0 1"]
         assert rank.steps() == list(range(1, 24))
 
+    @pytest.mark.long
     def test_data_loader_workers_forked_and_spawned_disturb_nothing(self, rank: Rank) -> None:
         _run_torch(
             rank,

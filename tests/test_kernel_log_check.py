@@ -157,6 +157,7 @@ def test_no_bytes_make_it_fail(data: bytes) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.long
 def test_800_000_lines_through_a_pipe_are_one_finding() -> None:
     line = "3,{},{},-;NVRM: Xid (PCI:0000:3b:00): 95, pid={}, name=python3, Uncontained ECC error\n"
     process = subprocess.Popen(
