@@ -163,7 +163,7 @@ Examples:
 @click.option(
     *_both("--max-restarts"),
     type=click.IntRange(min=0),
-    help="Restarts in the life of the job, kept over restarts of rankmend. [default: 100]",
+    help="Restarts in the life of the job, kept over restarts of rankmend. [default: 10000]",
 )
 @click.option(
     "-m",
