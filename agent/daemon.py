@@ -23,9 +23,10 @@ from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.config import AgentConfig
 from agent.control_socket import ControlSocket, control_path
-from agent.findings.collector import FindingsCollector, load_checks
+from agent.families import FAMILIES, with_plugins
+from agent.findings.collector import FindingsCollector
 from agent.findings.journal import FindingStore
-from agent.findings.policy_files import load_policy
+from agent.findings.policy_files import load_checks, load_policy
 from agent.main_loop import STOPPING, MainLoop
 from agent.nvml.child_process import ChildProcess
 from agent.nvml.commands import gpu_commands
@@ -72,8 +73,9 @@ class Agent:
         plugged = plugins.load(
             plugins.choose(config.plugins),
             PluginContext(procfs_root, sysfs_root, is_live, clock),
+            FAMILIES,
         )
-        self.families = plugins.families_of(plugged)
+        self.families = with_plugins(plugged)
         self.kernel_policy = kernel_policy = load_policy(
             Path(config.kernel_policy) if config.kernel_policy else None
         )
@@ -88,7 +90,7 @@ class Agent:
         self.findings = FindingsCollector(
             clock,
             self.node,
-            load_checks(_policy_path(config), self.families, kernel_policy),
+            load_checks(self.families, _policy_path(config), kernel_policy),
             config.findings.silenced,
             self.kernel_log,
             kernel_policy,
@@ -155,7 +157,7 @@ class Agent:
             self.findings,
         )
         self.runner = Runner(
-            self.collectors, clock, self._intervals_s(), set(config.disabled), self.families
+            self.collectors, clock, self.families, self._intervals_s(), set(config.disabled)
         )
         self.findings.watch(self.runner.views)
         self.rank_nics.watch(self.runner.views)
@@ -182,9 +184,8 @@ class Agent:
 
     def reload(self, config: AgentConfig) -> None:
         """Take over what can change while running, and say what needs a restart."""
-        checks = load_checks(
-            _policy_path(config), self.families, self.kernel_policy
-        )  # refuses before anything has changed
+        # before anything changes: it may refuse
+        checks = load_checks(self.families, _policy_path(config), self.kernel_policy)
         for name in AgentConfig.__struct_fields__:
             old, new = getattr(self.config, name), getattr(config, name)
             if old != new and name not in configuration.RELOADABLE:
@@ -237,7 +238,7 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
     if store is not None:
         agent.findings.keep_in(store)
     app = make_app(
-        agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.findings, agent.families
+        agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.families, agent.findings
     )
     notifier = Notifier.from_environment(os.environ, os.getpid())
     server = HttpServer(config.listen, app, config.tls)

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Protocol
 
-from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.metrics import Family, Metric, MetricType, gauge
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError, RankmendError, SourceError
@@ -33,6 +33,21 @@ _RESERVED_LABELS: Final = frozenset({"job", "instance", "node", "le", "quantile"
 _PROOF: Final = {True: "proved on hardware", False: "unproved on hardware", None: "unknown"}
 
 log = logging.getLogger(__name__)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "plugin_info",
+        "",
+        ("plugin", "package", "version", "proof"),
+        "A plugin that the configuration names, and whether it was proved on hardware; always 1.",
+    ),
+    gauge(
+        "plugin_loaded",
+        "",
+        ("plugin",),
+        "1 when the plugin could be imported and used, 0 when not.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +183,19 @@ class PluginsCollector:
             yield Metric("rankmend_plugin_loaded", int(plugin.problem is None), labels)
 
 
-def load(choice: PluginChoice, context: PluginContext) -> tuple[PluginCollector, ...]:
+def load(
+    choice: PluginChoice, context: PluginContext, own_families: Mapping[str, Family]
+) -> tuple[PluginCollector, ...]:
     """Return a collector for each plugin that is named, or raise ConfigError for an unknown one.
 
-    Each is made with ``context`` and its own settings.
+    Each is made with ``context`` and its own settings. It may export none of the agent's
+    ``own_families``, nor one of another plugin.
     """
     if not choice.enabled:
         return ()
     points = _find(choice.enabled)
     classes = _import(points, context.clock)
-    known = dict(FAMILIES)
+    known = dict(own_families)
     collectors = []
     for name, point in points.items():
         own = replace(context, settings=choice.settings.get(name, {}))
@@ -188,13 +206,6 @@ def load(choice: PluginChoice, context: PluginContext) -> tuple[PluginCollector,
             log.error("plugin can't be used", extra=fields)
         collectors.append(collector)
     return tuple(collectors)
-
-
-def families_of(collectors: Iterable[PluginCollector]) -> dict[str, Family]:
-    """Return all families that the agent can show, its own first."""
-    return FAMILIES | {
-        family.name: family for collector in collectors for family in collector.families
-    }
 
 
 def _find(names: Sequence[str]) -> dict[str, importlib.metadata.EntryPoint]:

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from functools import lru_cache
 from itertools import islice
 from threading import Condition, Lock, Thread, current_thread
 from time import perf_counter
@@ -23,7 +24,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from agent.metrics import FAMILIES, Family, Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
@@ -42,6 +43,40 @@ _THEN: Final = ","  # between their names
 SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "collector_success",
+        "",
+        ("collector",),
+        "1 when the last finished run measured, 0 when its source was broken; no series when the node has no such source.",
+    ),
+    gauge(
+        "collector_present",
+        "",
+        ("collector",),
+        "1 when this node has the collector's source, 0 when it has none.",
+    ),
+    gauge(
+        "collector_duration_seconds",
+        "seconds",
+        ("collector",),
+        "How long the last finished run took.",
+    ),
+    gauge(
+        "collector_age_seconds",
+        "seconds",
+        ("collector",),
+        "Age of the collector's newest answer; grows while it is stuck or broken.",
+    ),
+    counter("collector_failures", "", ("collector",), "Runs that found their source broken."),
+    gauge(
+        "collector_stale",
+        "",
+        ("collector",),
+        "1 when the newest answer is so old that its values have left the page.",
+    ),
+)
 
 
 class Collector(Protocol):
@@ -84,6 +119,35 @@ class CollectorView:
     metrics: tuple[Metric, ...]  # empty once stale
 
 
+def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
+    """Return what the runner says of one collector."""
+    steady = _steady_metrics(view.name, view.failures, view.is_stale, view.outcome)
+    labels = steady[0].labels
+    age = Metric("rankmend_collector_age_seconds", view.age_s, labels)
+    if view.duration_s is None:
+        return (age, *steady)
+    duration = Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
+    return (age, duration, *steady)
+
+
+@lru_cache(maxsize=256)  # of some 45 collectors; nearly always the same objects again
+def _steady_metrics(
+    name: str, failures: int, is_stale: bool, outcome: CollectorOutcome
+) -> tuple[Metric, ...]:
+    labels = (("collector", name),)
+    metrics = [
+        Metric("rankmend_collector_failures_total", failures, labels),
+        Metric("rankmend_collector_stale", int(is_stale), labels),
+    ]
+    if outcome is not CollectorOutcome.PENDING:
+        present = outcome is not CollectorOutcome.ABSENT
+        metrics.append(Metric("rankmend_collector_present", int(present), labels))
+        if present:
+            success = outcome is CollectorOutcome.MEASURED
+            metrics.append(Metric("rankmend_collector_success", int(success), labels))
+    return tuple(metrics)
+
+
 class Slot:
     """One collector with the newest that it has answered."""
 
@@ -92,7 +156,7 @@ class Slot:
         collector: Collector,
         interval_s: float,
         clock: Clock,
-        families: Mapping[str, Family] = FAMILIES,
+        families: Mapping[str, Family],
     ) -> None:
         self.collector = collector
         self._families = families
@@ -198,9 +262,7 @@ class Slot:
 
 
 def _checked(
-    metrics: Iterator[Metric],
-    before: tuple[Metric, ...] = (),
-    families: Mapping[str, Family] = FAMILIES,
+    metrics: Iterator[Metric], before: tuple[Metric, ...], families: Mapping[str, Family]
 ) -> tuple[Metric, ...]:
     collected = tuple(islice(metrics, SERIES_MAX + 1))
     if len(collected) > SERIES_MAX:
@@ -219,7 +281,7 @@ def _checked(
     seen = set()
     for metric in collected:
         family = families.get(metric.name)
-        assert family is not None, f"{metric.name} is not in agent/metrics.py"
+        assert family is not None, f"{metric.name} is declared in no collector"
         names = tuple(name for name, _value in metric.labels)
         assert names == family.labels, f"{metric.name} has the labels {names}"
         seen.add((metric.name, metric.labels))
@@ -317,9 +379,9 @@ class Runner:
         self,
         collectors: Sequence[Collector],
         clock: Clock,
+        families: Mapping[str, Family],
         interval_s_by_name: Mapping[str, float],
         disabled: AbstractSet[str] = frozenset(),
-        families: Mapping[str, Family] = FAMILIES,
     ) -> None:
         self._clock = clock
         self._slots = {

@@ -13,8 +13,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.findings.collector import load_checks  # noqa: E402
-from agent.findings.policy_files import load_policy  # noqa: E402
+from agent.families import FAMILIES  # noqa: E402
+from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
@@ -42,7 +42,7 @@ def controller_metrics() -> str:
 def checks() -> str:
     """Return the shipped checks of a node, with the condition of each."""
     rows = []
-    for check in load_checks():
+    for check in load_checks(FAMILIES):
         where = "".join(f", {label} `{pattern.pattern}`" for label, pattern in check.where)
         when = "".join(f", when `{guard.text}`" for guard in check.guards)
         window = f" in {check.window_s:g} s" if check.window_s else ""
@@ -69,7 +69,7 @@ def kernel_kinds() -> str:
 def kernel_ways() -> str:
     """Return the events that both the kernel log and a metric show."""
     by_event: dict[str, list[str]] = {}
-    for check in load_checks():
+    for check in load_checks(FAMILIES):
         if check.event:
             by_event.setdefault(check.event, []).append(f"`{check.name}`")
     policies = load_policy()
@@ -98,7 +98,7 @@ def causes() -> str:
 
 
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
-    ("docs/reference/metrics.md", "agent"): markdown_table,
+    ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
     ("docs/reference/plugins.md", "amd"): lambda: markdown_table(AmdCollector.families),
     ("docs/reference/plugins.md", "ascend"): lambda: markdown_table(AscendCollector.families),

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.findings.collector import FindingsCollector, load_checks
-from agent.findings.policy_files import load_policy
+from agent.families import FAMILIES
+from agent.findings.collector import FindingsCollector
+from agent.findings.policy_files import load_checks, load_policy
 from agent.metrics import Metric
 from agent.runner import CollectorOutcome, CollectorView
 from detectors.finding import Action, Severity
@@ -24,7 +25,7 @@ from tests.detectors.node.test_shipped_checks import Node, values_for
 from tests.support.agent import FakeClock
 
 POLICY = load_policy()
-CHECKS = [check for check in load_checks() if check.event]
+CHECKS = [check for check in load_checks(FAMILIES) if check.event]
 AT_S = 1_000.5
 
 # Kinds of the log that no counter, register or library call tells of as well, or where what it tells

@@ -1,6 +1,7 @@
 """Fans: one at its lowest speed is healthy, a slow one is watched, and with heat the node is drained."""
 
-from agent.findings.collector import load_checks
+from agent.families import FAMILIES
+from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.finding import Action
 from detectors.node.findings import (
@@ -13,7 +14,7 @@ from detectors.node.findings import (
     observe,
 )
 
-CHECKS = load_checks()
+CHECKS = load_checks(FAMILIES)
 FAN = (("device", "applesmc-0"), ("sensor", "fan1"))
 CHIP = (("device", "coretemp-0"), ("sensor", "temp1"))
 

@@ -7,11 +7,28 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from resource import RUSAGE_SELF, getpagesize, getrusage
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.ranks.table import RankTable
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("agent_info", "", ("version", "python"), "Version of the agent; always 1."),
+    gauge("agent_uptime_seconds", "seconds", (), "Time since the agent started."),
+    gauge("agent_memory_bytes", "bytes", (), "Resident memory of the agent."),
+    counter("agent_cpu_seconds", "seconds", (), "CPU time that the agent has used."),
+    gauge("agent_threads", "", (), "Threads of the agent."),
+    gauge("agent_descriptors", "", (), "Open file descriptors of the agent."),
+    gauge("agent_connections", "", (), "Launchers connected to the agent's socket."),
+    counter(
+        "agent_connections_refused",
+        "",
+        (),
+        "Connections that the agent closed: a bad message, a foreign file, a bound reached.",
+    ),
+)
 
 
 def agent_version() -> str:

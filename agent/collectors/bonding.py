@@ -7,12 +7,30 @@ Cost:   two small reads a link, every 5 s; no privilege.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 _LINKS_MAX = 64  # of one bond
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("bond_links", "", ("bond",), "Links that belong to the bond."),
+    gauge("bond_links_up", "", ("bond",), "Links of the bond that are up."),
+    gauge(
+        "bond_link_up",
+        "",
+        ("bond", "device"),
+        "1 when the bond's own monitor calls the link up, 0 when not.",
+    ),
+    counter(
+        "bond_link_failures",
+        "",
+        ("bond", "device"),
+        "Times that the link went down since it joined the bond.",
+    ),
+)
 
 
 class BondingCollector:

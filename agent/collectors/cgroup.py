@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from agent.collectors.host import parse_number
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.ranks.table import RankSample
 from rankmend.errors import NoSourceError, SourceError
 
@@ -27,6 +27,37 @@ GROUPS_MAX: Final = 64  # 8 ranks of one job share theirs; the newest found are 
 DEPTH_MAX: Final = 12  # Kubernetes and Slurm nest at most 8 deep
 _BYTES_MAX: Final = 65_536
 _V1_LIMIT_NONE: Final = 1 << 62  # no limit is LONG_MAX rounded down to a page
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("rank_cgroup_info", "", ("job_id", "rank", "cgroup"), "The rank's cgroup; always 1."),
+    gauge(
+        "cgroup_success",
+        "",
+        ("cgroup",),
+        "1 when all files of the cgroup could be understood, 0 when one could not.",
+    ),
+    gauge("cgroup_memory_used_bytes", "bytes", ("cgroup",), "Memory charged to the cgroup."),
+    gauge("cgroup_memory_limit_bytes", "bytes", ("cgroup",), "Its limit; no series without one."),
+    counter("cgroup_memory_limit_hits", "", ("cgroup",), "Times that the limit was reached."),
+    counter(
+        "cgroup_oom_kills",
+        "",
+        ("cgroup",),
+        "Processes killed for want of memory; v2 counts those of the cgroups below as well.",
+    ),
+    counter("cgroup_cpu_periods", "", ("cgroup",), "Scheduling periods in which it wanted to run."),
+    counter(
+        "cgroup_cpu_throttled_periods", "", ("cgroup",), "Periods in which its CPU quota ran out."
+    ),
+    counter(
+        "cgroup_cpu_throttled_seconds",
+        "seconds",
+        ("cgroup",),
+        "Time during which it was kept from running by its CPU quota, over all CPUs.",
+    ),
+    gauge("cgroup_pids", "", ("cgroup",), "Processes and threads of the cgroup."),
+    gauge("cgroup_pids_limit", "", ("cgroup",), "Their limit; no series without one."),
+)
 
 
 @dataclass(frozen=True, slots=True)

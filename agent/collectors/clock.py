@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError
 
 # far above the uncertainty of one reading, far below the smallest step of a daemon (ntpd: 128 ms)
@@ -29,6 +29,28 @@ _CLOCKSOURCE: Final = "devices/system/clocksource/clocksource0/current_clocksour
 _STA_UNSYNC: Final = 0x0040
 _STA_NANO: Final = 0x2000
 _TIME_ERROR: Final = 5
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    counter("clock_steps", "", (), "Times that the clock was set since the agent started."),
+    counter("clock_step_seconds", "seconds", ("way",), "By how much in all, forward and backward."),
+    gauge(
+        "clock_kernel_success",
+        "",
+        (),
+        "1 when the kernel said how its clock is kept (adjtimex), 0 when it may not be asked.",
+    ),
+    gauge("clock_synchronised", "", (), "1 when a time service keeps the clock, 0 when none does."),
+    gauge("clock_offset_seconds", "seconds", (), "What is left to correct."),
+    gauge("clock_error_max_seconds", "seconds", (), "Largest error that the clock can have."),
+    gauge("clock_error_estimated_seconds", "seconds", (), "Error as the time service estimates."),
+    gauge(
+        "clock_frequency_correction_ratio",
+        "ratio",
+        (),
+        "Correction of the clock's rate; 0.00001 is 10 parts per million.",
+    ),
+    gauge("clock_source_info", "", ("source",), "Hardware behind the clock; always 1."),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,51 @@ Cost:   0.2 ms a run.
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError, SourceError
 
 # as node_exporter's diskstats collector leaves them out by default
 _IGNORED_DEVICES = re.compile(r"(z?ram|loop|fd|(h|s|v|xv)d[a-z]+|nvme\d+n\d+p)\d+")
+
+_DISK: Final = ("device", "mount")
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("disk_size_bytes", "bytes", _DISK, "Size of a mounted file system on a disk."),
+    gauge("disk_available_bytes", "bytes", _DISK, "Space left for ordinary users."),
+    gauge("disk_inodes", "", _DISK, "Files that it can hold; no series where not limited."),
+    gauge("disk_inodes_available", "", _DISK, "Files that ordinary users can still make."),
+    gauge(
+        "disk_usage_success",
+        "",
+        _DISK,
+        "1 when the file system answered how full it is, 0 when it failed.",
+    ),
+    counter("disk_read_bytes", "bytes", ("device",), "Read from the disk since boot."),
+    counter("disk_written_bytes", "bytes", ("device",), "Written to the disk since boot."),
+    counter("disk_reads", "", ("device",), "Finished reads since boot."),
+    counter("disk_writes", "", ("device",), "Finished writes since boot."),
+    counter(
+        "disk_busy_seconds",
+        "seconds",
+        ("device",),
+        "Time during which the disk had something to do.",
+    ),
+    counter(
+        "disk_read_seconds",
+        "seconds",
+        ("device",),
+        "Time that finished reads took; over the reads it is their mean latency.",
+    ),
+    counter(
+        "disk_write_seconds",
+        "seconds",
+        ("device",),
+        "Time that finished writes took; over the writes it is their mean latency.",
+    ),
+)
 
 
 class DiskCollector:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.root_helper.client import Ask
 from agent.root_helper.questions import HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.disk_health import DiskHealth, parse_nvme_smart_log, parse_smartctl
@@ -38,6 +38,55 @@ _GAUGES: Final = (
 )
 
 log = logging.getLogger(__name__)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "disk_health_info",
+        "",
+        ("device", "model", "serial", "firmware"),
+        "What a disk is; always 1.",
+    ),
+    gauge(
+        "disk_health_success",
+        "",
+        ("device",),
+        "1 when the disk told of its health, 0 when it refused or made no sense; no series where it has no health log, or sleeps.",
+    ),
+    *(
+        gauge(f"disk_{subject}", unit, ("device",), text)
+        for subject, unit, text in (
+            (
+                "smart_passed",
+                "",
+                "1 when the disk judges itself healthy, 0 when it expects to fail.",
+            ),
+            ("temperature_celsius", "celsius", "Temperature of the disk."),
+            ("reallocated_sectors", "", "Sectors that the disk has replaced (attribute 5)."),
+            ("pending_sectors", "", "Sectors that wait to be replaced (attribute 197)."),
+            ("uncorrectable_sectors", "", "Sectors that can't be read (attribute 198)."),
+            (
+                "nvme_critical_warning_id",
+                "",
+                "Bits: 1 spare, 2 temperature, 4 reliability, 8 read-only, 16 backup, 32 persistent memory.",
+            ),
+            ("nvme_spare_ratio", "ratio", "Spare blocks that are left."),
+            ("nvme_spare_min_ratio", "ratio", "Spare blocks below which the disk warns."),
+            ("nvme_used_ratio", "ratio", "Life that is used, by the maker's estimate; may pass 1."),
+        )
+    ),
+    *(
+        counter(f"disk_{subject}", unit, ("device",), text)
+        for subject, unit, text in (
+            ("power_on_seconds", "seconds", "Time that the disk has been switched on."),
+            ("crc_errors", "", "Transfers on the cable that failed (attribute 199)."),
+            ("nvme_media_errors", "", "Times that data could not be read back right."),
+            ("nvme_error_log_entries", "", "Entries that the error log has had."),
+            ("nvme_unsafe_shutdowns", "", "Times that power went without a warning."),
+            ("nvme_written_bytes", "bytes", "Bytes that hosts have written."),
+            ("nvme_read_bytes", "bytes", "Bytes that hosts have read."),
+        )
+    ),
+)
 
 
 class DiskHealthCollector:

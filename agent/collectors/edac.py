@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.host import parse_number
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError, SourceError
 
 _LABEL_CHARS_MAX: Final = 64
@@ -27,6 +27,47 @@ _CONTROLLER_COUNTS: Final = (
 )
 
 Labels = tuple[tuple[str, str], ...]
+
+_MODULE_LABELS: Final = ("controller", "module")
+FAMILIES: Final[tuple[Family, ...]] = (
+    counter(
+        "edac_controller_corrected",
+        "",
+        ("controller",),
+        "Corrected memory errors of a memory controller since its driver was loaded.",
+    ),
+    counter("edac_controller_uncorrected", "", ("controller",), "Its uncorrected memory errors."),
+    counter(
+        "edac_controller_corrected_unplaced",
+        "",
+        ("controller",),
+        "Corrected memory errors of which the driver can't tell the module.",
+    ),
+    counter(
+        "edac_controller_uncorrected_unplaced",
+        "",
+        ("controller",),
+        "Uncorrected memory errors of which the driver can't tell the module.",
+    ),
+    counter(
+        "edac_module_corrected", "", _MODULE_LABELS, "Corrected memory errors of a memory module."
+    ),
+    counter(
+        "edac_module_uncorrected",
+        "",
+        _MODULE_LABELS,
+        "Uncorrected memory errors of a memory module.",
+    ),
+    gauge(
+        "edac_module_info",
+        "",
+        (*_MODULE_LABELS, "label", "location"),
+        "What is printed beside the module's slot, and where it is; always 1.",
+    ),
+    gauge(
+        "edac_file_success", "", ("controller", "file"), "0 for a count that can't be understood."
+    ),
+)
 
 
 class EdacCollector:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from agent.sources.pci_topology import (
     has_hardware,
@@ -49,6 +49,38 @@ ERRORS: Final = (
     "tx_heartbeat_errors",
     "tx_window_errors",
     "collisions",
+)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "ethernet_info",
+        "",
+        ("device", "pci_bus_id", "driver"),
+        "What a network device is; always 1.",
+    ),
+    gauge("ethernet_enabled", "", ("device",), "1 when the device is switched on (IFF_UP)."),
+    gauge(
+        "ethernet_carrier",
+        "",
+        ("device",),
+        "1 when the link is up; no series while the device is switched off.",
+    ),
+    counter("ethernet_carrier_changes", "", ("device",), "Times that the link came or went."),
+    counter("ethernet_carrier_downs", "", ("device",), "Times that the link went."),
+    gauge(
+        "ethernet_speed_bytes_per_second",
+        "bytes per second",
+        ("device",),
+        "Speed of the link; no series while it is down.",
+    ),
+    gauge("ethernet_mtu_bytes", "bytes", ("device",), "Largest packet."),
+    counter("ethernet_errors", "", ("device", "kind"), "Errors by the kernel's own kinds."),
+    gauge(
+        "ethernet_unreadable_files",
+        "",
+        ("device",),
+        "Files of the device that could not be read in the last run; their values are missing.",
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from agent.collectors.ethernet import find_devices
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError
 
@@ -21,6 +21,71 @@ _Value = TypeVar("_Value")
 Labels = tuple[tuple[str, str], ...]
 _DIRECTIONS: Final = {"rx": "receive", "tx": "transmit"}
 _US: Final = 1e-6
+
+_WAY_LABELS: Final = ("device", "direction")
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "ethernet_driver_info",
+        "",
+        ("device", "driver", "version", "firmware"),
+        "Driver and firmware; always 1.",
+    ),
+    gauge(
+        "ethernet_driver_success",
+        "",
+        ("device",),
+        "1 when the driver answered everything that it can, 0 when a question failed.",
+    ),
+    counter("ethernet_pause_frames", "", _WAY_LABELS, "Pause frames of the whole link."),
+    counter(
+        "ethernet_pause_seconds",
+        "seconds",
+        _WAY_LABELS,
+        "Time for which pause frames stopped the link.",
+    ),
+    counter(
+        "ethernet_pause_storms",
+        "",
+        ("device", "kind"),
+        "Times that the card sent pauses for too long: warning, or error with pauses cut off.",
+    ),
+    counter(
+        "ethernet_priority_pause_frames",
+        "",
+        ("device", "priority", "direction"),
+        "Pause frames of a priority (PFC).",
+    ),
+    counter(
+        "ethernet_priority_pause_seconds",
+        "seconds",
+        ("device", "priority", "direction"),
+        "Time for which a priority was stopped (PFC).",
+    ),
+    counter(
+        "ethernet_priority_discards",
+        "",
+        ("device", "priority", "direction"),
+        "Packets of a priority dropped for lack of buffers.",
+    ),
+    counter(
+        "ethernet_link_errors",
+        "",
+        ("device", "kind"),
+        "Errors that the card counts at its port, by kind.",
+    ),
+    counter(
+        "ethernet_ecn_marked_packets",
+        "",
+        ("device",),
+        "Packets received with a mark of congestion, RDMA not among them.",
+    ),
+    counter(
+        "ethernet_fec_blocks",
+        "",
+        ("device", "outcome"),
+        "Blocks that forward error correction has corrected, or could not.",
+    ),
+)
 
 
 class Driver(Protocol):

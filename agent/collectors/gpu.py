@@ -13,7 +13,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import FAMILIES, Metric
+from agent.collectors.gpu_families import FAMILIES
+from agent.metrics import Metric
 from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
@@ -23,6 +24,7 @@ from rankmend.errors import NoSourceError, SourceError
 
 FIRST_ANSWER_S_MAX: Final = 8.0  # of the first run: less than `--once` waits
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
+_FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two
 
 Labels = tuple[tuple[str, str], ...]
@@ -238,7 +240,7 @@ def _metrics(
         if value_before is not None and value_before[:2] == (name, texts):
             yield Metric(known.name, value, known.labels)
             continue
-        family = FAMILIES.get(f"rankmend_gpu_{name}")
+        family = _FAMILY_BY_NAME.get(f"rankmend_gpu_{name}")
         if family is None or len(family.labels) != len(labels) + len(texts):
             raise SourceError(f"the collector of the GPUs has sent {name} with {texts}")
         about = (*labels, *zip(family.labels[len(labels) :], texts, strict=True))

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
@@ -65,6 +65,75 @@ _MEMINFO: Final = frozenset(field for _name, field in _MEMORY) | {
     "HugePages_Free",
 }
 _VMSTAT: Final = frozenset({"pswpin", "pswpout", "oom_kill"})
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("host_uptime_seconds", "seconds", (), "Time since the node booted."),
+    gauge("host_cpus", "", (), "Logical CPUs that are online."),
+    counter(
+        "host_cpu_seconds",
+        "seconds",
+        ("mode",),
+        "CPU time of all CPUs by mode; user contains guest.",
+    ),
+    gauge(
+        "host_load_processes",
+        "processes",
+        ("window",),
+        "Load average: processes that run or wait, over 1m, 5m and 15m.",
+    ),
+    gauge("host_memory_size_bytes", "bytes", (), "Memory of the node."),
+    gauge(
+        "host_memory_available_bytes",
+        "bytes",
+        (),
+        "Memory that can be had without swapping (MemAvailable).",
+    ),
+    gauge(
+        "host_memory_shared_bytes",
+        "bytes",
+        (),
+        "Shared memory and tmpfs, /dev/shm among it (Shmem).",
+    ),
+    gauge("host_swap_size_bytes", "bytes", (), "Swap space of the node."),
+    gauge("host_swap_used_bytes", "bytes", (), "Swap space in use."),
+    counter("host_swap_in_bytes", "bytes", (), "Read back from swap since boot."),
+    counter("host_swap_out_bytes", "bytes", (), "Written to swap since boot."),
+    gauge(
+        "host_file_success",
+        "",
+        ("file",),
+        "1 when a file of /proc could be understood, 0 when not: its values are then missing.",
+    ),
+    gauge("host_threads", "", (), "Threads of all processes."),
+    gauge("host_tasks_running", "", (), "Threads that run or could run now."),
+    gauge("host_tasks_blocked", "", (), "Threads that wait for a disk or a server now."),
+    gauge("host_memory_dirty_bytes", "bytes", (), "Written by programs and not yet to disk."),
+    gauge("host_memory_writeback_bytes", "bytes", (), "Being written to disk now."),
+    gauge(
+        "host_memory_unreclaimable_bytes",
+        "bytes",
+        (),
+        "Kernel memory that can't be reclaimed (SUnreclaim); grows with a leak in a driver.",
+    ),
+    gauge(
+        "host_memory_corrupted_bytes",
+        "bytes",
+        (),
+        "Memory that the kernel has taken out of use after memory errors (HardwareCorrupted).",
+    ),
+    gauge("host_huge_pages_size_bytes", "bytes", (), "Huge pages of the default size."),
+    gauge("host_huge_pages_available_bytes", "bytes", (), "Huge pages that nobody uses."),
+    counter("host_oom_kills", "", (), "Processes killed for want of memory since boot."),
+    gauge("host_descriptors", "", (), "Open files of the whole node (file-nr)."),
+    gauge("host_descriptors_max", "", (), "Files that the node can have open (file-max)."),
+    gauge("host_kernel_taint", "", (), "The kernel's taint bits as one number, 0 when untainted."),
+    gauge(
+        "host_kernel_taint_info",
+        "",
+        ("reason",),
+        "One reason why the kernel is tainted; always 1.",
+    ),
+)
 
 
 def parse_number(text: str) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import SENSOR_LABELS, Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
@@ -32,6 +32,47 @@ _LABEL_CHARS_MAX: Final = 64
 _WHOLE_SENSOR: Final = "any"  # `temp1_alarm`, of chips that don't say which limit
 
 Labels = tuple[tuple[str, str], ...]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    *(
+        gauge(f"hwmon_{subject}_{unit}", unit, SENSOR_LABELS, f"{text} of a hwmon sensor.")
+        for subject, unit, text in (
+            ("voltage", "volts", "Voltage"),
+            ("current", "amperes", "Current"),
+            ("power", "watts", "Power"),
+            ("humidity", "ratio", "Relative humidity"),
+        )
+    ),
+    *(
+        gauge(f"hwmon_{subject}_{limit}_{unit}", unit, SENSOR_LABELS, f"The sensor's {text} limit.")
+        for subject, unit, limits in (
+            ("voltage", "volts", ("lcrit", "min", "max", "crit")),
+            ("current", "amperes", ("max", "crit")),
+            ("power", "watts", ("max", "crit")),
+        )
+        for limit, text in (
+            ("lcrit", "lower critical"),
+            ("min", "lower"),
+            ("max", "upper"),
+            ("crit", "critical"),
+        )
+        if limit in limits
+    ),
+    gauge("hwmon_power_cap_watts", "watts", SENSOR_LABELS, "Power that the device is held to."),
+    counter("hwmon_energy_joules", "joules", SENSOR_LABELS, "Energy that the device has used."),
+    gauge(
+        "hwmon_alarm",
+        "",
+        (*SENSOR_LABELS, "alarm"),
+        "1 while the chip raises an alarm; alarm is the limit (max, crit, min ...), or any.",
+    ),
+    gauge(
+        "hwmon_fault",
+        "",
+        SENSOR_LABELS,
+        "1 when the chip says that the sensor itself does not work.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from agent.collectors.edac import EdacCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.control_socket import Command
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from agent.runner import CollectorOutcome, CollectorView
 from agent.sources.device_scan import (
     driven_functions,
@@ -62,6 +62,48 @@ MEMORY: Final = "memory"  # the name under which it is counted and forgotten
 _GIB: Final = 1 << 30
 
 log = logging.getLogger(__name__)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "inventory_state_id",
+        "",
+        ("kind", "device", "pci_bus_id", "identity"),
+        "A device that was there: 0 it is there, 1 it vanished in this boot, 2 it did not come back with this boot, 3 another is in its place, 4 the host took it from this virtual machine.",
+    ),
+    gauge(
+        "inventory_devices",
+        "",
+        ("kind", "plane"),
+        "GPUs, network cards by plane, disks and memory modules that are there.",
+    ),
+    gauge(
+        "inventory_expected",
+        "",
+        ("kind", "plane"),
+        "Devices that [expect] states; of the memory, GiB.",
+    ),
+    gauge(
+        "inventory_short",
+        "",
+        ("kind", "plane", "missing"),
+        "Devices fewer than [expect] states, and which of those that were there are missing; of the memory, GiB.",
+    ),
+    gauge(
+        "inventory_memory_lost_bytes",
+        "bytes",
+        (),
+        "How much less memory the node has than the most that was seen.",
+    ),
+    gauge(
+        "inventory_known",
+        "",
+        ("kind",),
+        "1 when the devices of a kind can be counted that [expect] states, or, of GPUs, that the node had; else 0.",
+    ),
+    gauge(
+        "inventory_kept", "", (), "1 when the devices are remembered on disk, 0 when that failed."
+    ),
+)
 
 
 class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

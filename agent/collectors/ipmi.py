@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from agent.root_helper.client import Ask
 from agent.root_helper.questions import HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.ipmi import (
@@ -32,6 +32,68 @@ _SUBJECTS: Final = {
     Unit.AMPERE: ("current", "amperes"),
     Unit.WATT: ("power", "watts"),
 }
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    *(
+        gauge(f"ipmi_{subject}", unit, ("sensor",), f"{text} that the BMC measures.")
+        for subject, unit, text in (
+            ("temperature_celsius", "celsius", "Temperature"),
+            ("fan_rpm", "revolutions per minute", "Speed of a fan"),
+            ("fan_ratio", "ratio", "Speed of a fan, of its most,"),
+            ("voltage_volts", "volts", "Voltage"),
+            ("current_amperes", "amperes", "Current"),
+            ("power_watts", "watts", "Power"),
+        )
+    ),
+    *(
+        gauge(f"ipmi_{subject}_{limit}_{unit}", help_unit, ("sensor",), f"The sensor's {text}.")
+        for subject, unit, help_unit in (
+            ("temperature", "celsius", "celsius"),
+            ("fan", "rpm", "revolutions per minute"),
+            ("voltage", "volts", "volts"),
+            ("current", "amperes", "amperes"),
+            ("power", "watts", "watts"),
+        )
+        for limit, text in (
+            ("lcrit", "lower critical threshold"),
+            ("min", "lower non-critical threshold"),
+            ("max", "upper non-critical threshold"),
+            ("crit", "upper critical threshold"),
+        )
+    ),
+    gauge(
+        "ipmi_sensor_state_id",
+        "",
+        ("sensor",),
+        "State of a sensor with thresholds: 0 ok, 1 non-critical, 2 critical, 3 non-recoverable.",
+    ),
+    gauge(
+        "ipmi_sensor_event",
+        "",
+        ("sensor", "event"),
+        "1 for each state that a discrete sensor asserts, such as Failure detected.",
+    ),
+    gauge(
+        "ipmi_part_success",
+        "",
+        ("part",),
+        "1 when ipmitool showed the full (with values) or compact (discrete) sensors.",
+    ),
+    gauge(
+        "ipmi_unreadable_lines",
+        "",
+        (),
+        "Lines of ipmitool in the last run that make no sense; their sensors are missing.",
+    ),
+    gauge("ipmi_sel_entries", "", (), "Entries in the BMC's event log."),
+    gauge("ipmi_sel_used_ratio", "ratio", (), "How full the BMC's event log is."),
+    gauge(
+        "ipmi_sel_events",
+        "",
+        ("sensor", "event", "state"),
+        "Entries of one kind among the newest of the BMC's event log (docs/reference/thermal.md).",
+    ),
+)
 
 
 class IpmiCollector:

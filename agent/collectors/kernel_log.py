@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter
 from agent.sources.kmsg import (
     KernelLogDevice,
     KmsgDevice,
@@ -40,6 +40,48 @@ _CODED: Final = {
 }
 
 log = logging.getLogger(__name__)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    counter(
+        "kernel_log_messages",
+        "",
+        ("kind",),
+        "Faults and changes that the kernel told of since boot, by kind (docs/reference/kernel-log.md).",
+    ),
+    counter(
+        "kernel_log_device_messages",
+        "",
+        ("kind", "device"),
+        "The same for each network device, disk or PCI address that was named.",
+    ),
+    counter(
+        "gpu_xid",
+        "",
+        ("pci_bus_id", "xid"),
+        "XIDs of a GPU since boot; the address is as sysfs writes it, 0000:3b:00.0.",
+    ),
+    counter("nvswitch_sxid", "", ("pci_bus_id", "sxid"), "SXIDs of an NVSwitch since boot."),
+    counter("kernel_log_records", "", (), "Records of the kernel log that were read."),
+    counter(
+        "kernel_log_lost",
+        "",
+        (),
+        "Records that the kernel overwrote before they were read, from the start of the boot on.",
+    ),
+    counter("kernel_log_broken", "", (), "Records in no form that the kernel documents."),
+    counter(
+        "kernel_log_untrusted",
+        "",
+        (),
+        "Records that look like a fault and were written by a process, not by the kernel.",
+    ),
+    counter(
+        "kernel_log_overflow",
+        "",
+        (),
+        "Messages counted without their device because too many devices had trouble.",
+    ),
+)
 
 
 class KernelLogCollector:

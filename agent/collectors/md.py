@@ -7,10 +7,40 @@ Cost:   five small reads an array, every 10 s; no privilege.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("md_success", "", ("device",), "1 when the array's files made sense, 0 when not."),
+    gauge(
+        "md_info",
+        "",
+        ("device", "level", "state"),
+        "A software RAID, its level and state in the kernel's words; always 1.",
+    ),
+    gauge(
+        "md_members",
+        "",
+        ("device",),
+        "Members that the array has when it is whole; no series for a container.",
+    ),
+    gauge(
+        "md_members_missing",
+        "",
+        ("device",),
+        "Members that are missing or not yet rebuilt; no series where the level has no spare copy.",
+    ),
+    gauge(
+        "md_sync_info",
+        "",
+        ("device", "action"),
+        "A check, resync, recovery or reshape that is under way; always 1.",
+    ),
+    gauge("md_sync_ratio", "", ("device",), "Share of it that is done, 0 to 1."),
+)
 
 
 class MdCollector:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import MOUNT_LABELS, Family, Metric, gauge
 from agent.sources.mount_prober import Answer, HungMount, MountRefusal, MountSpace
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
@@ -42,6 +42,37 @@ _PRIVATE_POINTS: Final = re.compile(
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a place to look at: nothing is written there
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM})  # another user's FUSE mount
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "mount_success",
+        "",
+        MOUNT_LABELS,
+        "1 when the file system answered, 0 when it failed or hangs.",
+    ),
+    gauge(
+        "mount_hung_seconds",
+        "seconds",
+        MOUNT_LABELS,
+        "How long it has not answered; 0 when it does.",
+    ),
+    gauge(
+        "mount_answer_seconds", "seconds", MOUNT_LABELS, "How long it took to say how full it is."
+    ),
+    gauge(
+        "mount_read_only",
+        "",
+        MOUNT_LABELS,
+        "1 when it became read-only, as after an error; 0 for one mounted read-only on purpose.",
+    ),
+    gauge("mount_present", "", ("mount",), "1 when a mount of the configuration is there."),
+    gauge(
+        "mount_size_bytes", "bytes", MOUNT_LABELS, "Size of a file system that is on no local disk."
+    ),
+    gauge("mount_available_bytes", "bytes", MOUNT_LABELS, "Space left on it for ordinary users."),
+    gauge("mount_inodes", "", MOUNT_LABELS, "Files that it can hold; no series where not limited."),
+    gauge("mount_inodes_available", "", MOUNT_LABELS, "Files that ordinary users can still make."),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ Cost:   five small reads every 5 s; no privilege.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
@@ -32,6 +33,42 @@ _TCP_EXT = {
     "TCPAbortOnTimeout": "tcp_aborted_on_timeout",
 }
 _SOFTNET = ("softnet_processed", "softnet_dropped", "softnet_squeezed")
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("net_stack_success", "", ("file",), "1 when the file made sense, 0 when not."),
+    counter("tcp_received_segments", "", (), "TCP segments received since boot."),
+    counter("tcp_sent_segments", "", (), "TCP segments sent since boot, without repeated ones."),
+    counter("tcp_retransmitted_segments", "", (), "TCP segments sent again since boot."),
+    counter("tcp_receive_errors", "", (), "TCP segments received in error since boot."),
+    counter("tcp_resets", "", (), "Established TCP connections that were reset since boot."),
+    counter("tcp_timeouts", "", (), "Retransmission timers of TCP that ran out since boot."),
+    counter(
+        "tcp_aborted_on_timeout",
+        "",
+        (),
+        "TCP connections given up after too many repetitions since boot.",
+    ),
+    counter(
+        "tcp_listen_overflows",
+        "",
+        (),
+        "Connections refused since boot because a program did not accept them in time.",
+    ),
+    counter("softnet_processed", "", (), "Frames taken from the receive queues of all CPUs."),
+    counter(
+        "softnet_dropped", "", (), "Frames dropped because the receive queue of a CPU was full."
+    ),
+    counter(
+        "softnet_squeezed",
+        "",
+        (),
+        "Times that a CPU stopped receiving with frames left, because its share of time was over.",
+    ),
+    gauge("conntrack_entries", "", (), "Connections that netfilter tracks."),
+    gauge(
+        "conntrack_entries_max", "", (), "Connections that it can track: further ones are dropped."
+    ),
+)
 
 
 class NetStackCollector:

@@ -8,13 +8,27 @@ Cost:   0.1 ms a run; no privilege.
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter
 from rankmend.errors import NoSourceError, SourceError
 
 _IGNORED_DEVICES = re.compile(r"(veth|cali|lxc|tap|vnet|ifb).*")
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    *(
+        counter(f"network_{way}_{what}", unit, ("device",), f"{text} since the device came up.")
+        for way, verb in (("receive", "received"), ("transmit", "sent"))
+        for what, unit, text in (
+            ("bytes", "bytes", f"Bytes {verb}"),
+            ("packets", "", f"Packets {verb}"),
+            ("errors", "", f"Packets not {verb} because of errors"),
+            ("drops", "", f"Packets dropped instead of being {verb}"),
+        )
+    ),
+)
 
 
 class NetworkCollector:

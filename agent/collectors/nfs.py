@@ -10,14 +10,43 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import MOUNT_LABELS, Family, Metric, counter
 from rankmend.errors import NoSourceError, SourceError
 
 MOUNTS_MAX = 64
 _BYTES_MAX = 4 << 20
 _OPERATION = re.compile(r"\s*[A-Z][A-Z0-9_]*: (?P<numbers>\d+(?: \d+)+)\s*")
 _COLUMNS = 8
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    counter("nfs_operations", "", MOUNT_LABELS, "Operations asked of the server since the mount."),
+    counter(
+        "nfs_retransmissions",
+        "",
+        MOUNT_LABELS,
+        "Requests sent again since the mount, all operations.",
+    ),
+    counter(
+        "nfs_timeouts",
+        "",
+        MOUNT_LABELS,
+        "Operations that waited for their whole time-out since the mount.",
+    ),
+    counter(
+        "nfs_queue_seconds",
+        "seconds",
+        MOUNT_LABELS,
+        "Time that requests waited in the client before they were sent.",
+    ),
+    counter(
+        "nfs_response_seconds",
+        "seconds",
+        MOUNT_LABELS,
+        "Time from sending to the answer; over the operations it is their mean latency.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.host import parse_number
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError, SourceError
 
 _SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
@@ -21,6 +21,33 @@ _ROOT_PORT_FILES: Final = (("correctable", "cor"), ("nonfatal", "nonfatal"), ("f
 _KINDS_MAX: Final = 64  # a register has 32 bits
 
 Labels = tuple[tuple[str, str], ...]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "pcie_aer_success",
+        "",
+        ("pci_bus_id", "severity"),
+        "1 when the device's error counts could be understood, 0 when not.",
+    ),
+    counter(
+        "pcie_aer_errors",
+        "",
+        ("pci_bus_id", "severity"),
+        "PCIe errors of a device since boot: correctable, nonfatal, fatal.",
+    ),
+    counter(
+        "pcie_aer_kind_errors",
+        "",
+        ("pci_bus_id", "severity", "kind"),
+        "The same by kind; a kind that has not happened has no series.",
+    ),
+    counter(
+        "pcie_aer_messages",
+        "",
+        ("pci_bus_id", "severity"),
+        "Error messages that a root port has taken from the devices below it.",
+    ),
+)
 
 
 def parse_errors(text: str) -> tuple[int, dict[str, int]]:

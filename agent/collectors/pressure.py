@@ -7,12 +7,34 @@ Cost:   three small reads through kept descriptors; no privilege.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
 _RESOURCES = ("cpu", "io", "memory")
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "pressure_success",
+        "",
+        ("resource",),
+        "1 when the kernel's file for cpu, memory or io could be understood, 0 when not.",
+    ),
+    counter(
+        "pressure_some_seconds",
+        "seconds",
+        ("resource",),
+        "Time during which at least one task waited for cpu, memory or io.",
+    ),
+    counter(
+        "pressure_full_seconds",
+        "seconds",
+        ("resource",),
+        "Time during which all tasks waited for it at once.",
+    ),
+)
 
 
 def parse_pressure(text: str) -> dict[str, float]:

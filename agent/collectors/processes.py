@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.host import parse_number
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
@@ -37,6 +37,21 @@ _STATES: Final = {
     "P": "parked",
 }
 _STAT: Final = re.compile(r"(\d{1,10}) \((.*)\) (\S) (.*)", re.DOTALL)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("host_processes", "", ("state",), "Processes by state; disk_sleep is state D."),
+    gauge(
+        "host_processes_stuck", "", (), "Processes that each look has found in state D for 50 s."
+    ),
+    gauge(
+        "host_process_stuck_seconds",
+        "seconds",
+        ("pid", "process"),
+        "How long at least a stuck process has been in state D; of the 16 longest.",
+    ),
+    gauge("host_pid_max", "", (), "Process numbers that there are."),
+    gauge("host_threads_max", "", (), "Threads that the kernel lets run."),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ show its bridges, no port is named.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import PORT_LABELS, RANK_LABELS, Family, Metric, gauge
 from agent.runner import CollectorView
 from agent.sources.pci_topology import Closeness, Plane
 from rankmend.errors import NoSourceError
@@ -21,6 +21,15 @@ _PLANE_INFO: Final = "rankmend_topology_plane_info"
 _WANTED: Final = frozenset({_GPU_INFO, _AFFINITY_INFO, _PLANE_INFO})
 
 Labels = Mapping[str, str]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "rank_nic_info",
+        "",
+        (*RANK_LABELS, "gpu", "pci_bus_id", *PORT_LABELS, "rail", "closeness"),
+        "Which compute port is nearest to the GPU (pci_bus_id) that a rank stands on; always 1.",
+    ),
+)
 
 
 def join_ranks(metrics: Iterable[Metric]) -> Iterator[Metric]:

@@ -16,7 +16,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import RANK_LABELS, Family, Metric, counter, gauge
 from agent.ranks.table import (
     RANKS_MAX,
     RankSample,
@@ -36,6 +36,65 @@ STEPS_MAX: Final = 32  # in the median and the shares; docs/reference/metrics.md
 log = logging.getLogger(__name__)
 
 Labels = tuple[tuple[str, str], ...]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "rank_info",
+        "",
+        ("job_id", "rank", "pid", "attempt", "job_name"),
+        "What belongs to a rank; always 1.",
+    ),
+    gauge(
+        "rank_progress_success",
+        "",
+        RANK_LABELS,
+        "1 when the rank's progress file could be read, 0 when it is broken.",
+    ),
+    gauge("rank_step_number", "", RANK_LABELS, "Number of the newest finished step."),
+    counter("rank_steps", "", RANK_LABELS, "Steps finished in this attempt."),
+    gauge("rank_step_last_seconds", "seconds", RANK_LABELS, "Duration of the newest step."),
+    gauge(
+        "rank_step_median_seconds",
+        "seconds",
+        RANK_LABELS,
+        "Median duration of the newest steps, at most 32.",
+    ),
+    gauge("rank_step_age_seconds", "seconds", RANK_LABELS, "Time since the newest step ended."),
+    gauge(
+        "rank_section_ratio",
+        "ratio",
+        ("job_id", "rank", "section"),
+        "Share of the time of the newest steps (at most 32) spent in a section; idle is outside of all.",
+    ),
+    gauge(
+        "rank_section_age_seconds",
+        "seconds",
+        ("job_id", "rank", "section"),
+        "How long the rank has been in the section where it is now.",
+    ),
+    counter("rank_collectives_entered", "", RANK_LABELS, "Collectives entered in this attempt."),
+    counter(
+        "rank_collectives_completed", "", RANK_LABELS, "Collectives completed in this attempt."
+    ),
+    gauge(
+        "rank_slow_ratio",
+        "ratio",
+        (*RANK_LABELS, "section", "cause"),
+        "Own work of a step of a rank that its launcher calls slow, against its peers'; the likeliest cause, unknown where hardware shows none.",
+    ),
+    gauge(
+        "job_fault_age_seconds",
+        "seconds",
+        ("job_id", "kind", "ranks"),
+        "Since the newest incident of a job that runs here: rank_hung or rank_failed, and the culprits on this node (empty: nobody is accused).",
+    ),
+    counter(
+        "rank_run_queue_seconds",
+        "seconds",
+        RANK_LABELS,
+        "Time that the rank's main thread was ready to run and had no CPU.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from agent.metrics import Metric
+from agent.metrics import SENSOR_LABELS, Family, Metric, gauge
 from agent.sources.redfish_session import (
     BmcAddress,
     BmcRefusedError,
@@ -36,6 +36,56 @@ RUN_S_MAX: Final = 60.0
 REQUESTS_MAX: Final = 400  # an HGX baseboard shows some 40 chassis
 ITEMS_MAX: Final = 4_000
 REFUSED_S: Final = 1_800.0  # iDRAC and iLO lock for 5 to 10 minutes after 3 to 5 tries
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    *(
+        gauge(f"redfish_{subject}", unit, SENSOR_LABELS, text)
+        for subject, unit, text in (
+            ("temperature_celsius", "celsius", "Temperature that the BMC measures."),
+            ("temperature_max_celsius", "celsius", "The sensor's upper caution threshold."),
+            ("temperature_crit_celsius", "celsius", "The sensor's upper critical threshold."),
+            ("fan_rpm", "revolutions per minute", "Speed of a fan."),
+            ("fan_ratio", "ratio", "Speed of a fan, of its most."),
+            ("power_watts", "watts", "Power that a chassis takes."),
+            ("power_capacity_watts", "watts", "Power that a chassis may take."),
+            ("supply_input_watts", "watts", "Power that a power supply takes."),
+            ("supply_output_watts", "watts", "Power that a power supply gives."),
+            ("supply_capacity_watts", "watts", "Power that a power supply can give."),
+            ("supply_input_volts", "volts", "Voltage at the input of a power supply."),
+            ("coolant_supply_celsius", "celsius", "Temperature of the coolant that comes in."),
+            ("coolant_return_celsius", "celsius", "Temperature of the coolant that goes out."),
+            (
+                "coolant_flow_liters_per_second",
+                "liters per second",
+                "Flow of the coolant.",
+            ),
+            ("coolant_supply_pascals", "pascals", "Pressure of the coolant that comes in."),
+            ("coolant_delta_pascals", "pascals", "Pressure that the coolant loses on its way."),
+        )
+    ),
+    gauge(
+        "redfish_health_id",
+        "",
+        ("device", "sensor", "part"),
+        "Health as the BMC judges it: 0 OK, 1 warning, 2 critical.",
+    ),
+    gauge(
+        "redfish_leak_state_id", "", SENSOR_LABELS, "Leak detector: 0 OK, 1 warning, 2 critical."
+    ),
+    gauge("redfish_requests", "", (), "Requests of the last run to the BMC."),
+    gauge(
+        "redfish_request_failures",
+        "",
+        (),
+        "Requests of the last run that the BMC did not answer well; what they ask for is missing.",
+    ),
+    gauge(
+        "redfish_complete",
+        "",
+        (),
+        "1 when the last run has read everything, 0 when something failed or a bound was reached.",
+    ),
+)
 
 
 class Settings(Protocol):

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError, SourceError
 
 USUAL_UNITS: Final = (
@@ -42,6 +42,20 @@ _OUTPUT_BYTES_MAX: Final = 65_536
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result"
 _ENABLED: Final = frozenset({"enabled", "enabled-runtime"})
 _TEXT_CHARS_MAX: Final = 64
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge("service_active", "", ("unit",), "1 when a systemd unit that ought to run does."),
+    counter("service_restarts", "", ("unit",), "Times that systemd has restarted it."),
+    gauge(
+        "service_info",
+        "",
+        ("unit", "load", "active", "sub", "result"),
+        "Its state in systemd's words; always 1.",
+    ),
+    gauge(
+        "module_loaded", "", ("module",), "1 when a kernel module of the configuration is there."
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.hwmon import HwmonReader, number_of, parse_integer, read_label
-from agent.metrics import Metric
+from agent.metrics import SENSOR_LABELS, Family, Metric, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
@@ -27,6 +27,64 @@ _TRIP_METRICS: Final = {
 }
 _ABSOLUTE_ZERO_CELSIUS: Final = -273.15  # below: THERMAL_TEMP_INVALID, no reading
 _TRIP_MILLI_MAX: Final = 1_000_000  # unset points hold INT_MAX or THERMAL_TEMP_INVALID (-274000)
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "thermal_temperature_celsius", "celsius", SENSOR_LABELS, "Temperature of a hwmon sensor."
+    ),
+    gauge("thermal_max_celsius", "celsius", SENSOR_LABELS, "The sensor's upper limit (temp_max)."),
+    gauge(
+        "thermal_crit_celsius", "celsius", SENSOR_LABELS, "The sensor's critical limit (temp_crit)."
+    ),
+    *(
+        gauge(f"thermal_{limit}_celsius", "celsius", SENSOR_LABELS, f"The sensor's {text}.")
+        for limit, text in (
+            ("min", "lower limit (temp_min)"),
+            ("lcrit", "lower critical limit (temp_lcrit)"),
+            ("emergency", "limit above the critical one (temp_emergency)"),
+        )
+    ),
+    gauge("thermal_fan_rpm", "revolutions per minute", SENSOR_LABELS, "Speed of a fan."),
+    gauge(
+        "thermal_fan_min_rpm",
+        "revolutions per minute",
+        SENSOR_LABELS,
+        "The fan's lower limit (fan_min).",
+    ),
+    gauge(
+        "thermal_fan_max_rpm",
+        "revolutions per minute",
+        SENSOR_LABELS,
+        "The fan's upper limit (fan_max).",
+    ),
+    gauge(
+        "thermal_sensor_info",
+        "",
+        ("device", "sensor", "label"),
+        "The driver's own name for a sensor; always 1.",
+    ),
+    gauge(
+        "thermal_sensor_success",
+        "",
+        SENSOR_LABELS,
+        "1 when the sensor could be read, 0 when its driver refused or gave no number.",
+    ),
+    gauge(
+        "thermal_zone_temperature_celsius",
+        "celsius",
+        ("device", "type"),
+        "Temperature of a kernel thermal zone.",
+    ),
+    *(
+        gauge(
+            f"thermal_zone_{kind}_celsius",
+            "celsius",
+            ("device", "type"),
+            f"The zone's lowest {kind} trip point.",
+        )
+        for kind in ("passive", "hot", "critical")
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ Source: agent/sources/pci_topology.py. Cost: about 10 ms on a node of 200 PCI de
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from agent.metrics import Metric
+from agent.metrics import PORT_LABELS, Family, Metric, gauge
 from agent.sources.pci_topology import (
     PciDevice,
     PcieLink,
@@ -17,6 +18,46 @@ from agent.sources.pci_topology import (
     read_topology,
 )
 from rankmend.errors import NoSourceError
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "topology_info",
+        "",
+        ("pci_bus_id", "kind", "device", "numa_node", "cpus"),
+        "Where a GPU or NIC sits; always 1.",
+    ),
+    gauge(
+        "nic_pcie_width_lanes",
+        "lanes",
+        ("device",),
+        "PCIe lanes of a network card now; none of a virtual function.",
+    ),
+    gauge("nic_pcie_width_max_lanes", "lanes", ("device",), "Most PCIe lanes of card and slot."),
+    gauge(
+        "nic_pcie_transfers_per_second",
+        "transfers per second",
+        ("device",),
+        "Rate of each PCIe lane of a network card now.",
+    ),
+    gauge(
+        "nic_pcie_transfers_max_per_second",
+        "transfers per second",
+        ("device",),
+        "Highest rate of each PCIe lane of card and slot.",
+    ),
+    gauge(
+        "topology_affinity_info",
+        "",
+        ("pci_bus_id", "device", "closeness"),
+        "How near a GPU (by bus id) is to a NIC: PIX, PXB, PHB, NODE, SYS; always 1.",
+    ),
+    gauge(
+        "topology_plane_info",
+        "",
+        (*PORT_LABELS, "plane", "rail", "origin"),
+        "Network plane and rail of a port, configured or guessed; always 1.",
+    ),
+)
 
 
 class TopologyCollector:

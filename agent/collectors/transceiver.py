@@ -7,13 +7,50 @@ Cost:   the bus to a module is slow, 5 to 200 ms a page: once a minute.
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from agent.collectors.ethernet import find_devices
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from detectors.formats.transceiver import Range, Transceiver, parse_transceiver
 from rankmend.errors import NoSourceError, SourceError
 
 Labels = tuple[tuple[str, str], ...]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "transceiver_info",
+        "",
+        ("device", "standard", "vendor", "part", "revision", "serial"),
+        "What a transceiver is; always 1.",
+    ),
+    gauge(
+        "transceiver_success",
+        "",
+        ("device",),
+        "1 when the transceiver could be read, 0 when it or its driver refused.",
+    ),
+    gauge("transceiver_supply_volts", "volts", ("device",), "Supply voltage of a transceiver."),
+    *(
+        gauge(f"transceiver_{name}", unit, labels, text)
+        for quantity, unit, labels, what in (
+            ("temperature", "celsius", ("device",), "Temperature"),
+            ("receive_power", "watts", ("device", "lane"), "Optical power received"),
+            ("transmit_power", "watts", ("device", "lane"), "Optical power sent"),
+        )
+        for name, labels, text in (
+            (f"{quantity}_{unit}", labels, f"{what}."),
+            (f"{quantity}_min_{unit}", ("device",), f"{what}: lower alarm limit of the module."),
+            (f"{quantity}_max_{unit}", ("device",), f"{what}: upper alarm limit of the module."),
+        )
+    ),
+    gauge("transceiver_bias_amperes", "amperes", ("device", "lane"), "Current of the laser."),
+    gauge(
+        "transceiver_receive_lost",
+        "",
+        ("device", "lane"),
+        "1 when the lane has lost its light since it was last read.",
+    ),
+)
 
 
 class TransceiverCollector:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from agent.metrics import Metric
+from agent.metrics import Family, Metric, gauge
 from agent.sources.pci_topology import is_excluded
 from rankmend.errors import ConfigError, NoSourceError
 
@@ -44,6 +44,21 @@ _NVRM: Final = re.compile(r"NVRM version:.*? (\d{3,4}\.\d+(?:\.\d+)?) ")
 _NOTHING: Final = frozenset({"", "(null)", "N/A"})
 
 Baseline = Mapping[str, tuple[str, ...]]
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "version_info",
+        "",
+        ("component", "device", "version"),
+        "Version of the kernel, a driver or a firmware; always 1.",
+    ),
+    gauge(
+        "version_matches_baseline",
+        "",
+        ("component", "device"),
+        "1 when it is one of the baseline's, 0 when not or when the component is missing.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,29 +6,22 @@ collector that is broken. Order of a change: journal, then log, page and alerts.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.findings.journal import VERSION, FindingStore, SavedState
-from agent.findings.policy_files import load_policy
-from agent.metrics import FAMILIES, Family, Metric, MetricType
-from agent.page.application import runner_metrics
-from agent.runner import CollectorOutcome, CollectorView
+from agent.findings.page import FindingsView, describe, findings_page
+from agent.metrics import Family, Metric, counter, gauge
+from agent.runner import CollectorOutcome, CollectorView, runner_metrics
 from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.verdict import KernelFinding
 from detectors.kernel.verdict import judge as judge_log
 from detectors.node.checks import (
     Check,
-    MetricShape,
-    compile_table,
     for_one_scan,
-    override,
-    parse_rows,
 )
 from detectors.node.findings import (
     NodeFinding,
@@ -39,7 +32,6 @@ from detectors.node.findings import (
     StillByCheck,
     alert_annotations,
     alert_labels,
-    alert_name,
     blocked_checks,
     judge,
     list_findings,
@@ -55,74 +47,81 @@ from detectors.node.kernel_findings import (
 )
 from rankmend.alerting import Alert, AlertmanagerTarget
 from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import ConfigError, StorageError
+from rankmend.errors import StorageError
 from rankmend.links import RUNBOOKS, check_runbooks
 
 SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become a finding yet
 DAY_S: Final = 86_400.0
 RAISES_MAX: Final = 10_000  # remembered for the last day
-_TABLE_BYTES_MAX: Final = 1_000_000
 LOG_RECORDS: Final = "rankmend_kernel_log_records_total"  # on the page: the log can be read
 XID_COLLECTOR: Final = "gpu"
 _KERNEL_CHECKS: Final = ("kernel_", "xid_", "sxid_")
 
 log = logging.getLogger(__name__)
 
+_FINDING: Final = ("check", "component", "uuid", "device", "severity", "action")
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "finding_active",
+        "",
+        _FINDING,
+        "1 for what is found wrong with this node now, unless it is silenced (docs/operate/findings.md).",
+    ),
+    gauge(
+        "finding_rank_info",
+        "",
+        ("job_id", "rank", "check", "uuid", "device"),
+        "Which rank a finding hits; always 1.",
+    ),
+    gauge("finding_silenced", "", (), "Findings that the configuration silences."),
+    gauge("finding_checks", "", (), "Checks of the policy table."),
+    gauge(
+        "finding_checks_blocked",
+        "",
+        (),
+        "Checks that can't run because their collector is broken or stuck.",
+    ),
+    counter(
+        "finding_raised", "", ("check", "severity"), "Findings raised since the agent started."
+    ),
+    gauge(
+        "finding_raised_last_day",
+        "",
+        ("severity",),
+        "Findings raised in the last 24 hours, as far as the agent has run.",
+    ),
+    counter(
+        "finding_overflow", "", (), "Findings not kept because too many things were wrong at once."
+    ),
+    gauge(
+        "finding_journal_success",
+        "",
+        (),
+        "1 when the last change of a finding was written to disk, 0 when that failed.",
+    ),
+    # one for each target of alerts
+    counter("alert_sent", "", ("target",), "Alerts that the target took, repeats among them."),
+    counter("alert_failures", "", ("target",), "Messages that the target did not take."),
+    counter(
+        "alert_dropped", "", ("target",), "Ended alerts whose end the target was not told in time."
+    ),
+    gauge(
+        "alert_ended_waiting",
+        "",
+        ("target",),
+        "Ended alerts that the target is still to be told of.",
+    ),
+    gauge(
+        "alert_success",
+        "",
+        ("target",),
+        "1 when the target took the last message, 0 when it did not.",
+    ),
+)
+
 
 class KernelLog(Protocol):
     def findings(self) -> tuple[KernelFinding, ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FindingsView:
-    """All findings as they stood at one time."""
-
-    at_s: float
-    findings: tuple[NodeFinding, ...] = ()
-    silenced: frozenset[str] = frozenset()  # ids
-    blocked: tuple[str, ...] = ()  # checks that can't run
-    silent: tuple[str, ...] = ()  # collectors that are broken, stuck or not yet heard
-    checks: int = 0
-    looks: int = 0  # rounds so far; 0 says that nothing has been looked at
-
-
-def load_checks(
-    site: Path | None = None,
-    families: Mapping[str, Family] = FAMILIES,
-    events: PolicyTable | None = None,
-) -> tuple[Check, ...]:
-    """Return the checks of the shipped table with the site's over it, or raise ConfigError.
-
-    ``events`` gives those that arrive by the kernel's log, too, their severity and action.
-    """
-    name = "node_policy.toml"
-    rows = parse_rows((files("detectors") / "data" / name).read_text(encoding="utf-8"), name)
-    origin = name
-    if site is not None:
-        rows = override(rows, parse_rows(_read(site), str(site)))
-        origin = f"{name} with {site}"
-    return compile_table(rows, known_metrics(families), origin, events or load_policy())
-
-
-def known_metrics(families: Mapping[str, Family] = FAMILIES) -> dict[str, MetricShape]:
-    return {
-        family.name: MetricShape(family.labels, family.type is MetricType.COUNTER)
-        for family in families.values()
-    }
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_TABLE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read the policy {path}: {error.strerror}") from error
-    if len(data) > _TABLE_BYTES_MAX:
-        raise ConfigError(f"the policy {path} has more than {_TABLE_BYTES_MAX} bytes")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the policy {path} is no UTF-8: {error}") from error
 
 
 _Groups = dict[str, list[Metric]]  # by metric
@@ -453,63 +452,6 @@ def is_silenced(finding_id: str, patterns: Sequence[str]) -> bool:
     """Tell whether a pattern of the configuration names this finding, or its whole check."""
     check = finding_id.partition("/")[0]
     return any(fnmatchcase(finding_id, pattern) or check == pattern for pattern in patterns)
-
-
-def describe(finding: NodeFinding) -> dict[str, Any]:
-    """Return a finding as the journal and the page /api/v1/findings show it."""
-    return {
-        "id": finding.id,
-        "check": finding.check,
-        "component": finding.component.value,
-        "device": finding.device,
-        "labels": dict(finding.labels),
-        "severity": finding.severity.value,
-        "action": finding.action.value,
-        "reason": finding.reason,
-        "summary": finding.summary,
-        "evidence": list(finding.evidence),
-        "source": finding.source,
-        "since": round(finding.started_unix_s, 3),
-        "since_age_s": round(finding.since_age_s, 3),
-        "ranks": [{"job_id": rank.job_id, "rank": rank.rank} for rank in finding.ranks],
-        "is_flapping": finding.is_flapping,
-        "is_latched": finding.is_latched,
-        "raises": finding.raises,
-        "boots": finding.boots,
-        "kernel": None if finding.kernel is None else asdict(finding.kernel),
-    }
-
-
-def findings_page(node: str, view: FindingsView, now_s: float) -> dict[str, Any]:
-    """Return the page /api/v1/findings."""
-    return {
-        "node": node,
-        "age_s": max(0.0, now_s - view.at_s),
-        "looks": view.looks,
-        "checks": view.checks,
-        "silent": list(view.silent),
-        "blocked": list(view.blocked),
-        "findings": [
-            {
-                **describe(finding),
-                "is_silenced": finding.id in view.silenced,
-                "how_to_silence": how_to_silence(finding, node),
-            }
-            for finding in view.findings
-        ],
-    }
-
-
-def how_to_silence(finding: NodeFinding, node: str) -> dict[str, str]:
-    """Return what a person types to have peace: for all, or for this node's agent."""
-    labels = alert_labels(finding, node)
-    named = " ".join(
-        f'{name}="{labels[name]}"' for name in ("node", "uuid", "device") if name in labels
-    )
-    return {
-        "alertmanager": f"amtool silence add alertname={alert_name(finding.check)} {named}",
-        "agent": f'[findings] silenced = ["{finding.id}"]',
-    }
 
 
 def _told_apart(finding: NodeFinding) -> tuple[object, ...]:

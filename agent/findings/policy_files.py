@@ -1,22 +1,60 @@
-"""Reads the policy table for kernel events: the one shipped, with the site's rows over it."""
+"""Reads the policy tables: for the checks of a node and for kernel events, shipped and of the site."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from agent.metrics import Family, MetricType
 from detectors.kernel.event_policy import PolicyTable, complete, parse_policy
+from detectors.node.checks import (
+    Check,
+    MetricShape,
+    compile_table,
+    override,
+    parse_rows,
+)
 from rankmend.errors import ConfigError
 
-_BYTES_MAX: Final = 1_000_000  # the shipped one has 45,000
+_BYTES_MAX: Final = 1_000_000  # the larger shipped table, node_policy.toml, has 60,000
+_CHECKS: Final = "node_policy.toml"
+_EVENTS: Final = "kernel_log.csv"
+
+
+def load_checks(
+    families: Mapping[str, Family], site: Path | None = None, events: PolicyTable | None = None
+) -> tuple[Check, ...]:
+    """Return the checks of the shipped table with the site's over it, or raise ConfigError.
+
+    ``families`` are the metrics that there are to check. ``events`` gives the severity and action
+    of checks whose event the kernel log shows, too.
+    """
+    rows = parse_rows(_shipped(_CHECKS), _CHECKS)
+    origin = _CHECKS
+    if site is not None:
+        rows = override(rows, parse_rows(_read(site), str(site)))
+        origin = f"{_CHECKS} with {site}"
+    return compile_table(rows, known_metrics(families), origin, events or load_policy())
 
 
 def load_policy(site: Path | None = None) -> PolicyTable:
-    """Return the table, or raise ConfigError that names file, line and what is wrong."""
-    shipped = (files("detectors") / "data" / "kernel_log.csv").read_text(encoding="utf-8")
-    rows = parse_policy(shipped, "kernel_log.csv")
+    """Return the table of kernel events, or raise ConfigError that names file, line and problem."""
+    rows = parse_policy(_shipped(_EVENTS), _EVENTS)
     if site is not None:
         rows.update(parse_policy(_read(site), str(site)))
-    return complete(rows, "kernel_log.csv")
+    return complete(rows, _EVENTS)
+
+
+def known_metrics(families: Mapping[str, Family]) -> dict[str, MetricShape]:
+    """Return the shape of each metric, by which a table's rows are checked."""
+    return {
+        family.name: MetricShape(family.labels, family.type is MetricType.COUNTER)
+        for family in families.values()
+    }
+
+
+def _shipped(name: str) -> str:
+    return (files("detectors") / "data" / name).read_text(encoding="utf-8")
 
 
 def _read(path: Path) -> str:
@@ -30,4 +68,4 @@ def _read(path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the policy table {path} is no UTF-8: {error}") from error
+        raise ConfigError(f"the policy table {path} is not UTF-8: {error}") from error

@@ -6,7 +6,6 @@ Everything is made from the newest answers of the collectors, so no request wait
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -16,9 +15,9 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from agent.collectors.agent import agent_version
 from agent.collectors.ranks import RanksCollector, describe_rank
-from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.metrics import Family, Metric, MetricType
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import CollectorOutcome, CollectorView
+from agent.runner import CollectorOutcome, CollectorView, runner_metrics
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -36,40 +35,11 @@ class FindingsSource(Protocol):
     def page(self, now_s: float) -> dict[str, Any]: ...
 
 
-def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
-    """Return what the runner says of one collector."""
-    steady = _steady_metrics(view.name, view.failures, view.is_stale, view.outcome)
-    labels = steady[0].labels
-    age = Metric("rankmend_collector_age_seconds", view.age_s, labels)
-    if view.duration_s is None:
-        return (age, *steady)
-    duration = Metric("rankmend_collector_duration_seconds", view.duration_s, labels)
-    return (age, duration, *steady)
-
-
-@lru_cache(maxsize=256)  # of some 45 collectors; nearly always the same objects again
-def _steady_metrics(
-    name: str, failures: int, is_stale: bool, outcome: CollectorOutcome
-) -> tuple[Metric, ...]:
-    labels = (("collector", name),)
-    metrics = [
-        Metric("rankmend_collector_failures_total", failures, labels),
-        Metric("rankmend_collector_stale", int(is_stale), labels),
-    ]
-    if outcome is not CollectorOutcome.PENDING:
-        present = outcome is not CollectorOutcome.ABSENT
-        metrics.append(Metric("rankmend_collector_present", int(present), labels))
-        if present:
-            success = outcome is CollectorOutcome.MEASURED
-            metrics.append(Metric("rankmend_collector_success", int(success), labels))
-    return tuple(metrics)
-
-
 class PageCollector(PrometheusCollector):
     """Hands the newest values to prometheus-client, at the moment of a scrape."""
 
     def __init__(
-        self, views: Callable[[], list[CollectorView]], known: Mapping[str, Family] = FAMILIES
+        self, views: Callable[[], list[CollectorView]], known: Mapping[str, Family]
     ) -> None:
         self._views = views
         self._known = known
@@ -103,7 +73,7 @@ def _prom_family(family: Family) -> PromFamily:
 
 
 def make_registry(
-    views: Callable[[], list[CollectorView]], families: Mapping[str, Family] = FAMILIES
+    views: Callable[[], list[CollectorView]], families: Mapping[str, Family]
 ) -> CollectorRegistry:
     """Return a registry of our own, without what prometheus-client adds to the global one."""
     registry = CollectorRegistry(auto_describe=False)
@@ -114,7 +84,7 @@ def make_registry(
 def make_metrics_app(
     views: Callable[[], list[CollectorView]],
     now_s: Callable[[], float],
-    families: Mapping[str, Family] = FAMILIES,
+    families: Mapping[str, Family],
 ) -> Application:
     """Return the WSGI application of /metrics; what is not a plain scrape is prometheus-client's."""
     library_app: Application = make_wsgi_app(make_registry(views, families))
@@ -142,8 +112,8 @@ def make_app(
     views: Callable[[], list[CollectorView]],
     ranks: RanksCollector,
     now_s: Callable[[], float],
+    families: Mapping[str, Family],
     findings: FindingsSource | None = None,
-    families: Mapping[str, Family] = FAMILIES,
 ) -> Application:
     """Return the WSGI application of the agent."""
     metrics_app = make_metrics_app(views, now_s, families)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.metrics import Family, Metric, MetricType
 from agent.runner import CollectorView
 
 PAGE_S_MAX: Final = 1.0  # the ages on the page are at most this much too young
@@ -85,7 +85,7 @@ class Exposition:
         views: Views,
         runner_metrics: RunnerMetrics,
         now_s: Callable[[], float],
-        families: Mapping[str, Family] = FAMILIES,
+        families: Mapping[str, Family],
     ) -> None:
         self._views = views
         self._runner_metrics = runner_metrics

@@ -19,7 +19,8 @@ from typing import Final
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.findings.collector import load_checks  # noqa: E402
+from agent.families import FAMILIES  # noqa: E402
+from agent.findings.policy_files import load_checks  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
 from detectors.kernel.event_policy import ANY, Table, parse_policy  # noqa: E402
 from detectors.node.findings import alert_name  # noqa: E402
@@ -152,7 +153,7 @@ OWN = (
 
 def finding_rules() -> Iterator[FindingRule]:
     """Return the kinds of findings that reach a person or the controller: not those for the record."""
-    for check in load_checks():
+    for check in load_checks(FAMILIES):
         if check.severity is not Severity.INFO:
             condition = f"`{check.metric}`: {check.condition.text}"
             title = check.summary

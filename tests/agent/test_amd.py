@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.metrics import FAMILIES, Metric
+from agent.families import FAMILIES
+from agent.metrics import Metric
 from agent.plugins import Origin, PluginCollector, PluginContext, check_class
 from agent.vendors.amd import READINGS, AmdCollector
 from rankmend.clock import SystemClock

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.metrics import FAMILIES, Metric
+from agent.families import FAMILIES
+from agent.metrics import Metric
 from agent.plugins import Origin, PluginCollector, PluginContext, check_class
 from agent.root_helper.program_runner import Program
 from agent.root_helper.questions import ProgramOutcome, ProgramResult

@@ -19,7 +19,7 @@ from agent.config import (
     with_state_dir,
 )
 from agent.daemon import Agent
-from agent.metrics import FAMILIES
+from agent.families import FAMILIES
 from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT, FakeClock

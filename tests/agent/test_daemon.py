@@ -24,6 +24,7 @@ import pytest
 from agent import config as configuration
 from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
 from agent.config import AgentConfig
+from agent.families import FAMILIES
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
@@ -335,7 +336,7 @@ def stale_view(name: str, *, is_stale: bool) -> CollectorView:
 def test_health_names_the_collector_that_is_stale() -> None:
     views = [stale_view("host", is_stale=False), stale_view("disk", is_stale=True)]
     clock = FakeClock()
-    app = make_app("n", lambda: views, RanksCollector(RankTable(), clock), clock.now_s)
+    app = make_app("n", lambda: views, RanksCollector(RankTable(), clock), clock.now_s, FAMILIES)
 
     status, body = call(app, "/healthz")
 
@@ -353,7 +354,7 @@ def call(app: object, path: str, method: str = "GET") -> tuple[str, str]:
 @pytest.mark.real
 def test_clients_that_say_nothing_do_not_shut_out_the_next_once_they_go() -> None:
     clock = FakeClock()
-    app = make_app("n", list, RanksCollector(RankTable(), clock), clock.now_s)
+    app = make_app("n", list, RanksCollector(RankTable(), clock), clock.now_s, FAMILIES)
     server = HttpServer("127.0.0.1:0", app)
     server.start()
     try:

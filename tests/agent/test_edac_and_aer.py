@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.assembly.host import HostSettings, make_collectors
 from agent.collectors.edac import EdacCollector
 from agent.collectors.pcie_aer import PcieAerCollector, parse_errors
+from agent.families import FAMILIES
 from agent.runner import CollectorOutcome, Slot
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar
@@ -115,7 +116,7 @@ def test_no_file_of_the_host_can_break_more_than_its_own_collector(tmp_path: Pat
         for collector in make_collectors(
             HostSettings(modules=("nvidia",)), copy / "proc", copy / "sys", FakeClock(), list
         ):
-            slot = Slot(collector, 1.0, FakeClock())
+            slot = Slot(collector, 1.0, FakeClock(), FAMILIES)
             slot.run()
             view = slot.view(1000.0)
             assert "Error: " not in view.error or view.outcome is not CollectorOutcome.BROKEN, (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.ethernet import EthernetCollector, parse_flags, parse_number
 from agent.collectors.ethtool import EthtoolCollector, map_counter
-from agent.metrics import FAMILIES
+from agent.families import FAMILIES
 from agent.runner import Collector, _checked
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError

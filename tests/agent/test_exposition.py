@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from agent.metrics import FAMILIES, Metric
-from agent.page.application import make_metrics_app, make_registry, runner_metrics
+from agent.families import FAMILIES
+from agent.metrics import Metric
+from agent.page.application import make_metrics_app, make_registry
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import CollectorOutcome, CollectorView
+from agent.runner import CollectorOutcome, CollectorView, runner_metrics
 from tests.support.agent import PATIENT
 
 OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]
@@ -37,7 +38,9 @@ class Node:
     def __init__(self, *views: CollectorView) -> None:
         self.views = list(views)
         self.time_s = 100.0
-        self.exposition = Exposition(lambda: self.views, runner_metrics, lambda: self.time_s)
+        self.exposition = Exposition(
+            lambda: self.views, runner_metrics, lambda: self.time_s, FAMILIES
+        )
 
     def text(self) -> str:
         return self.exposition.page(openmetrics=False, compressed=False).decode()
@@ -59,7 +62,7 @@ def test_page_is_byte_for_byte_what_prometheus_client_writes(
     one: list[Metric], other: list[Metric]
 ) -> None:
     node = Node(view_of(*one, name="one"), view_of(*other, name="other"))
-    registry = make_registry(lambda: node.views)
+    registry = make_registry(lambda: node.views, FAMILIES)
 
     plain = node.exposition.page(openmetrics=False, compressed=False)
     openmetrics = node.exposition.page(openmetrics=True, compressed=False)
@@ -84,7 +87,7 @@ def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
     for answer in (second, data.draw(metrics()), second[::-1], first):
         node.views = [view_of(*answer)]
 
-        assert node.text().encode() == generate_latest(make_registry(lambda: node.views))
+        assert node.text().encode() == generate_latest(make_registry(lambda: node.views, FAMILIES))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_prometheus_gets_openmetrics_and_others_the_text_format(
 
 def answer_of(**environ: str) -> tuple[str, dict[str, str], bytes]:
     view = view_of(Metric("rankmend_host_cpus", 8), Metric("rankmend_host_swap_size_bytes", 0))
-    app = make_metrics_app(lambda: [view], lambda: 100.0)
+    app = make_metrics_app(lambda: [view], lambda: 100.0, FAMILIES)
     answered: list[tuple[str, list[tuple[str, str]]]] = []
     request = {"PATH_INFO": "/metrics", "REQUEST_METHOD": "GET", **environ}
     body = b"".join(app(request, lambda status, headers: answered.append((status, headers))))

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from agent.findings.collector import FindingsCollector, is_silenced, load_checks
+from agent.families import FAMILIES
+from agent.findings.collector import FindingsCollector, is_silenced
 from agent.findings.journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_release
+from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from agent.page.application import make_app
 from agent.runner import CollectorOutcome, CollectorView
@@ -77,7 +79,7 @@ class World:
         self.silenced = silenced
         self.checks = [
             check
-            for check in load_checks()
+            for check in load_checks(FAMILIES)
             if check.name in ("sensor_critical", "collector_broken")
         ]
         self.views: list[CollectorView] = []
@@ -194,6 +196,7 @@ def ask(world: World, path: str) -> tuple[str, str]:
         lambda: world.views,
         None,  # type: ignore[arg-type]
         world.clock.now_s,
+        FAMILIES,
         world.findings,
     )
     environ = {"PATH_INFO": path, "REQUEST_METHOD": "GET"}

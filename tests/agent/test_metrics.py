@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from prometheus_client import generate_latest
 
-from agent.metrics import FAMILIES, Metric, MetricType
+from agent.families import FAMILIES
+from agent.metrics import Metric, MetricType
 from agent.page.application import make_registry
 from agent.runner import CollectorOutcome, CollectorView
 from tests.support.agent import ROOT
@@ -39,7 +40,7 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric() -> None:
         "all", 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, metrics
     )
 
-    page = generate_latest(make_registry(lambda: [view]))
+    page = generate_latest(make_registry(lambda: [view], FAMILIES))
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=page, capture_output=True, check=False
     )

@@ -20,6 +20,7 @@ from agent.collectors.mounts import (
     parse_mountinfo,
     parse_mounts,
 )
+from agent.families import FAMILIES
 from agent.runner import Slot
 from agent.sources.mount_prober import Answer, HungMount, MountProber, MountRefusal, MountSpace
 from rankmend.clock import SystemClock
@@ -330,7 +331,7 @@ def test_agent_shows_a_hung_mount_and_its_collector_stays_well(tmp_path: Path) -
     clock = SystemClock()
     with hanging_mount(tmp_path / "fuse") as mounted:
         collector = MountsCollector(Path("/proc"), clock, MountProber(clock, ANSWER_S_MAX).probe)
-        slot = Slot(collector, 30.0, clock)
+        slot = Slot(collector, 30.0, clock, FAMILIES)
         mounted.stop_answering()
 
         slot.run()

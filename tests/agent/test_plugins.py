@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from agent import config as configuration
 from agent import plugins
 from agent.daemon import Agent
-from agent.findings.collector import load_checks
-from agent.metrics import FAMILIES, Family, Metric, MetricType
+from agent.families import FAMILIES, with_plugins
+from agent.findings.policy_files import load_checks
+from agent.metrics import Family, Metric, MetricType
 from agent.plugins import PluginChoice, PluginCollector, PluginContext, check_class, choose
 from agent.runner import CollectorOutcome
 from agent.vendors.amd import AmdCollector
@@ -75,7 +76,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def load(*names: str, **settings: dict[str, Any]) -> tuple[PluginCollector, ...]:
-    return plugins.load(PluginChoice(names, settings), make_context())
+    return plugins.load(PluginChoice(names, settings), make_context(), FAMILIES)
 
 
 def make_agent(**table: Any) -> Agent:
@@ -263,11 +264,11 @@ def test_site_policy_may_judge_a_plugins_metric(site: Site, tmp_path: Path) -> N
         'summary = "The tank is nearly empty."\nsource = "the tank\'s manual"\n'
     )
 
-    with_plugin = load_checks(policy, plugins.families_of([collector]))
+    with_plugin = load_checks(with_plugins([collector]), policy)
 
     assert "tank_low" in {check.name for check in with_plugin}
     with pytest.raises(ConfigError, match="rankmend_tank_level_ratio"):
-        load_checks(policy)  # without the plugin
+        load_checks(FAMILIES, policy)  # without the plugin
 
 
 def test_plugin_that_raises_while_stopping_stops_nobody_else() -> None:

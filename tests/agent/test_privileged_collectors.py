@@ -12,6 +12,7 @@ from agent.collectors.disk_health import DiskHealthCollector
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.collectors.redfish import show, walk_bmc
 from agent.collectors.thermal import ThermalCollector
+from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.root_helper.questions import HelperAnswer, HelperQuery, ProgramOutcome, ProgramResult
 from agent.runner import CollectorOutcome, Slot
@@ -76,7 +77,7 @@ class RecordedBmc:
 )
 def test_runner_takes_every_series_of_the_collector(make: Callable[[], Any]) -> None:
     clock = FakeClock()
-    slot = Slot(make(), 60.0, clock)
+    slot = Slot(make(), 60.0, clock, FAMILIES)
 
     slot.run()
 

@@ -3,7 +3,8 @@
 import pytest
 
 from agent.collectors.rank_nics import RankNicsCollector, join_ranks
-from agent.metrics import FAMILIES, Metric
+from agent.families import FAMILIES
+from agent.metrics import Metric
 from agent.runner import CollectorOutcome, CollectorView
 from rankmend.errors import NoSourceError
 from tests.support.agent import values_of

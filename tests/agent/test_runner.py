@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
+from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_registry
 from agent.runner import HURRY_S_MIN, SERIES_MAX, CollectorOutcome, Runner, Slot, _Trigger
@@ -63,7 +64,7 @@ class StuckCollector(FakeCollector):
 
 def make_slot(*answers: Metric | Exception) -> tuple[Slot, FakeCollector, FakeClock]:
     collector, clock = FakeCollector("host", *answers), FakeClock()
-    return Slot(collector, 1.0, clock), collector, clock
+    return Slot(collector, 1.0, clock, FAMILIES), collector, clock
 
 
 def test_values_carry_their_age_and_are_dropped_past_the_bound() -> None:
@@ -142,7 +143,7 @@ def test_collector_without_end_is_cut_off() -> None:
 
 
 def make_runner(clock: FakeClock, *collectors: FakeCollector) -> Runner:
-    return Runner(collectors, clock, {collector.name: 0.05 for collector in collectors})
+    return Runner(collectors, clock, FAMILIES, {collector.name: 0.05 for collector in collectors})
 
 
 @pytest.mark.real
@@ -156,10 +157,10 @@ def test_stuck_collector_stops_neither_the_others_nor_the_page_and_is_not_starte
         runs_before = lively.runs
         wait_for(lambda: lively.runs >= runs_before + 5, "five more runs of the other")
         clock.time_s += 8
-        page_before = generate_latest(make_registry(runner.views)).decode()
+        page_before = generate_latest(make_registry(runner.views, FAMILIES)).decode()
         clock.time_s += 3
         wait_for(lambda: not views(runner)["disk"].is_stale, "the other to answer")
-        page_after = generate_latest(make_registry(runner.views)).decode()
+        page_after = generate_latest(make_registry(runner.views, FAMILIES)).decode()
     finally:
         runner.stop()
         stuck.release.set()
@@ -215,7 +216,9 @@ def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
 
 def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
     clock = FakeClock()
-    runner = Runner([FakeCollector("host", LOAD)], clock, {"host": 1.0}, disabled={"host"})
+    runner = Runner(
+        [FakeCollector("host", LOAD)], clock, FAMILIES, {"host": 1.0}, disabled={"host"}
+    )
     clock.time_s += 3600
 
     runner.reload({"host": 1.0}, disabled=set())
@@ -264,7 +267,7 @@ def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
 def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_events() -> None:
     clock = FakeClock()
     collector = FakeCollector("host", LOAD)
-    runner = Runner([collector], clock, {"host": 3600.0})
+    runner = Runner([collector], clock, FAMILIES, {"host": 3600.0})
     runner.start()
     try:
         wait_for(lambda: collector.runs == 1, "the first run")
@@ -286,7 +289,7 @@ def test_collectors_that_are_hurried_together_run_in_order() -> None:
     clock = FakeClock()
     order: list[str] = []
     first, second = OrderedCollector("host", order), OrderedCollector("pressure", order)
-    runner = Runner([second, first], clock, {"host": 3600.0, "pressure": 3600.0})
+    runner = Runner([second, first], clock, FAMILIES, {"host": 3600.0, "pressure": 3600.0})
     runner.start()
     try:
         wait_for(lambda: first.runs == second.runs == 1, "the first runs")
@@ -302,7 +305,7 @@ def test_collectors_that_are_hurried_together_run_in_order() -> None:
 def test_disabled_collector_is_not_hurried() -> None:
     clock = FakeClock()
     collector = FakeCollector("host", LOAD)
-    runner = Runner([collector], clock, {"host": 3600.0}, disabled={"host"})
+    runner = Runner([collector], clock, FAMILIES, {"host": 3600.0}, disabled={"host"})
     runner.start()
     clock.time_s += 10
 

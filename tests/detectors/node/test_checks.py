@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.findings.collector import known_metrics, load_checks
-from agent.findings.policy_files import load_policy
-from agent.metrics import FAMILIES
+from agent.families import FAMILIES
+from agent.findings.policy_files import known_metrics, load_checks, load_policy
 from detectors.finding import Action, Severity
 from detectors.node.checks import (
     Check,
@@ -152,10 +151,10 @@ def test_site_file_is_laid_over_the_shipped_table(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text("[sensor_critical]\naction = 'reboot'\nsource = 'our rooms'\n")
 
-    by_name = {check.name: check for check in load_checks(file)}
+    by_name = {check.name: check for check in load_checks(FAMILIES, file)}
 
     assert by_name["sensor_critical"].action is Action.REBOOT
-    assert len(by_name) == len(load_checks())
+    assert len(by_name) == len(load_checks(FAMILIES))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +162,7 @@ def test_site_file_is_laid_over_the_shipped_table(tmp_path: Path) -> None:
     [
         (b"[nothing_of_ours]\nsource = 'x'\n", "nothing_of_ours: "),
         (b"[sensor_critical]\naction = 'reboot'\n", "sensor_critical: no source"),
-        (b"\xff", "is no UTF-8"),
+        (b"\xff", "is not UTF-8"),
     ],
 )
 def test_wrong_site_file_is_refused_with_its_name(
@@ -173,15 +172,15 @@ def test_wrong_site_file_is_refused_with_its_name(
     file.write_bytes(data)
 
     with pytest.raises(ConfigError, match=r"site\.toml.*" + re.escape(message)):
-        load_checks(file)
+        load_checks(FAMILIES, file)
 
 
 def test_site_file_that_is_missing_or_huge_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the policy"):
-        load_checks(tmp_path / "none.toml")
+        load_checks(FAMILIES, tmp_path / "none.toml")
     (tmp_path / "huge.toml").write_text("#" * 1_000_001)
     with pytest.raises(ConfigError, match="more than 1000000 bytes"):
-        load_checks(tmp_path / "huge.toml")
+        load_checks(FAMILIES, tmp_path / "huge.toml")
 
 
 def test_one_scan_leaves_out_what_needs_time_and_asks_for_two_looks_at_most() -> None:
@@ -198,7 +197,7 @@ def test_one_scan_leaves_out_what_needs_time_and_asks_for_two_looks_at_most() ->
     assert checks[1].persistence.bad_looks == 1
 
 
-@pytest.mark.parametrize("check", load_checks(), ids=lambda check: check.name)
+@pytest.mark.parametrize("check", load_checks(FAMILIES), ids=lambda check: check.name)
 def test_shipped_row_says_where_its_figures_come_from(check: Check) -> None:
     assert len(check.source) > 15
     assert check.summary[0] != " "
@@ -241,13 +240,13 @@ def test_check_takes_severity_and_action_from_its_event_and_a_sites_word_wins() 
 
 
 def test_every_action_that_overrules_is_a_drivers() -> None:
-    overruling = [check for check in load_checks() if check.overrules]
+    overruling = [check for check in load_checks(FAMILIES) if check.overrules]
 
     assert all(check.metric == "rankmend_gpu_recovery_action_id" for check in overruling)
 
 
 def test_every_metric_of_the_registry_is_known_with_its_labels() -> None:
-    known = known_metrics()
+    known = known_metrics(FAMILIES)
 
     assert known.keys() == FAMILIES.keys()
     assert known["rankmend_disk_size_bytes"] == MetricShape(("device", "mount"), is_counter=False)
@@ -262,7 +261,7 @@ def test_documented_example_of_a_site_file_is_accepted(tmp_path: Path) -> None:
     assert example is not None
     (tmp_path / "site.toml").write_text(textwrap.dedent(example.group(0)))
 
-    by_name = {check.name: check for check in load_checks(tmp_path / "site.toml")}
+    by_name = {check.name: check for check in load_checks(FAMILIES, tmp_path / "site.toml")}
 
     assert by_name["gpu_memory_hot"].condition.limit == 95
     assert "ethernet_paused" not in by_name

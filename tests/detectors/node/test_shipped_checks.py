@@ -2,8 +2,9 @@
 
 import pytest
 
-from agent.findings.collector import load_checks
-from agent.metrics import FAMILIES, Metric
+from agent.families import FAMILIES
+from agent.findings.policy_files import load_checks
+from agent.metrics import Metric
 from detectors.node.checks import Check, Combine, Comparison, Measure
 from detectors.node.findings import (
     NodeFinding,
@@ -88,7 +89,7 @@ class Node:
         return list_findings(self.state, snapshot, self.now_s)
 
 
-CHECKS = [check for check in load_checks() if not check.counts_from_zero]
+CHECKS = [check for check in load_checks(FAMILIES) if not check.counts_from_zero]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.metrics import FAMILIES
+from agent.families import FAMILIES
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
 from detectors.slow.cause_table import CAUSES, METRICS, SELECTIONS, Scope, Section, Sign, Statistic
 from detectors.slow.causes import Accused, Explanation, Window, explain_slow, explanation_page

@@ -1,0 +1,95 @@
+"""Every metric that the agent serves by itself: the families that its modules declare, in the order of the page.
+
+`make docs` writes the table of docs/reference/metrics.md from this list. Plugins add their own.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final
+
+from agent import plugins, runner
+from agent.collectors import (
+    agent,
+    bonding,
+    cgroup,
+    clock,
+    disk,
+    disk_health,
+    edac,
+    ethernet,
+    ethtool,
+    gpu_families,
+    host,
+    hwmon,
+    inventory,
+    ipmi,
+    kernel_log,
+    md,
+    mounts,
+    net_stack,
+    network,
+    nfs,
+    nic,
+    pcie_aer,
+    pressure,
+    processes,
+    rank_nics,
+    ranks,
+    redfish,
+    services,
+    thermal,
+    topology,
+    transceiver,
+    versions,
+)
+from agent.findings import collector as findings
+from agent.metrics import Family
+from agent.plugins import PluginCollector
+
+_MODULES: Final = (
+    runner,
+    plugins,
+    agent,
+    host,
+    processes,
+    cgroup,
+    edac,
+    pcie_aer,
+    mounts,
+    clock,
+    services,
+    versions,
+    disk,
+    md,
+    bonding,
+    net_stack,
+    nfs,
+    network,
+    nic,
+    ethernet,
+    ethtool,
+    transceiver,
+    topology,
+    pressure,
+    thermal,
+    hwmon,
+    ipmi,
+    redfish,
+    disk_health,
+    kernel_log,
+    findings,
+    ranks,
+    gpu_families,
+    rank_nics,
+    inventory,
+)
+_ALL: Final = tuple(chain.from_iterable(module.FAMILIES for module in _MODULES))
+FAMILIES: Final = {family.name: family for family in _ALL}
+assert len(FAMILIES) == len(_ALL), "two modules declare one family"
+
+
+def with_plugins(collectors: Iterable[PluginCollector]) -> dict[str, Family]:
+    """Return all families that an agent with these plugins can show, its own first."""
+    return FAMILIES | {
+        family.name: family for collector in collectors for family in collector.families
+    }
