@@ -41,7 +41,7 @@ import uvloop
 from recovery.api import wire
 from recovery.api.client import ControllerClient, UnreachableError, pause_s
 from recovery.cluster.gate import PersonAct
-from recovery.launcher.remote import RETURNS_PER_S
+from recovery.launcher.membership.remote import RETURNS_PER_S
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
 from recovery.service.setup import init
@@ -233,7 +233,7 @@ class Fleet:
         self.seen = Seen()
         self.job_id = ""
         self.stands_still, self.still_since_s = False, 0.0
-        self.is_patient = True  # after a failure, as `recovery.launcher.remote` is
+        self.is_patient = True  # after a failure, as `recovery.launcher.membership.remote` is
         self.launchers = [Launcher(n, self) for n in range(self.nodes + self.spares)]
         self._tasks: list[asyncio.Task[None]] = []
 

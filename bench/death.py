@@ -21,7 +21,7 @@ from typing import TypeVar
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from recovery.launcher.guardian import (  # noqa: E402
+from recovery.launcher.guardian.client import (  # noqa: E402
     Emptied,
     Event,
     Exited,

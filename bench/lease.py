@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 
-from recovery.launcher.peers import Peers, PeerWord
-from recovery.launcher.ports import read_default_range
+from recovery.launcher.membership.peers import Peers, PeerWord
+from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.messages.exchange import Endpoint, Peer
 
 AT_ONCE = 50

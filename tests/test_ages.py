@@ -11,7 +11,7 @@ import pytest
 
 from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, RankIdentity, create
-from recovery.launcher.ranks import LaunchedRank
+from recovery.launcher.ranks.launched import LaunchedRank
 from recovery.report.overview import view_ranks
 
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=1, rank=0, local_rank=0, world_size=1)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError
-from recovery.launcher.command import (
+from recovery.launcher.ranks.command import (
     Interpreter,
     RankCommand,
     build_command,

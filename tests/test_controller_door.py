@@ -23,7 +23,7 @@ from recovery.cluster.cluster import WINDOW_S_MAX
 from recovery.cluster.limits import ClusterPolicy
 from recovery.journal.cluster_records import WindowAdded
 from recovery.journal.job_folder import default_state_folder
-from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.service import authority
 from recovery.service.daemon import read
 from recovery.service.stored_jobs import StoredJob

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError
-from recovery.launcher.environment import RankFiles, Rendezvous, rank_environment
+from recovery.launcher.ranks.environment import RankFiles, Rendezvous, rank_environment
 from recovery.messages.exchange import VERSION, Order, Restore, Stop
 
 FILES = RankFiles(Path("/run/r1.progress"), Path("/run/r1.error.json"))

@@ -14,8 +14,8 @@ from rankmend.foreign_links import make_private, open_new, open_to_append, refus
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
 from recovery.journal.job_folder import open_job, write_atomically
 from recovery.journal.job_key import JobKey
-from recovery.launcher.log_file import LogFile
-from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.ranks.log_file import LogFile
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim_folder import ClaimFolder
 from recovery.run.meeting_note import HostFolder
 from recovery.service.stored_jobs import StateFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher.guardian import (
+from recovery.launcher.guardian.client import (
     Emptied,
     Event,
     Exited,
@@ -28,9 +28,9 @@ from recovery.launcher.guardian import (
     Spawned,
     SpawnFailed,
 )
-from recovery.launcher.guardian_messages import LISTED_MAX, PACKET_BYTES_MAX, decode, encode
-from recovery.launcher.process_standing import identify
-from recovery.launcher.process_tree import (
+from recovery.launcher.guardian.packets import LISTED_MAX, PACKET_BYTES_MAX, decode, encode
+from recovery.launcher.processes.standing import identify
+from recovery.launcher.processes.tree import (
     Survivor,
     descendants,
     fence_leftovers,
@@ -520,7 +520,7 @@ def test_death_of_the_guardian_takes_the_ranks_with_it_and_is_told(tmp_path: Pat
 LAUNCHER = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
-from recovery.launcher.guardian import Guardian, Spawn
+from recovery.launcher.guardian.client import Guardian, Spawn
 folder, job_id, daemon = sys.argv[2:5]
 guardian = Guardian.start(job_id)
 
@@ -705,7 +705,7 @@ def test_guardian_that_gets_nonsense_says_why_it_goes_and_leaves_no_rank(tmp_pat
 BLOCKED_SEARCH = """
 import json, os, select, sys, time
 sys.path.insert(0, sys.argv[1])
-from recovery.launcher.guardian_kill import TreeKill
+from recovery.launcher.guardian.kill import TreeKill
 watched = set()
 kill = TreeKill(sys.argv[3], lambda fd, *_: watched.add(fd), watched.discard, sys.argv[2])
 kill.widen(1, 1)

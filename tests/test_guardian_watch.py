@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from recovery.launcher.guardian_watch import END_S, WAKE_S, Care, GuardianWatch
+from recovery.launcher.guardian.watch import END_S, WAKE_S, Care, GuardianWatch
 
 
 def looks(letters: Sequence[str], *, is_needed: bool, every_s: float = 0.5) -> list[Care]:

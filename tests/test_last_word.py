@@ -15,8 +15,8 @@ import pytest
 
 from recovery.api import wire
 from recovery.api.client import ConflictError, Contact, JobEndedError, UnreachableError
-from recovery.launcher.last_word import LastWord, say
-from recovery.launcher.process_tree import fence_leftovers, find_marked, search_marks
+from recovery.launcher.guardian.last_word import LastWord, say
+from recovery.launcher.processes.tree import fence_leftovers, find_marked, search_marks
 from recovery.messages.codec import decode_report
 from recovery.messages.exchange import Report
 
@@ -26,7 +26,7 @@ TOKEN = "c0ffee" * 10
 LAUNCHER = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
-from recovery.launcher.guardian import Guardian, Spawn
+from recovery.launcher.guardian.client import Guardian, Spawn
 folder, job_id = sys.argv[2:4]
 guardian = Guardian.start(job_id, node="n1")
 env = {"PATH": os.environ["PATH"], "RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "7"}

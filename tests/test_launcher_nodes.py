@@ -15,17 +15,17 @@ from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
-from recovery.launcher.checkpoint_access import Storage
-from recovery.launcher.command import RankCommand
-from recovery.launcher.guardian import Guardian
+from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.launcher import Launcher, LaunchPlan
-from recovery.launcher.node_membership import Membership
-from recovery.launcher.peers import Peers, PeerWord, boot_time_s
-from recovery.launcher.ports import read_default_range
-from recovery.launcher.process_tree import find_marked
-from recovery.launcher.rank_output import Output, OutputPlan, Streams
-from recovery.launcher.rendezvous_store import RendezvousStore
-from recovery.launcher.runtime import RuntimeFolder
+from recovery.launcher.membership.checkpoint_access import Storage
+from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.membership.peers import Peers, PeerWord, boot_time_s
+from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.output import Output, OutputPlan, Streams
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.launcher.rendezvous.ports import read_default_range
+from recovery.launcher.rendezvous.store import RendezvousStore
 from recovery.messages.exchange import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
 from tests.support.console import FakeConsole
 
@@ -331,7 +331,7 @@ def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
     ended: list[int] = []
     guardian = Guardian.start(str(job_id), node="x")
     with Path(os.devnull).open("wb") as null:
-        from recovery.launcher.guardian import Emptied, LeaseExpired, Spawn
+        from recovery.launcher.guardian.client import Emptied, LeaseExpired, Spawn
 
         environment = {"RANKMEND_JOB_ID": str(job_id), "RANKMEND_ATTEMPT": "1"}
         argv = ("/bin/sleep", "600")

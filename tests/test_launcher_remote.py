@@ -17,7 +17,7 @@ from recovery.api.client import (
 )
 from recovery.api.wire import Accepted, Problem
 from recovery.journal.records import JobOutcome, OutcomeKind
-from recovery.launcher.remote import TIMINGS_MAX, Remote, with_timings
+from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming, Stop
 
 DEADLINE_S = 30.0

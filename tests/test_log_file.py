@@ -7,7 +7,7 @@ import pytest
 
 from rankmend.errors import ConfigError
 from rankmend.outlet import Outlet, OutletTarget
-from recovery.launcher.log_file import LogFile
+from recovery.launcher.ranks.log_file import LogFile
 from recovery.run.options import RunOptions, make_log_folder, make_output_plan
 
 TEE = RunOptions("train.py", tee="3")

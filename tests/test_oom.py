@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import NoSourceError, SourceError
-from recovery.launcher.oom import OomCounter, find_oom_file, read_oom_kills
+from recovery.launcher.host.oom import OomCounter, find_oom_file, read_oom_kills
 
 # Forms of Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 V2_EVENTS = "low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\noom_group_kill 0\n"

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parent.parent
 ASK = """
 import resource, sys
-from recovery.launcher.open_files import ensure_open_files
+from recovery.launcher.host.open_files import ensure_open_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 ensure_open_files(4, is_one_node=True)
 print(resource.getrlimit(resource.RLIMIT_NOFILE))

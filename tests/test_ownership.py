@@ -15,7 +15,7 @@ from rankmend.printable import is_printable
 from recovery.checkpoints.marks import BESIDE
 from recovery.journal.records import ClaimProof
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.process_identity import INITIAL_PID_NAMESPACE, Standing
+from recovery.launcher.processes.identity import INITIAL_PID_NAMESPACE, Standing
 from recovery.ownership.claim import (
     ClaimVerdict,
     FolderClaim,

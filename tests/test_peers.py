@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.launcher.peers import LINE_BYTES_MAX, Lease, PeerKey, Peers, PeerWord, boot_time_s
-from recovery.launcher.ports import PortRange
+from recovery.launcher.membership.peers import (
+    LINE_BYTES_MAX,
+    Lease,
+    PeerKey,
+    Peers,
+    PeerWord,
+    boot_time_s,
+)
+from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer
 
 JOB = "00000000-0000-0000-0000-000000000007"

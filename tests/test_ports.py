@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import ConfigError, LaunchError
-from recovery.launcher.ports import (
+from recovery.launcher.rendezvous.ports import (
     PORT_MAX,
     PortRange,
     default_range,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.process_identity import (
+from recovery.launcher.processes.identity import (
     INITIAL_PID_NAMESPACE,
     ProcessIdentity,
     Standing,
     parse_mark,
 )
-from recovery.launcher.process_standing import ForeignMarks, identify, is_there, judge
+from recovery.launcher.processes.standing import ForeignMarks, identify, is_there, judge
 from tests.support.faults import process as faults
 
 BOOT = "b-1"

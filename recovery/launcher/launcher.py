@@ -25,28 +25,38 @@ from rankmend import console
 from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher import guardian as guardian_events
-from recovery.launcher.command import RankCommand, fill
-from recovery.launcher.environment import Rendezvous, rank_environment
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.evidence.recorder import recorder_files
-from recovery.launcher.guardian import Guardian, Spawn
-from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
-from recovery.launcher.guardian_watch import Care, GuardianWatch
-from recovery.launcher.hardware import HardwareWatch
-from recovery.launcher.last_word import LastWord
-from recovery.launcher.node_membership import Membership, report_pause_s
-from recovery.launcher.oom import OomCounter
-from recovery.launcher.peers import Lease, boot_time_s
-from recovery.launcher.process_list import read_list
-from recovery.launcher.process_standing import ForeignMarks, identify, own_mark
-from recovery.launcher.process_tree import fence_leftovers, find_marked, read_state
-from recovery.launcher.rank_output import Output
-from recovery.launcher.ranks import LaunchedAttempt, LaunchedRank
-from recovery.launcher.remote import RETURNS_PER_S
-from recovery.launcher.rendezvous_store import RendezvousStore
-from recovery.launcher.runtime import RuntimeFolder
-from recovery.launcher.standbys import StandbyPool
+from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.last_word import LastWord
+from recovery.launcher.guardian.packets import (
+    STANDBY_ATTEMPT,
+    Emptied,
+    Event,
+    Exited,
+    Exiting,
+    GuardianLost,
+    KillPending,
+    LeaseExpired,
+    Spawned,
+    SpawnFailed,
+)
+from recovery.launcher.guardian.watch import Care, GuardianWatch
+from recovery.launcher.host.hardware import HardwareWatch
+from recovery.launcher.host.oom import OomCounter
+from recovery.launcher.membership.node_membership import Membership, report_pause_s
+from recovery.launcher.membership.peers import Lease, boot_time_s
+from recovery.launcher.membership.remote import RETURNS_PER_S
+from recovery.launcher.processes.listing import read_list
+from recovery.launcher.processes.standing import ForeignMarks, identify, own_mark
+from recovery.launcher.processes.tree import fence_leftovers, find_marked, read_state
+from recovery.launcher.ranks.command import RankCommand, fill
+from recovery.launcher.ranks.environment import Rendezvous, rank_environment
+from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank
+from recovery.launcher.ranks.output import Output
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.rendezvous.store import RendezvousStore
 from recovery.messages.exchange import (
     VERSION,
     Claim,
@@ -384,17 +394,17 @@ class Launcher:
 
     # What the guardian tells.
 
-    def _take_event(self, event: guardian_events.Event) -> None:  # noqa: PLR0912 - a table
+    def _take_event(self, event: Event) -> None:  # noqa: PLR0912 - a table
         attempt = self._attempt
         match event:
-            case guardian_events.Emptied(through_attempt=through):
+            case Emptied(through_attempt=through):
                 self._empty_through = max(self._empty_through, through)
                 self._report_now = True
-            case guardian_events.GuardianLost(reason=reason):
+            case GuardianLost(reason=reason):
                 self._replace_guardian(reason)
-            case guardian_events.LeaseExpired(through_attempt=through):
+            case LeaseExpired(through_attempt=through):
                 self._note_lease_end(through)
-            case guardian_events.KillPending(survivors=survivors):
+            case KillPending(survivors=survivors):
                 for one in survivors:
                     log.warning(
                         "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
@@ -403,20 +413,20 @@ class Launcher:
                 self._take_standby_event(event)
             case _ if attempt is None or event.attempt != attempt.number:
                 return
-            case guardian_events.Spawned(rank=number, pid=pid, start_ticks=ticks):
+            case Spawned(rank=number, pid=pid, start_ticks=ticks):
                 rank = attempt.ranks[number]
                 rank.pid, rank.start_ticks = pid, ticks
                 if all(one.pid for one in attempt.ranks.values()):
                     self._tell_of_ranks(attempt)
                     self._report_now = True
-            case guardian_events.SpawnFailed():
+            case SpawnFailed():
                 self._take_failed_spawn(event)
-            case guardian_events.Exiting(rank=number, exit_code=code, signal=signum):
+            case Exiting(rank=number, exit_code=code, signal=signum):
                 attempt.ranks[number].is_exiting = True
                 self._report_now = True
                 if code or signum:  # its memory takes long to free: the others need not wait
                     self._note_exit(attempt.ranks[number], code, signum)
-            case guardian_events.Exited(rank=number, exit_code=code, signal=signum):
+            case Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
 
     def _note_lease_end(self, through: int) -> None:
@@ -430,7 +440,7 @@ class Launcher:
         if self._attempt is not None and self._attempt.number <= through:
             self._mark_signalled(self._attempt)
 
-    def _take_failed_spawn(self, event: guardian_events.SpawnFailed) -> None:
+    def _take_failed_spawn(self, event: SpawnFailed) -> None:
         spawn = self._promoted.pop(event.rank, None)
         if spawn is not None and event.errno == errno.ESRCH:  # the standby had just died
             self._spawn(*spawn, may_promote=False)
@@ -438,15 +448,15 @@ class Launcher:
         self._launch_error = f"rank {event.rank} can't be started: {event.message}"
         self._report_now = True
 
-    def _take_standby_event(self, event: guardian_events.Event) -> None:
+    def _take_standby_event(self, event: Event) -> None:
         if self._standbys is None:
             return
         match event:
-            case guardian_events.Spawned(rank=slot, pid=pid):
+            case Spawned(rank=slot, pid=pid):
                 self._standbys.note_spawned(slot, pid)
-            case guardian_events.SpawnFailed(rank=slot, message=message):
+            case SpawnFailed(rank=slot, message=message):
                 self._standbys.note_ended(slot, message)
-            case guardian_events.Exited(rank=slot, exit_code=code, signal=signum):
+            case Exited(rank=slot, exit_code=code, signal=signum):
                 how = f"exit code {code}" if signum is None else f"signal {signum}"
                 self._standbys.note_ended(slot, how)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rankmend.printable import printable
 from recovery.journal.records import ClaimProof
-from recovery.launcher.process_identity import (
+from recovery.launcher.processes.identity import (
     INITIAL_PID_NAMESPACE,
     ProcessIdentity,
     Standing,

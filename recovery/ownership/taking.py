@@ -14,8 +14,8 @@ import msgspec
 from rankmend.errors import JobHeldError, SourceError
 from recovery.checkpoints.marks import BESIDE
 from recovery.journal.records import ClaimProof, ClaimTaken
-from recovery.launcher.process_identity import ProcessIdentity, Standing
-from recovery.launcher.process_standing import identify, judge
+from recovery.launcher.processes.identity import ProcessIdentity, Standing
+from recovery.launcher.processes.standing import identify, judge
 from recovery.ownership.claim import (
     PROOFS,
     TAKE_OVER_WATCH_S,

@@ -15,22 +15,22 @@ from rankmend.printable import printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings
-from recovery.launcher.command import (
+from recovery.launcher.host.device_count import count_devices
+from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
+from recovery.launcher.host.numa import read_bindings
+from recovery.launcher.processes.listing import read_list
+from recovery.launcher.processes.standing import ForeignMarks, identify
+from recovery.launcher.processes.tree import ProcessRef, fence_leftovers
+from recovery.launcher.ranks.command import (
     RankCommand,
     build_command,
     choose_interpreter,
     may_use_torch,
 )
-from recovery.launcher.device_count import count_devices
-from recovery.launcher.hardware import PAGE_URL, HardwareWatch, read_agent_page
-from recovery.launcher.numa import read_bindings
-from recovery.launcher.ports import PortRange, read_default_range
-from recovery.launcher.process_list import read_list
-from recovery.launcher.process_standing import ForeignMarks, identify
-from recovery.launcher.process_tree import ProcessRef, fence_leftovers
-from recovery.launcher.rendezvous_store import RendezvousStore, probe_torch
-from recovery.launcher.runtime import RuntimeFolder, default_root
-from recovery.launcher.standbys import StandbyPool
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
+from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.rendezvous.ports import PortRange, read_default_range
+from recovery.launcher.rendezvous.store import RendezvousStore, probe_torch
 from recovery.run.options import RunOptions, count_ranks
 
 log = logging.getLogger(__name__)

@@ -46,18 +46,18 @@ from recovery.journal.ledger import EXIT_CODES
 from recovery.journal.limits import Policy
 from recovery.journal.records import JobOutcome, OutcomeKind
 from recovery.journal.store import refuse_network_file_system
-from recovery.launcher.checkpoint_access import Storage
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian import Guardian
-from recovery.launcher.last_word import LAUNCHER_S_MAX, say_within
+from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
+from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher, LaunchPlan
-from recovery.launcher.node_membership import Membership
-from recovery.launcher.open_files import ensure_open_files
-from recovery.launcher.peers import Peers, PeerWord
-from recovery.launcher.rank_output import Output
-from recovery.launcher.remote import Client, Remote
-from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.membership.checkpoint_access import Storage
+from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.membership.peers import Peers, PeerWord
+from recovery.launcher.membership.remote import Client, Remote
+from recovery.launcher.ranks.output import Output
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import EPOCH_MAX, Order
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
@@ -239,7 +239,7 @@ def hint_for(text: str) -> str | None:
 
 
 class _Link:
-    """What the controller says, brought to the launcher (`recovery.launcher.remote.Heard`)."""
+    """What the controller says, brought to the launcher (`recovery.launcher.membership.remote.Heard`)."""
 
     def __init__(self, client: JoiningClient, request: Join, peers: Peers, *, quiet: bool) -> None:
         self.client = client

@@ -40,7 +40,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, JobOutcome
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.ports import reserve
+from recovery.launcher.rendezvous.ports import reserve
 from recovery.messages.exchange import Order, Report
 from recovery.ownership.claim import OwnerKind
 from recovery.run.assembly import port_range, say
@@ -202,7 +202,7 @@ def _bind_address(address: str) -> str:
 
 
 class MeetingClient:
-    """The way to whoever is host now (`recovery.launcher.remote.Client`)."""
+    """The way to whoever is host now (`recovery.launcher.membership.remote.Client`)."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

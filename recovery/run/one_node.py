@@ -30,16 +30,16 @@ from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
 from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
 from recovery.journal.store import Journal, refuse_network_file_system
-from recovery.launcher.command import (
-    RankCommand,
-)
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian import Guardian
+from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher, LaunchPlan
-from recovery.launcher.open_files import ensure_open_files
-from recovery.launcher.rank_output import Output, OutputPlan
-from recovery.launcher.runtime import RuntimeFolder, default_root
+from recovery.launcher.ranks.command import (
+    RankCommand,
+)
+from recovery.launcher.ranks.output import Output, OutputPlan
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import Report
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own

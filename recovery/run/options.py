@@ -17,7 +17,7 @@ from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.ledger import EXIT_CODES
 from recovery.journal.limits import Policy
-from recovery.launcher.rank_output import OutputPlan, parse_streams
+from recovery.launcher.ranks.output import OutputPlan, parse_streams
 from recovery.run.limits_file import read_policy
 
 log = logging.getLogger(__name__)

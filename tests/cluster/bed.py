@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from recovery.api.client import ControllerClient, ControllerError
 from recovery.api.wire import NodeView
-from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
-from recovery.launcher.process_tree import MarkKind, ProcessRef, is_alive, pids, read_mark
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.processes.tree import MarkKind, ProcessRef, is_alive, pids, read_mark
 from recovery.service.setup import init, make_node_files
 from tests.faults.harness import JOBS, wait_for
 from tests.hosts import Fleet, Host, Process

@@ -19,7 +19,7 @@ from recovery.journal.records import (
     IncidentOpened,
     JobEnded,
 )
-from recovery.launcher.process_tree import find_marked
+from recovery.launcher.processes.tree import find_marked
 from recovery.report.overview import read_entries, view_ranks
 from tests.support.faults.console import Console
 

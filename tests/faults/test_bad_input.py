@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.records import TailCut
-from recovery.launcher.process_tree import find_marked
+from recovery.launcher.processes.tree import find_marked
 from tests.faults.harness import Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recovery.journal.records import AttemptVerified
-from recovery.launcher.process_tree import read_state
+from recovery.launcher.processes.tree import read_state
 from recovery.report.overview import view_ranks
 from tests.faults.harness import Job, kill, wait_for
 from tests.support.faults.console import Console, Pipe, Terminal

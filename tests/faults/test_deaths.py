@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.records import AttemptVerified, OutcomeKind
-from recovery.launcher.process_tree import find_marked, read_state
+from recovery.launcher.processes.tree import find_marked, read_state
 from tests.faults.harness import Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

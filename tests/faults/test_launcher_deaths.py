@@ -10,7 +10,7 @@ import pytest
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import fold_all
 from recovery.journal.records import Cause, OutcomeKind
-from recovery.launcher.process_tree import find_marked
+from recovery.launcher.processes.tree import find_marked
 from tests.faults.harness import Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.records import AttemptEnded, AttemptStarted, JobEnded, LaunchersEnded, Proof
-from recovery.launcher.process_tree import pids, read_mark
+from recovery.launcher.processes.tree import pids, read_mark
 from recovery.report.overview import list_folders, read_entries
 from tests.faults.harness import EXAMPLES, JOBS, wait_for
 from tests.hosts import Fleet, Host, Process, why_not

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.guardian_messages import STANDBY_ATTEMPT
-from recovery.launcher.process_tree import find_marked, read_state
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.processes.tree import find_marked, read_state
 from tests.faults.harness import EXAMPLES, Job, kill, wait_for
 from tests.faults.test_deaths import assert_recovered
 

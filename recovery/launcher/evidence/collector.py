@@ -29,7 +29,7 @@ from recovery.launcher.evidence.processes import describe_rank
 from recovery.launcher.evidence.recorder import RecorderFiles, ask_for_dump
 from recovery.launcher.evidence.stacks import ask_for_stacks, read_stacks
 from recovery.launcher.evidence.surroundings import read_agent_findings, read_kernel_log
-from recovery.launcher.process_tree import read_processes
+from recovery.launcher.processes.tree import read_processes
 from recovery.messages.exchange import Collected, RankEvidence
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from recovery.launcher.process_tree import (
+from recovery.launcher.processes.tree import (
     PROC,
     ProcessState,
     descendants,

@@ -20,7 +20,7 @@ from typing import Final
 
 if __name__ == "__main__":  # run with the launcher's own paths, and ours where they are a hook's
     sys.path[:] = sys.argv[1:-1]
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+    sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))  # noqa: PTH100, PTH118, PTH120
 
 import msgspec
 

@@ -2,7 +2,7 @@
 
 `Guardian` may be used from several threads; `read_events` from one. Its calls only ask: the
 answers are events, and `fileno` is readable when there are some. After `GuardianLost` the
-ranks are dead, and what they had started is found by `process_tree.fence_leftovers`.
+ranks are dead, and what they had started is found by `processes.tree.fence_leftovers`.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from typing import IO, Final, TypeGuard
 
 from rankmend.errors import LaunchError, SourceError
 from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
-from recovery.launcher import guardian_main
-from recovery.launcher.guardian_messages import (
+from recovery.launcher.guardian import main as guardian_main
+from recovery.launcher.guardian.packets import (
     PACKET_BYTES_MAX,
     TEXT_MAX,
     AdoptCommand,
@@ -49,9 +49,9 @@ from recovery.launcher.guardian_messages import (
     decode,
     encode,
 )
-from recovery.launcher.process_standing import own_mark
-from recovery.launcher.process_tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
-from recovery.launcher.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
+from recovery.launcher.guardian.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
+from recovery.launcher.processes.standing import own_mark
+from recovery.launcher.processes.tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
 
 __all__ = [
     "Emptied",
@@ -111,7 +111,7 @@ class Guardian:
         """Start a guardian for this process and return when it serves.
 
         ``node``: it kills by mark what names this node or none; None: whatever is the job's.
-        ``process_list``: the file in which it lists its descendants (`process_list`).
+        ``process_list``: the file in which it lists its descendants (`processes.listing`).
         """
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")

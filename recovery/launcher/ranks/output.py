@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 from rankmend.errors import ConfigError
 from rankmend.outlet import Outlet
-from recovery.launcher.log_file import LogFile, tell_loss
-from recovery.launcher.rank_terminal import copy_size, open_terminal
+from recovery.launcher.ranks.log_file import LogFile, tell_loss
+from recovery.launcher.ranks.terminal import copy_size, open_terminal
 
 LINES_MAX: Final = 60  # kept a rank and stream; a Python traceback with causes fits
 LINE_BYTES_MAX: Final = 2000

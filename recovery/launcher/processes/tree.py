@@ -27,7 +27,7 @@ ENV_GUARDIAN: Final = "RANKMEND_GUARDIAN_OF"
 ENV_NODE: Final = "RANKMEND_NODE"
 """Mark beside the job's, where several nodes of a job may be on one machine: the node's name."""
 ENV_LAUNCHER: Final = "RANKMEND_LAUNCHER"
-"""Mark beside the job's: the launcher whose guardian started it (process_identity)."""
+"""Mark beside the job's: the launcher whose guardian started it (`processes.identity`)."""
 
 _PF_EXITING: Final = 0x4
 _GONE: Final = frozenset("ZXx")
@@ -352,7 +352,7 @@ def fence_leftovers(
     Never killed are this process, ``exclude`` and what stands above this process; an old
     process of the job above it is a survivor, with a note. Nor are processes whose launcher
     ``is_foreign`` (by its mark): another one that lives. ``deadline_s`` is monotonic.
-    ``listed``: what an older guardian listed as below it (`process_list.read_list`).
+    ``listed``: what an older guardian listed as below it (`processes.listing.read_list`).
     """
     killed: dict[tuple[int, int], ProcessRef] = {}
     while True:

@@ -12,10 +12,10 @@ from typing import Final
 from detectors.failed.error_text import parse_elastic_error, parse_error
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress, StepRecord
-from recovery.launcher.environment import RankFiles
 from recovery.launcher.evidence.collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
-from recovery.launcher.process_tree import read_state
+from recovery.launcher.processes.tree import read_state
+from recovery.launcher.ranks.environment import RankFiles
 from recovery.messages.exchange import RankError, RankExit, RankReport, StepTiming
 
 log = logging.getLogger(__name__)

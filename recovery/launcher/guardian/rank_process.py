@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from recovery.launcher.guardian_messages import TEXT_MAX
-from recovery.launcher.prctl import die_with_parent
+from recovery.launcher.guardian.packets import TEXT_MAX
+from recovery.launcher.processes.prctl import die_with_parent
 
 BODY_BYTES_MAX: Final = 32 << 20  # the kernel takes 6 MiB, which JSON can make five times that
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from rankmend.errors import SourceError
-from recovery.launcher.prctl import die_with_parent
-from recovery.launcher.process_identity import ProcessIdentity
-from recovery.launcher.process_standing import ForeignMarks
-from recovery.launcher.process_tree import (
+from recovery.launcher.processes.identity import ProcessIdentity
+from recovery.launcher.processes.prctl import die_with_parent
+from recovery.launcher.processes.standing import ForeignMarks
+from recovery.launcher.processes.tree import (
     PROC,
     MarkKind,
     ProcessRef,

@@ -24,7 +24,7 @@ from recovery.api.client import (
 )
 from recovery.api.wire import WAIT_S_MAX, Accepted
 from recovery.journal.records import JobOutcome
-from recovery.launcher.peers import boot_time_s
+from recovery.launcher.membership.peers import boot_time_s
 from recovery.messages.exchange import Order, RankReport, Report, StepTiming
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from typing import IO, Final
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.hook import store_host
-from recovery.launcher.environment import Rendezvous
-from recovery.launcher.ports import PortRange, ReservedPort, reserve, reserve_exactly
+from recovery.launcher.ranks.environment import Rendezvous
+from recovery.launcher.rendezvous.ports import PortRange, ReservedPort, reserve, reserve_exactly
 from recovery.messages.exchange import Endpoint
 
 PROBE_S_MAX: Final = 30.0  # python and one look-up: 0.02 s here; a cold network file system

@@ -4,7 +4,7 @@ A process of its own with one thread, because PR_SET_PDEATHSIG follows the threa
 because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
 still there to kill them when the launcher is killed. It never waits for the launcher.
 
-Run by `guardian.Guardian` as ``python -I -S guardian_main.py SOCKET LAUNCHER_PID JOB_ID NODE LIST``:
+Run by `client.Guardian` as ``python -I -S main.py SOCKET LAUNCHER_PID JOB_ID NODE LIST``:
 standard library only, and little of it (16 MB resident, 0.05 s to start).
 """
 
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Final
 
 if __name__ == "__main__":  # no site-packages here: our own packages, after all others
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+    sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))  # noqa: PTH100, PTH118, PTH120
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
-from recovery.launcher.guardian_kill import TreeKill
-from recovery.launcher.guardian_link import LauncherLink
-from recovery.launcher.guardian_messages import (
+from recovery.launcher.guardian.kill import TreeKill
+from recovery.launcher.guardian.launcher_link import LauncherLink
+from recovery.launcher.guardian.packets import (
     EVERY_ATTEMPT,
     LISTED_MAX,
     PACKET_BYTES_MAX,
@@ -50,10 +50,11 @@ from recovery.launcher.guardian_messages import (
     Spawned,
     SpawnFailed,
 )
-from recovery.launcher.prctl import become_subreaper
-from recovery.launcher.process_identity import parse_mark
-from recovery.launcher.process_list import ProcessList
-from recovery.launcher.process_tree import (
+from recovery.launcher.guardian.rank_process import become_rank, read_body
+from recovery.launcher.processes.identity import parse_mark
+from recovery.launcher.processes.listing import ProcessList
+from recovery.launcher.processes.prctl import become_subreaper
+from recovery.launcher.processes.tree import (
     ENV_LAUNCHER,
     ProcessRef,
     is_exiting,
@@ -62,7 +63,6 @@ from recovery.launcher.process_tree import (
     read_exit_status,
     read_state,
 )
-from recovery.launcher.rank_process import become_rank, read_body
 
 # The kernel tells of a death only when the memory is freed: 35 to 45 ms for each GB in 4 KiB
 # pages. From this size on a rank's exit flag is read every 10 ms, which can save as much.

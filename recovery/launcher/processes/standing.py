@@ -12,13 +12,13 @@ from typing import Final
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
-from recovery.launcher.process_identity import (
+from recovery.launcher.processes.identity import (
     INITIAL_PID_NAMESPACE,
     ProcessIdentity,
     Standing,
     parse_mark,
 )
-from recovery.launcher.process_tree import PROC, ProcessState, pids, read_state
+from recovery.launcher.processes.tree import PROC, ProcessState, pids, read_state
 
 _STATUS_BYTES_MAX: Final = 8192
 
@@ -116,7 +116,7 @@ def _is_own_proc(here: ProcessIdentity, root: str) -> bool:
 def _inner_pid(pid: int, root: str) -> int | None:
     """Return the pid of a process in the innermost namespace that it is in."""
     try:
-        with open(f"{root}/{pid}/status", "rb") as file:  # noqa: PTH123 - hot, as in process_tree
+        with open(f"{root}/{pid}/status", "rb") as file:  # noqa: PTH123 - hot, as in tree.py
             status = file.read(_STATUS_BYTES_MAX)
     except OSError:
         return None

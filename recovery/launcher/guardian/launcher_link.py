@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from rankmend.errors import SourceError
-from recovery.launcher.guardian_messages import PACKET_BYTES_MAX, Message, decode, encode
+from recovery.launcher.guardian.packets import PACKET_BYTES_MAX, Message, decode, encode
 
 UNSENT_MAX: Final = 10_000
 DESCRIPTORS_MAX: Final = 3  # with one command

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from recovery.api.client import Contact
-from recovery.launcher.checkpoint_access import Storage
-from recovery.launcher.peers import Peers
+from recovery.launcher.membership.checkpoint_access import Storage
+from recovery.launcher.membership.peers import Peers
 
 # Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
 REPORTS_PER_S_MAX: Final = 2000.0

@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from recovery.launcher.ports import PortRange, reserve
+from recovery.launcher.rendezvous.ports import PortRange, reserve
 from recovery.messages.exchange import Endpoint, Peer
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from recovery.launcher.process_tree import (
+from recovery.launcher.processes.tree import (
     ProcessRef,
     descendants,
     is_alive,

@@ -21,8 +21,8 @@ from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
 from rankmend.foreign_links import open_new
 from rankmend.own_folder import make_private, own_folder
-from recovery.launcher import process_list
-from recovery.launcher.environment import RankFiles
+from recovery.launcher.processes import listing
+from recovery.launcher.ranks.environment import RankFiles
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 
@@ -41,7 +41,7 @@ class RuntimeFolder:
         own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
-        self.process_list = self.path / process_list.NAME
+        self.process_list = self.path / listing.NAME
         for folder in (self.path, self.site):
             make_private(folder)
         self._link_site()
