@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 # What is installed is compiled when it is first imported: half the time of an installation.
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
-# Most of the long tests wait: whole jobs run two at a time.
-PYTEST = $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --durations=30 --durations-min=1
+# More workers than cores, since many tests wait for processes. Those of a file share what they start.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 6 ? cores * 3 / 2 : 8)))
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+    --durations=30 --durations-min=1
 
 # A failure in one part keeps no other part from running; `make` fails at the end.
 MAKEFLAGS += --keep-going
@@ -48,10 +50,10 @@ test: lint test-quick ## lint, types, tests of every part, and one real fault of
 test-all: lint test-quick test-long ## `make test`, then whole jobs, clusters and long simulations
 
 test-quick: $(VENV)/.dev $(VENV)/.torch ## the tests of `make test`, without lint and types
-	$(PYTEST) --dist loadfile -m 'not long or real_fault' $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(PYTEST) -m 'not long or real_fault' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 test-long: $(VENV)/.dev $(VENV)/.torch ## the tests that only `make test-all` runs
-	$(PYTEST) --dist loadfile --hypothesis-profile=thorough \
+	$(PYTEST) --hypothesis-profile=thorough \
 	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 docs: $(VENV)/.dev ## write the generated pages, tables and alert rules

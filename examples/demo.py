@@ -32,11 +32,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 EXAMPLES = Path(__file__).resolve().parent
 RANKS = 4
-POLL_S = 0.1
+POLL_S = 0.2
 COLLECT_S = 0.25  # the agent's own 1 s makes for slow bars
 SCRAPE_TIMEOUT_S = 5.0
 AGENT_START_S = 20.0
-JOB_S_MAX = 180.0  # an undisturbed run takes 10 s here, 20 s with torch
+JOB_S_MAX = 180.0  # an undisturbed run takes 6 s on two cores, 20 s with torch
 STOP_S = 15.0
 QUERY_S = 30.0
 HANG_STOPPED_S = 2.0  # the default is longer; nobody wants to wait in a demo
@@ -57,7 +57,7 @@ class Workload:
     checkpoint_every: int
 
 
-NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", 500, 50)
+NUMPY = Workload("numpy over TCP", EXAMPLES / "digits" / "train.py", 300, 30)
 TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", 200, 20)
 
 

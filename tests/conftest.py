@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,18 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # when the tests that were not asked for are gone
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Hand out the slowest files first, so that no worker begins one when the others are done."""
+    if not hasattr(config, "workerinput"):  # what pytest-xdist gives its workers
+        return
+    weights: Counter[Path] = Counter()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        weights[item.path] += 200 if "long" in marks else 20 if "real" in marks else 1
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)
