@@ -18,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from detectors.formats.flight_recorder import parse_dump
-from detectors.hang.flight_dump import Operation, OperationState, Shape
+from detectors.hang.flight_dump import CollectiveShape, Operation, OperationState
 from detectors.hang.from_dumps import diagnose_hang
-from detectors.hang.standings import JobView, RankView, Standing
+from detectors.hang.standings import GroupStanding, JobStandings, RankStandings
 from detectors.parallel_groups import Parallelism, Sizes, layout_groups
 
 REPEATS = 5
 
 
-def hung_job(ranks: int) -> JobView:
+def hung_job(ranks: int) -> JobStandings:
     """Return a job in which one rank in the middle has stopped launching."""
     groups = layout_groups(Sizes(tensor=8, pipeline=8, data=ranks // 64))
     stopped = ranks // 2 + 3
@@ -37,7 +37,7 @@ def hung_job(ranks: int) -> JobView:
         waits = group.parallelism is not Parallelism.WORLD and stopped in group.ranks
         for rank in group.ranks:
             mine[rank].append((group.name, waits and rank != stopped))
-    shape = Shape(((4096, 1, 5120),), ((4096, 1, 5120),), ("BFloat16", "BFloat16"))
+    shape = CollectiveShape(((4096, 1, 5120),), ((4096, 1, 5120),), ("BFloat16", "BFloat16"))
     views = []
     for rank, places in enumerate(mine):
         standings = []
@@ -46,9 +46,9 @@ def hung_job(ranks: int) -> JobView:
             if waits or (rank != stopped and number == len(places) - 1):
                 state = OperationState.ENQUEUED
                 first = Operation(name, 101, "all_reduce", 5000 + number, state, shape)
-            standings.append(Standing(name, 101 if first else 100, 100, first))
-        views.append(RankView(rank, tuple(standings), ()))
-    return JobView(groups, tuple(views))
+            standings.append(GroupStanding(name, 101 if first else 100, 100, first))
+        views.append(RankStandings(rank, tuple(standings), ()))
+    return JobStandings(groups, tuple(views))
 
 
 def large_dump(entries: int) -> bytes:

@@ -18,8 +18,8 @@ from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
-from detectors.kernel.event_policy import Table  # noqa: E402
-from detectors.slow.cause_table import CAUSES, Section  # noqa: E402
+from detectors.kernel.event_policy import EventTable  # noqa: E402
+from detectors.slow.cause_table import CAUSES, SlowSection  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
 
@@ -61,7 +61,7 @@ def kernel_kinds() -> str:
     rows = [
         (f"`{code}`", policy.meaning, policy.severity.value, f"`{policy.action.value}`")
         for (table, code), policy in load_policy().items()
-        if table is Table.LOG
+        if table is EventTable.LOG
     ]
     return _table(("kind", "meaning", "severity", "action"), rows)
 
@@ -76,7 +76,7 @@ def kernel_ways() -> str:
     rows = []
     for event, names in by_event.items():
         table, _space, code = event.partition(" ")
-        policy = policies[Table(table), code]
+        policy = policies[EventTable(table), code]
         action = f"`{policy.action.value}`"
         rows.append((f"`{event}`", policy.severity.value, action, ", ".join(names)))
     return _table(("event", "severity", "action", "checks"), rows)
@@ -87,7 +87,7 @@ def causes() -> str:
     rows = [
         (
             f"`{cause.name}`",
-            ", ".join(section.value for section in Section if section in cause.sections),
+            ", ".join(section.value for section in SlowSection if section in cause.sections),
             str(cause.directness.value),
             "; ".join(f"`{sign.metric}` {sign.least:.3g}" for sign in cause.signs),
             "; ".join(dict.fromkeys(sign.source for sign in cause.signs)),

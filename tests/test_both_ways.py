@@ -14,7 +14,7 @@ from agent.runner import CollectorOutcome, CollectorView
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, ManyEvents
 from detectors.kernel.event_groups import KernelLogState
-from detectors.kernel.event_policy import Table
+from detectors.kernel.event_policy import EventTable
 from detectors.kernel.log import Record
 from detectors.kernel.verdict import KernelFinding, judge
 from detectors.node.checks import Check
@@ -94,9 +94,9 @@ def judged(*records: tuple[float, str]) -> list[KernelFinding]:
 def of_log(event: str) -> tuple[Severity, Action]:
     """Return the judgement of a line of the log that tells of this event."""
     table, _space, code = event.partition(" ")
-    if table == Table.XID.value:
+    if table == EventTable.XID.value:
         found = judged((AT_S, f"NVRM: Xid (PCI:0000:3b:00): {code}, x"))
-    elif table == Table.VERDICT.value:
+    elif table == EventTable.VERDICT.value:
         number = 9 if code == "*" else int(code)
         text = f"GPU recovery action changed from 0x0 (None) to {number:#x} (x)"
         found = judged((AT_S, f"NVRM: Xid (PCI:0000:3b:00): 154, {text}"))

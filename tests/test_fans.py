@@ -5,9 +5,9 @@ from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.finding import Action
 from detectors.node.findings import (
+    MetricAnswer,
     NodeFinding,
     NodeState,
-    Reading,
     Snapshot,
     judge,
     list_findings,
@@ -35,7 +35,7 @@ class Board:
                 Metric("rankmend_thermal_temperature_celsius", celsius, CHIP),
                 Metric("rankmend_thermal_max_celsius", 80, CHIP),
             ]
-            snapshot = Snapshot({m.name: Reading("thermal", self.now_s, [m]) for m in metrics})
+            snapshot = Snapshot({m.name: MetricAnswer("thermal", self.now_s, [m]) for m in metrics})
             self.state, looks = observe(self.state, CHECKS, snapshot)
             self.state = judge(self.state, looks, snapshot, self.now_s, 1.7e9 + self.now_s)
         return {one.check: one for one in list_findings(self.state, snapshot, self.now_s)}

@@ -40,10 +40,10 @@ from agent.sources.pci_topology import (
 from agent.sources.remembered_devices import InventoryFile
 from detectors.node.inventory import (
     Device,
-    Kind,
-    Look,
-    Memory,
-    Standing,
+    DeviceKind,
+    DeviceMemory,
+    DeviceStanding,
+    InventoryLook,
     cards_elsewhere,
     forget,
     forget_memory,
@@ -166,11 +166,11 @@ class InventoryCollector:
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._views: Callable[[], Sequence[CollectorView]] = lambda: ()
         self._lock = Lock()  # guards the memory: an operator may have devices forgotten
-        self._memory = kept.load() if kept is not None else Memory()
+        self._memory = kept.load() if kept is not None else DeviceMemory()
         self._is_kept = True
         self._forgotten: dict[Device, int] = {}  # runs left
         self._names: tuple[frozenset[str], ...] = ()
-        self._scanned: dict[Kind, list[Device]] = {}
+        self._scanned: dict[DeviceKind, list[Device]] = {}
         self._run = 0
 
     def watch(self, views: Callable[[], Sequence[CollectorView]]) -> None:
@@ -185,7 +185,7 @@ class InventoryCollector:
         if gpus == []:
             is_unloaded = has_gpu_without_driver(self._sysfs)
             gpus = None if is_unloaded else gpus
-        for kind, devices in ((Kind.GPU, gpus), (Kind.DIMM, _dimms(views))):
+        for kind, devices in ((DeviceKind.GPU, gpus), (DeviceKind.DIMM, _dimms(views))):
             if devices is not None:
                 found[kind] = devices
         with self._lock:
@@ -197,12 +197,12 @@ class InventoryCollector:
                 size = read_cpu_memory_bytes(self._sysfs) or size
             functions = list_functions(self._sysfs) if self._is_guest else None
             now_s = self._clock.unix_s()
-            look = Look(found, self._boot_id, now_s, driven, rdma_driven, size, functions)
+            look = InventoryLook(found, self._boot_id, now_s, driven, rdma_driven, size, functions)
             self._take(update(self._memory, look))
             memory = self._memory
             forgotten = self._show_forgotten()
         yield from self._standings(memory, forgotten)
-        if gpus or (is_unloaded and any(one.device.kind is Kind.GPU for one in memory.known)):
+        if gpus or (is_unloaded and any(one.device.kind is DeviceKind.GPU for one in memory.known)):
             yield Metric("rankmend_inventory_known", int(not is_unloaded), (("kind", "gpu"),))
         yield from self._counts(memory, look)
         yield from self._memory_size(memory, size)
@@ -236,7 +236,7 @@ class InventoryCollector:
         self._forgotten = {one: runs - 1 for one, runs in self._forgotten.items() if runs > 1}
         return shown
 
-    def _take(self, memory: Memory) -> None:
+    def _take(self, memory: DeviceMemory) -> None:
         """Go on with this memory, and write it where it has changed."""
         has_changed = (memory.known, memory.memory_bytes_max) != (
             self._memory.known,
@@ -270,9 +270,9 @@ class InventoryCollector:
                 planes[member.device].append(member.plane.value)
         nics = [replace(nic, planes=tuple(planes.get(nic.name, ()))) for nic in nics]
         self._scanned = {
-            Kind.NIC: [nic for nic in nics if nic.kind is Kind.NIC],
-            Kind.ETHERNET: [nic for nic in nics if nic.kind is Kind.ETHERNET],
-            Kind.DISK: scan_disks(self._sysfs),
+            DeviceKind.NIC: [nic for nic in nics if nic.kind is DeviceKind.NIC],
+            DeviceKind.ETHERNET: [nic for nic in nics if nic.kind is DeviceKind.ETHERNET],
+            DeviceKind.DISK: scan_disks(self._sysfs),
         }
         self._names = names
 
@@ -296,9 +296,9 @@ class InventoryCollector:
             ),
         )
 
-    def _standings(self, memory: Memory, forgotten: Sequence[Device]) -> Iterator[Metric]:
+    def _standings(self, memory: DeviceMemory, forgotten: Sequence[Device]) -> Iterator[Metric]:
         standings = [(one.device, memory.standing(one.device)) for one in memory.known]
-        for device, standing in [*standings, *((one, Standing.PRESENT) for one in forgotten)]:
+        for device, standing in [*standings, *((one, DeviceStanding.PRESENT) for one in forgotten)]:
             if standing is not None:
                 labels = (
                     ("kind", device.kind.value),
@@ -308,14 +308,14 @@ class InventoryCollector:
                 )
                 yield Metric("rankmend_inventory_state_id", standing.value, labels)
 
-    def _counts(self, memory: Memory, look: Look) -> Iterator[Metric]:
+    def _counts(self, memory: DeviceMemory, look: InventoryLook) -> Iterator[Metric]:
         """Return how many there are, how many there ought to be, and which are missed."""
         found = look.found
         cards = _cards(memory, look)
         for plane in sorted({plane for card in cards for plane in card.planes}):
             count = sum(plane in card.planes for card in cards)
             yield Metric("rankmend_inventory_devices", count, _kind("nic", plane))
-        for kind in (Kind.GPU, Kind.DISK, Kind.DIMM):
+        for kind in (DeviceKind.GPU, DeviceKind.DISK, DeviceKind.DIMM):
             # a node that never had any has no number of them
             if found.get(kind) or (kind in found and self._is_missed(memory, kind)):
                 yield Metric("rankmend_inventory_devices", len(found[kind]), _kind(kind.value))
@@ -324,11 +324,14 @@ class InventoryCollector:
             gone = [
                 device
                 for device in memory.missing()
-                if device.kind in (Kind.NIC, Kind.ETHERNET)
+                if device.kind in (DeviceKind.NIC, DeviceKind.ETHERNET)
                 and plane in (*device.planes, ALL_PLANES)
             ]
             yield from _short("nic", plane, expected, len(there), gone)
-        for kind, wanted in ((Kind.DISK, self._expect.disks), (Kind.DIMM, self._expect.dimms)):
+        for kind, wanted in (
+            (DeviceKind.DISK, self._expect.disks),
+            (DeviceKind.DIMM, self._expect.dimms),
+        ):
             if wanted is None:
                 continue
             yield Metric("rankmend_inventory_known", int(kind in found), (("kind", kind.value),))
@@ -336,11 +339,13 @@ class InventoryCollector:
                 gone = [device for device in memory.missing() if device.kind is kind]
                 yield from _short(kind.value, "", wanted, len(found[kind]), gone)
 
-    def _is_missed(self, memory: Memory, kind: Kind) -> bool:
-        expected = {Kind.GPU: self._expect.gpus, Kind.DISK: self._expect.disks}.get(kind)
+    def _is_missed(self, memory: DeviceMemory, kind: DeviceKind) -> bool:
+        expected = {DeviceKind.GPU: self._expect.gpus, DeviceKind.DISK: self._expect.disks}.get(
+            kind
+        )
         return bool(expected) or any(one.device.kind is kind for one in memory.known)
 
-    def _memory_size(self, memory: Memory, size: int | None) -> Iterator[Metric]:
+    def _memory_size(self, memory: DeviceMemory, size: int | None) -> Iterator[Metric]:
         if (lost_bytes := memory.memory_lost_bytes) is not None:
             yield Metric("rankmend_inventory_memory_lost_bytes", lost_bytes)
         expected_gib = self._expect.memory_gib
@@ -351,15 +356,15 @@ class InventoryCollector:
             yield from _short(MEMORY, "", expected_gib, round(size / _GIB, 1), [])
 
 
-def _cards(memory: Memory, look: Look) -> list[Device]:
+def _cards(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
     """Return the network cards of the node, each once, with those that a container holds."""
     cards = [
-        *look.found.get(Kind.NIC, ()),
-        *look.found.get(Kind.ETHERNET, ()),
+        *look.found.get(DeviceKind.NIC, ()),
+        *look.found.get(DeviceKind.ETHERNET, ()),
         *cards_elsewhere(memory, look),
     ]
-    rdma = {card.pci_bus_id for card in cards if card.kind is Kind.NIC} - {""}
-    return [card for card in cards if card.kind is Kind.NIC or card.pci_bus_id not in rdma]
+    rdma = {card.pci_bus_id for card in cards if card.kind is DeviceKind.NIC} - {""}
+    return [card for card in cards if card.kind is DeviceKind.NIC or card.pci_bus_id not in rdma]
 
 
 def _kind(kind: str, plane: str = "") -> tuple[tuple[str, str], ...]:
@@ -401,7 +406,7 @@ def _dimms(views: Mapping[str, CollectorView]) -> list[Device] | None:
     found = []
     for about in (dict(series.labels) for series in modules):
         place = f"{about['controller']}/{about['module']}"
-        found.append(Device(Kind.DIMM, place, about["label"] or place, is_permanent=False))
+        found.append(Device(DeviceKind.DIMM, place, about["label"] or place, is_permanent=False))
     return found or None
 
 
@@ -428,7 +433,7 @@ def _gpus(views: Mapping[str, CollectorView]) -> list[Device] | None:
         series.labels for name in ("success", "lost") for series in states[name] if series.value
     }
     return [
-        Device(Kind.GPU, about["uuid"], f"gpu{about['gpu']}", about["pci_bus_id"])
+        Device(DeviceKind.GPU, about["uuid"], f"gpu{about['gpu']}", about["pci_bus_id"])
         for about in (dict(labels) for labels in sorted(listed))
         if about["uuid"]
     ]

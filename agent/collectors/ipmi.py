@@ -15,8 +15,8 @@ from agent.metrics import Family, Metric, gauge
 from agent.root_helper.client import Ask
 from agent.root_helper.questions import HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.ipmi import (
-    Sensor,
-    Unit,
+    IpmiSensor,
+    SensorUnit,
     parse_sel,
     parse_sel_info,
     parse_sensors,
@@ -26,11 +26,11 @@ from rankmend.errors import NoSourceError, SourceError
 
 EVENT_KINDS_MAX: Final = 100  # of the newest 200 entries; the rarest kinds are left out
 _SUBJECTS: Final = {
-    Unit.CELSIUS: ("temperature", "celsius"),
-    Unit.RPM: ("fan", "rpm"),
-    Unit.VOLT: ("voltage", "volts"),
-    Unit.AMPERE: ("current", "amperes"),
-    Unit.WATT: ("power", "watts"),
+    SensorUnit.CELSIUS: ("temperature", "celsius"),
+    SensorUnit.RPM: ("fan", "rpm"),
+    SensorUnit.VOLT: ("voltage", "volts"),
+    SensorUnit.AMPERE: ("current", "amperes"),
+    SensorUnit.WATT: ("power", "watts"),
 }
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -105,7 +105,7 @@ class IpmiCollector:
 
     def collect(self) -> Iterator[Metric]:
         results = ask_all(self._ask, HelperQuery.IPMI_SENSORS, "BMC")
-        sensors: list[Sensor] = []
+        sensors: list[IpmiSensor] = []
         unreadable = 0
         for part, result in results.items():
             has_answered = result.outcome is ProgramOutcome.ANSWERED and bool(result.output)
@@ -163,7 +163,7 @@ def _why(results: Mapping[str, ProgramResult]) -> str:
     return "; ".join(problems) or "no reason is given"
 
 
-def _show(sensor: Sensor) -> Iterator[Metric]:
+def _show(sensor: IpmiSensor) -> Iterator[Metric]:
     labels = (("sensor", sensor.name),)
     for event in sensor.events:
         yield Metric("rankmend_ipmi_sensor_event", 1, (*labels, ("event", event)))
@@ -171,7 +171,7 @@ def _show(sensor: Sensor) -> Iterator[Metric]:
         return
     if sensor.state is not None:
         yield Metric("rankmend_ipmi_sensor_state_id", sensor.state.value, labels)
-    if sensor.unit is Unit.RATIO:
+    if sensor.unit is SensorUnit.RATIO:
         yield Metric("rankmend_ipmi_fan_ratio", sensor.value, labels)
     if sensor.unit not in _SUBJECTS:
         return

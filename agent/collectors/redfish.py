@@ -27,7 +27,7 @@ from agent.sources.redfish_session import (
     read_credentials,
 )
 from detectors.formats import redfish as forms
-from detectors.formats.redfish import Item, Page, Part, Reading
+from detectors.formats.redfish import BmcPart, BmcReading, Item, Page
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 
@@ -213,7 +213,7 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
     for name in ("CDUs", "CoolingLoops"):
         for page in walk.each(forms.link(equipment, name)):
             device = walk.name_device(page)
-            walk.add(device, forms.parse_health(page, Part.COOLING_UNIT))
+            walk.add(device, forms.parse_health(page, BmcPart.COOLING_UNIT))
             _read_coolant(walk, device, page)
     if not walk.items:
         raise SourceError(f"the BMC shows no value; {walk.failures} requests have failed")
@@ -222,7 +222,7 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
 
 def _read_chassis(walk: Walk, chassis: Page) -> None:
     device = walk.name_device(chassis)
-    walk.add(device, forms.parse_health(chassis, Part.CHASSIS))
+    walk.add(device, forms.parse_health(chassis, BmcPart.CHASSIS))
     thermal = walk.get(forms.link(chassis, "ThermalSubsystem"))
     # some BMCs have the new resource with nothing in it, and the values in the old one
     if thermal is None or not _read_thermal(walk, device, thermal):
@@ -254,7 +254,7 @@ def _read_sensors(walk: Walk, device: str, path: str | None) -> None:
 
 
 def _is_temperature(item: Item) -> bool:
-    return isinstance(item, Reading) and item.kind is forms.Kind.TEMPERATURE
+    return isinstance(item, BmcReading) and item.kind is forms.ReadingKind.TEMPERATURE
 
 
 def _read_thermal(walk: Walk, device: str, thermal: Page) -> bool:
@@ -300,7 +300,7 @@ def show(walk: Walk, requests: int) -> Iterator[Metric]:
             continue
         used.add(key)
         labels = (("device", device), ("sensor", item.sensor))
-        if isinstance(item, Reading):
+        if isinstance(item, BmcReading):
             yield Metric(f"rankmend_redfish_{item.kind.value}", item.value, labels)
         else:
             part = (*labels, ("part", item.part.value))
@@ -308,4 +308,4 @@ def show(walk: Walk, requests: int) -> Iterator[Metric]:
 
 
 def _key(device: str, item: Item) -> tuple[object, ...]:
-    return (device, item.kind if isinstance(item, Reading) else item.part, item.sensor)
+    return (device, item.kind if isinstance(item, BmcReading) else item.part, item.sensor)

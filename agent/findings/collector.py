@@ -24,10 +24,10 @@ from detectors.node.checks import (
     for_one_scan,
 )
 from detectors.node.findings import (
+    CheckLook,
+    MetricAnswer,
     NodeFinding,
     NodeState,
-    Observation,
-    Reading,
     Snapshot,
     StillByCheck,
     alert_annotations,
@@ -137,7 +137,7 @@ def make_snapshot(
     keeps its list, by which `observe` knows that it has seen it.
     """
     grouped = {} if grouped is None else grouped
-    readings: dict[str, Reading] = {}
+    readings: dict[str, MetricAnswer] = {}
     for view in views:
         metrics, by_name = grouped.get(view.name, ((), {}))
         if metrics is not view.metrics:
@@ -145,11 +145,11 @@ def make_snapshot(
             grouped[view.name] = (view.metrics, by_name)
         at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
         for name, series in by_name.items():
-            readings[name] = Reading(view.name, at_s, series)
+            readings[name] = MetricAnswer(view.name, at_s, series)
     of_runner: dict[str, list[Metric]] = {}
     for metric in (metric for view in views for metric in runner_metrics(view)):
         of_runner.setdefault(metric.name, []).append(metric)
-    readings |= {name: Reading("runner", now_s, series) for name, series in of_runner.items()}
+    readings |= {name: MetricAnswer("runner", now_s, series) for name, series in of_runner.items()}
     silent = {
         view.name
         for view in views
@@ -290,7 +290,7 @@ class FindingsCollector:
 
     def _kernel_observations(
         self, state: NodeState, snapshot: Snapshot, now_s: float
-    ) -> list[Observation]:
+    ) -> list[CheckLook]:
         """Return the looks at the kernel's messages, else at the XIDs that the driver reports."""
         if self._kernel_log is not None and LOG_RECORDS in snapshot.readings:
             found = self._kernel_log.findings()

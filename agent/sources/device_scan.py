@@ -24,7 +24,7 @@ from agent.sources.pci_topology import (
     read_text,
     read_topology,
 )
-from detectors.node.inventory import Device, Kind
+from detectors.node.inventory import Device, DeviceKind
 
 NO_GUIDS: Final = frozenset({"", "0000:0000:0000:0000", "ffff:ffff:ffff:ffff"})
 _PERMANENT_ADDRESS: Final = "0"  # NET_ADDR_PERM, include/uapi/linux/netdevice.h
@@ -73,18 +73,20 @@ def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list
         own = _guid(folder) if nic.is_rdma else _permanent_address(folder)
         own = "" if own in seen else own
         seen.add(own)
-        kind = Kind.NIC if nic.is_rdma else Kind.ETHERNET
+        kind = DeviceKind.NIC if nic.is_rdma else DeviceKind.ETHERNET
         bus_id = nic.pci.bus_id
         identity = own or bus_id or nic.name
         netdevs = nic.network_devices if nic.is_rdma else ()
         device = Device(kind, identity, nic.name, bus_id, bool(own), network_devices=netdevs)
         devices.append(device)
-    named = {one.pci_bus_id for one in devices if one.kind is Kind.ETHERNET and one.is_permanent}
+    named = {
+        one.pci_bus_id for one in devices if one.kind is DeviceKind.ETHERNET and one.is_permanent
+    }
     # what has no identity of its own beside one that has is a part of that card
     return topology, [
         one
         for one in devices
-        if one.kind is Kind.NIC or one.is_permanent or one.pci_bus_id not in named - {""}
+        if one.kind is DeviceKind.NIC or one.is_permanent or one.pci_bus_id not in named - {""}
     ]
 
 
@@ -115,7 +117,9 @@ def _nvme_disks(root: Path) -> Iterator[Device]:
             continue
         bus_id = read_pci(folder / "device").bus_id
         serial = (read_text(folder / "serial") or "")[:_IDENTITY_CHARS_MAX]
-        yield Device(Kind.DISK, serial or bus_id or name, name, bus_id, is_permanent=bool(serial))
+        yield Device(
+            DeviceKind.DISK, serial or bus_id or name, name, bus_id, is_permanent=bool(serial)
+        )
 
 
 def _scsi_disks(root: Path) -> Iterator[Device]:
@@ -131,7 +135,7 @@ def _scsi_disks(root: Path) -> Iterator[Device]:
         # without one of its own there is only the name, which another boot may give to another disk
         if wwid and wwid not in seen:
             seen.add(wwid)
-            yield Device(Kind.DISK, wwid, name, slot=_scsi_slot(folder / "device"))
+            yield Device(DeviceKind.DISK, wwid, name, slot=_scsi_slot(folder / "device"))
 
 
 def _scsi_slot(device: Path) -> str:

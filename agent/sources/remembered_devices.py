@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from agent.sources.pci_topology import read_text
-from detectors.node.inventory import DEVICES_MAX, Known, Memory
+from detectors.node.inventory import DEVICES_MAX, DeviceMemory, KnownDevice
 from rankmend.errors import StorageError
 from rankmend.foreign_links import open_new
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     version: int
-    known: tuple[Known, ...]
+    known: tuple[KnownDevice, ...]
     memory_bytes_max: int = 0
     machine_id: str = ""  # of /etc/machine-id
 
@@ -37,7 +37,7 @@ class InventoryFile:
         self._path = path
         self._machine_id = (read_text(machine_id_file) or "")[:_MACHINE_ID_CHARS]
 
-    def load(self) -> Memory:
+    def load(self) -> DeviceMemory:
         """Return what is remembered: nothing at the first start, or of a broken file."""
         try:
             with self._path.open("rb") as file:
@@ -48,18 +48,18 @@ class InventoryFile:
             if saved.version != VERSION:
                 raise StorageError(f"version {saved.version}, not {VERSION}")
         except FileNotFoundError:
-            return Memory()
+            return DeviceMemory()
         except (OSError, StorageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             fields = {"path": str(self._path), "error": str(error)}
             log.warning("devices of this node not remembered, they are learned anew", extra=fields)
             self._put_aside()
-            return Memory()
+            return DeviceMemory()
         if saved.machine_id and self._machine_id and saved.machine_id != self._machine_id:
             log.warning("devices of another machine forgotten", extra={"path": str(self._path)})
-            return Memory()
-        return Memory(saved.known[:DEVICES_MAX], memory_bytes_max=saved.memory_bytes_max)
+            return DeviceMemory()
+        return DeviceMemory(saved.known[:DEVICES_MAX], memory_bytes_max=saved.memory_bytes_max)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: DeviceMemory) -> None:
         """Replace the file as a whole, or raise StorageError: a crash leaves the old or the new one."""
         saved = _Saved(
             version=VERSION,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from detectors.hang.flight_dump import FlightDump
-from detectors.hang.standings import JobView
+from detectors.hang.standings import JobStandings
 from detectors.slow.from_records import total_work
 from detectors.slow.odd_nodes import HostTable
 from detectors.slow.peers import column_medians, group_rows
@@ -62,7 +62,7 @@ def z_score(table: HostTable) -> Named:
     return [{"host": table.nodes[row]}] if worst[row] > Z_SCORE else []
 
 
-def lowest_of_job(job: JobView) -> Named:
+def lowest_of_job(job: JobStandings) -> Named:
     """Return the same as `lowest_last_enqueued` for a job in memory."""
     last: dict[str, dict[int, int]] = {}
     for view in job.views:

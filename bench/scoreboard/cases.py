@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.scoreboard.hang_jobs import hang_cases
 from bench.scoreboard.host_cases import FAULTS, host_job
-from detectors.hang.standings import JobView
+from detectors.hang.standings import JobStandings
 from detectors.slow.odd_nodes import HostTable
 from detectors.slow.work_table import Worker, WorkTable
 from rankmend.errors import ConfigError
@@ -48,7 +48,7 @@ class Case:
     is_recorded: bool
     path: Path | None = None
     table: WorkTable | None = None
-    job: JobView | None = None
+    job: JobStandings | None = None
     hosts: HostTable | None = None
 
 

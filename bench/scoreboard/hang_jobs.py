@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from detectors.hang.flight_dump import Operation, OperationState, Shape
-from detectors.hang.standings import JobView, RankView, Standing
+from detectors.hang.flight_dump import CollectiveShape, Operation, OperationState
+from detectors.hang.standings import GroupStanding, JobStandings, RankStandings
 from detectors.parallel_groups import Group, Parallelism, Sizes, layout_groups
 
 
@@ -78,7 +78,7 @@ def program_of(rank: int, groups: tuple[Group, ...], steps: int, microbatches: i
 class Hung:
     """What the dumps show, and which faults have come into effect."""
 
-    job: JobView
+    job: JobStandings
     effective: frozenset[int]
 
 
@@ -152,10 +152,12 @@ def hang(
         if fault.at < len(programs[rank]) and done[rank] >= fault.at + fault.unheard
         if fault.kind not in {"link", "program"}
     }
-    return Hung(JobView(groups, tuple(views)), frozenset(reached))
+    return Hung(JobStandings(groups, tuple(views)), frozenset(reached))
 
 
-def _view(rank: int, program: list[Call], done: int, launched: int, has_begun: bool) -> RankView:
+def _view(
+    rank: int, program: list[Call], done: int, launched: int, has_begun: bool
+) -> RankStandings:
     names = {call.group for call in program if call.peer is None}
     standings = []
     for name in sorted(names):
@@ -168,13 +170,15 @@ def _view(rank: int, program: list[Call], done: int, launched: int, has_begun: b
             if record >= done
         ]
         completed = len(calls) - len(waiting)
-        standings.append(Standing(name, len(calls), completed, waiting[0] if waiting else None))
+        standings.append(
+            GroupStanding(name, len(calls), completed, waiting[0] if waiting else None)
+        )
     p2p = tuple(
         operation(call, record)
         for record, call in enumerate(program[:launched])
         if call.peer is not None and record >= done
     )
-    return RankView(rank, tuple(standings), p2p)
+    return RankStandings(rank, tuple(standings), p2p)
 
 
 def operation(call: Call, record: int, is_started: bool = False) -> Operation:
@@ -184,13 +188,13 @@ def operation(call: Call, record: int, is_started: bool = False) -> Operation:
         kind=call.kind,
         record=record,
         state=OperationState.STARTED if is_started else OperationState.ENQUEUED,
-        shape=Shape(((4, 8),), ((4, 8),), ("BFloat16",)),
+        shape=CollectiveShape(((4, 8),), ((4, 8),), ("BFloat16",)),
         peer=call.peer,
         enter_s=1000.0 + record,
     )
 
 
-def circle(ranks: int, length: int) -> JobView:
+def circle(ranks: int, length: int) -> JobStandings:
     """Return a job in which the first ranks wait for each other in a circle, and all for them.
 
     Rank i waits for the next one in a group of the two, which that one has not launched yet.
@@ -201,16 +205,16 @@ def circle(ranks: int, length: int) -> JobView:
     world = Group("world", tuple(range(ranks)), Parallelism.WORLD)
     views = []
     for rank in range(ranks):
-        standings = [Standing("world", 9, 9, None)]
+        standings = [GroupStanding("world", 9, 9, None)]
         if rank < length:
             call = Call(("", 0), f"pair-{rank}", "all_reduce", 5, groups[rank].ranks)
-            standings.append(Standing(call.group, 5, 4, operation(call, 50)))
-            standings.append(Standing(f"pair-{(rank - 1) % length}", 4, 4, None))
+            standings.append(GroupStanding(call.group, 5, 4, operation(call, 50)))
+            standings.append(GroupStanding(f"pair-{(rank - 1) % length}", 4, 4, None))
         else:
             call = Call(("", 0), "world", "all_reduce", 10, world.ranks)
-            standings[0] = Standing("world", 10, 9, operation(call, 50))
-        views.append(RankView(rank, tuple(standings), ()))
-    return JobView((world, *groups), tuple(views))
+            standings[0] = GroupStanding("world", 10, 9, operation(call, 50))
+        views.append(RankStandings(rank, tuple(standings), ()))
+    return JobStandings((world, *groups), tuple(views))
 
 
 LAYOUTS = (
@@ -225,7 +229,7 @@ LAYOUTS = (
 @dataclass(frozen=True)
 class HangCase:
     name: str
-    job: JobView
+    job: JobStandings
     culprits: tuple[int, ...]  # empty: nobody
     class_name: str
 

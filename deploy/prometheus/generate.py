@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from agent.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import load_checks  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
-from detectors.kernel.event_policy import ANY, Table, parse_policy  # noqa: E402
+from detectors.kernel.event_policy import ANY, EventTable, parse_policy  # noqa: E402
 from detectors.node.findings import alert_name  # noqa: E402
 from rankmend.links import RUNBOOKS, check_runbooks  # noqa: E402
 
@@ -162,10 +162,10 @@ def finding_rules() -> Iterator[FindingRule]:
             )
     text = (files("detectors") / "data" / "kernel_log.csv").read_text(encoding="utf-8")
     for (table, code), policy in parse_policy(text, "kernel_log.csv").items():
-        if table in (Table.NVLINK5, Table.VERDICT):
+        if table in (EventTable.NVLINK5, EventTable.VERDICT):
             continue  # told as their XID, or by the check of the driver's verdict
         if policy.severity is not Severity.INFO and code != ANY:
-            prefix = "kernel" if table is Table.LOG else table.value
+            prefix = "kernel" if table is EventTable.LOG else table.value
             condition = f"the kernel log: {policy.name}"
             yield FindingRule(
                 f"{prefix}_{code}",

@@ -22,7 +22,7 @@ _FATAL_LINES_MAX: Final = 60
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 
 
-class Cause(Enum):
+class FailureCause(Enum):
     """Why a rank ended; the stronger word first, by which failures at one time are named.
 
     The value is the first word of a finding's signature.
@@ -54,64 +54,64 @@ class ErrorText:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorPattern:
     """One class of errors, known by their words."""
 
     pattern: re.Pattern[str]
-    cause: Cause
+    cause: FailureCause
     source: str
 
 
-def _row(pattern: str, cause: Cause, source: str) -> Row:
-    return Row(re.compile(pattern), cause, source)
+def _row(pattern: str, cause: FailureCause, source: str) -> ErrorPattern:
+    return ErrorPattern(re.compile(pattern), cause, source)
 
 
 # The first row that matches decides. Cause before consequence: a device error is told inside
 # a DistBackendError, and running out of memory inside a "CUDA error:".
 ROWS: Final = (
-    _row(r"(?m)^KeyboardInterrupt\b", Cause.USER, "Python: SIGINT's default handler"),
+    _row(r"(?m)^KeyboardInterrupt\b", FailureCause.USER, "Python: SIGINT's default handler"),
     _row(
         r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
         r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|RESOURCE_EXHAUSTED: Out of memory",
-        Cause.DEVICE_MEMORY,
+        FailureCause.DEVICE_MEMORY,
         "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; XLA",
     ),
     _row(
         r"(?m)^MemoryError\b|ArrayMemoryError|[Cc]annot allocate memory|can't allocate memory"
         r"|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: Killed",
-        Cause.HOST_MEMORY,
+        FailureCause.HOST_MEMORY,
         "Python; numpy; errno ENOMEM; torch DefaultCPUAllocator and DataLoader.cpp",
     ),
     _row(
         r"device-side assert|no kernel image is available|invalid configuration argument"
         r"|invalid device (?:ordinal|function)|CUDA error: invalid argument"
         r"|CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED)",
-        Cause.PROGRAM,
+        FailureCause.PROGRAM,
         "CUDA runtime API, cudaError 710, 209, 9, 101, 98, 1: launched wrongly by the program",
     ),
     _row(
         r"illegal memory access|misaligned address|illegal instruction was encountered"
         r"|unspecified launch failure|hardware stack error",
-        Cause.KERNEL_FAULT,
+        FailureCause.KERNEL_FAULT,
         "CUDA runtime API, cudaError 700, 716, 715, 719, 714; XID 13 and 31 are either's fault",
     ),
     _row(
         r"uncorrectable ECC|fallen off the bus|\bXid\b|NVLink|CUDA error:|[Cc]uda failure"
         r"|cuda runtime error|CUDA driver error|CUDNN_STATUS_|CUBLAS_STATUS_|HIP error:"
         r"|ncclUnhandledCudaError|No CUDA GPUs are available|no CUDA-capable device",
-        Cause.DEVICE,
+        FailureCause.DEVICE,
         "cudaError 214, 220, 100, 46, 802 ...; NVRM log; torch NCCLUtils; kohya-ss/sd-scripts#1434",
     ),
     _row(
         r"ncclInvalid(?:Usage|Argument)|Duplicate GPU detected|op\.preamble\."
         r"|Detected mismatch between collectives",
-        Cause.PROGRAM,
+        FailureCause.PROGRAM,
         "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
     _row(
         r"HTTPS?ConnectionPool|requests\.exceptions|urllib3?\.|botocore|aiohttp\.",
-        Cause.EXCEPTION,
+        FailureCause.EXCEPTION,
         "clients of storage and trackers: 'Connection refused' there is no word about a rank",
     ),
     _row(
@@ -120,20 +120,20 @@ ROWS: Final = (
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host",
-        Cause.COMMUNICATION,
+        FailureCause.COMMUNICATION,
         "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno",
     ),
     _row(
         r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|ConnectionError"
         r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout)\b",
-        Cause.COMMUNICATION,
+        FailureCause.COMMUNICATION,
         "torch.distributed exceptions; Python's sockets",
     ),
     _row(
         r"(?m)^(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|TypeError"
         r"|AttributeError|NotImplementedError)\b",
-        Cause.PROGRAM,
+        FailureCause.PROGRAM,
         "Python: code that is wrong wherever it runs (Acme, NSDI'24: 620 type, 67 attribute errors)",
     ),
 )
@@ -214,18 +214,18 @@ def parse_elastic_error(text: str) -> ErrorText | None:
     return _error(type_name, message, stack_text or f"{first}\n{rest}".strip())
 
 
-def classify(error: ErrorText) -> Cause:
+def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
     for statement in _statements(error):
         for row in ROWS:
             if row.pattern.search(statement):
                 return row.cause
-    return Cause.EXCEPTION
+    return FailureCause.EXCEPTION
 
 
 def find_device_line(last_lines: Sequence[str]) -> str | None:
     """Return the last line that tells of a device error, for a rank that left no error."""
-    patterns = [row.pattern for row in ROWS if row.cause is Cause.DEVICE]
+    patterns = [row.pattern for row in ROWS if row.cause is FailureCause.DEVICE]
     for line in reversed(last_lines[-LINES_MAX:]):
         cleaned = _clean(line)
         if any(pattern.search(cleaned) for pattern in patterns):

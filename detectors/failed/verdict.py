@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.failed.error_text import (
-    Cause,
     ErrorText,
+    FailureCause,
     classify,
     error_line,
     find_device_line,
@@ -62,24 +62,27 @@ _SIGNAL_NOTES: Final = {
 
 # cause -> who is responsible when some ranks have it, and when every rank has it
 _BLAMES: Final = {
-    Cause.DO_NOT_RETRY: (Blame.PROGRAM, Blame.PROGRAM),
-    Cause.OOM_KILLED: (Blame.MEMORY, Blame.MEMORY),
-    Cause.HOST_MEMORY: (Blame.MEMORY, Blame.MEMORY),
-    Cause.DEVICE_MEMORY: (Blame.PROGRAM, Blame.PROGRAM),
-    Cause.DEVICE: (Blame.RANK, Blame.RANK),
-    Cause.KERNEL_FAULT: (Blame.RANK, Blame.PROGRAM),
-    Cause.KILLED: (Blame.RANK, Blame.NOBODY),  # all at once: from outside, no machine's fault
-    Cause.CRASHED: (Blame.RANK, Blame.PROGRAM),
-    Cause.PROGRAM: (Blame.PROGRAM, Blame.PROGRAM),
-    Cause.EXCEPTION: (Blame.RANK, Blame.PROGRAM),
-    Cause.EXIT: (Blame.RANK, Blame.PROGRAM),
-    Cause.USER: (Blame.USER, Blame.USER),
+    FailureCause.DO_NOT_RETRY: (Blame.PROGRAM, Blame.PROGRAM),
+    FailureCause.OOM_KILLED: (Blame.MEMORY, Blame.MEMORY),
+    FailureCause.HOST_MEMORY: (Blame.MEMORY, Blame.MEMORY),
+    FailureCause.DEVICE_MEMORY: (Blame.PROGRAM, Blame.PROGRAM),
+    FailureCause.DEVICE: (Blame.RANK, Blame.RANK),
+    FailureCause.KERNEL_FAULT: (Blame.RANK, Blame.PROGRAM),
+    FailureCause.KILLED: (
+        Blame.RANK,
+        Blame.NOBODY,
+    ),  # all at once: from outside, no machine's fault
+    FailureCause.CRASHED: (Blame.RANK, Blame.PROGRAM),
+    FailureCause.PROGRAM: (Blame.PROGRAM, Blame.PROGRAM),
+    FailureCause.EXCEPTION: (Blame.RANK, Blame.PROGRAM),
+    FailureCause.EXIT: (Blame.RANK, Blame.PROGRAM),
+    FailureCause.USER: (Blame.USER, Blame.USER),
 }
 _STRENGTH: Final = {
-    cause: place for place, cause in enumerate(Cause)
+    cause: place for place, cause in enumerate(FailureCause)
 }  # which one a tie is named by
 # These say the least: beside another cause at the same time they are its consequence.
-_VAGUE: Final = frozenset({Cause.EXIT, Cause.USER})
+_VAGUE: Final = frozenset({FailureCause.EXIT, FailureCause.USER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class _Death:
     """One rank's end with what it means."""
 
     end: RankEnd
-    cause: Cause
+    cause: FailureCause
     said: str  # "SIGKILL", "exit code 3", "ValueError: bad batch 7"
     signature: str
     is_doubtful: bool = False  # it crashed after it had lost a peer
@@ -120,7 +123,7 @@ def detect_failed(
     """Return what failed first among the ranks that have ended, or None where none failed."""
     ended = sorted(ends, key=lambda end: (-end.age_s, end.rank))
     deaths = [_judge(end) for end in ended if not _is_success(end)]
-    failed = [death for death in deaths if death.cause is not Cause.STOPPED]
+    failed = [death for death in deaths if death.cause is not FailureCause.STOPPED]
     if not failed:
         return None
     culprits = _pick_culprits(failed, together_s)
@@ -134,7 +137,7 @@ def detect_failed(
     else:
         early = [end.rank for end in ended if _is_success(end) and end.age_s > failed[0].end.age_s]
         blame, ranks, accused = Blame.COMMUNICATION, (), []
-        signature = Cause.COMMUNICATION.value
+        signature = FailureCause.COMMUNICATION.value
         summary = f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank says why"
         if early:
             blame, signature = Blame.PROGRAM, f"{signature}:early_end"
@@ -172,11 +175,15 @@ def _judge(end: RankEnd) -> _Death:
     error = end.error or parse_error(end.last_lines)
     number, said = _signal_of(end)
     if end.exit_code == DO_NOT_RETRY:
-        return _Death(end, Cause.DO_NOT_RETRY, _told(said, error), Cause.DO_NOT_RETRY.value)
+        return _Death(
+            end, FailureCause.DO_NOT_RETRY, _told(said, error), FailureCause.DO_NOT_RETRY.value
+        )
     if end.by_launcher:
         # a rank on its way out with the same error as another is told by its signature
         own = _by_error(end, error) if error else None
-        return _Death(end, Cause.STOPPED, said, own.signature if own else Cause.STOPPED.value)
+        return _Death(
+            end, FailureCause.STOPPED, said, own.signature if own else FailureCause.STOPPED.value
+        )
     if number is not None:
         return _by_signal(end, number, said, error)
     return _by_error(end, error) if error else _by_lines(end, said)
@@ -185,17 +192,19 @@ def _judge(end: RankEnd) -> _Death:
 def _by_signal(end: RankEnd, number: int, said: str, error: ErrorText | None) -> _Death:
     name = signal_name(number)
     if number == _SIGKILL and end.oom_killed:
-        return _Death(end, Cause.OOM_KILLED, f"{said}, by the out-of-memory killer", "oom_killed")
+        return _Death(
+            end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer", "oom_killed"
+        )
     if number in _CRASHES:
-        cause = classify(error) if error else Cause.EXCEPTION
-        if error and number == _SIGABRT and cause is not Cause.EXCEPTION:
+        cause = classify(error) if error else FailureCause.EXCEPTION
+        if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
             return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
-        signature = f"{Cause.CRASHED.value}:{name}"
-        is_doubtful = cause is Cause.COMMUNICATION
-        return _Death(end, Cause.CRASHED, _told(said, error), signature, is_doubtful)
+        signature = f"{FailureCause.CRASHED.value}:{name}"
+        is_doubtful = cause is FailureCause.COMMUNICATION
+        return _Death(end, FailureCause.CRASHED, _told(said, error), signature, is_doubtful)
     if number == _SIGPIPE:
-        return _Death(end, Cause.COMMUNICATION, said, Cause.COMMUNICATION.value)
-    cause = Cause.USER if number in _REQUESTS else Cause.KILLED
+        return _Death(end, FailureCause.COMMUNICATION, said, FailureCause.COMMUNICATION.value)
+    cause = FailureCause.USER if number in _REQUESTS else FailureCause.KILLED
     return _Death(end, cause, said, f"{cause.value}:{name}")
 
 
@@ -213,19 +222,25 @@ def _signal_of(end: RankEnd) -> tuple[int | None, str]:
 def _by_error(end: RankEnd, error: ErrorText) -> _Death:
     cause = classify(error)
     said = error_line(error)
-    if end.oom_killed and cause is Cause.HOST_MEMORY:
-        return _Death(end, Cause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed")
+    if end.oom_killed and cause is FailureCause.HOST_MEMORY:
+        return _Death(
+            end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed"
+        )
     return _Death(end, cause, said, f"{cause.value}:{error_signature(error)}")
 
 
 def _by_lines(end: RankEnd, said: str) -> _Death:
     """Judge an exit code without an error."""
     if end.oom_killed:
-        return _Death(end, Cause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed")
+        return _Death(
+            end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed"
+        )
     if line := find_device_line(end.last_lines):
         error = ErrorText("", line, line)
-        return _Death(end, Cause.DEVICE, f"{said}: {line}", f"device:{error_signature(error)}")
-    return _Death(end, Cause.EXIT, said, f"{Cause.EXIT.value}:{end.exit_code}")
+        return _Death(
+            end, FailureCause.DEVICE, f"{said}: {line}", f"device:{error_signature(error)}"
+        )
+    return _Death(end, FailureCause.EXIT, said, f"{FailureCause.EXIT.value}:{end.exit_code}")
 
 
 def _told(said: str, error: ErrorText | None) -> str:
@@ -237,10 +252,10 @@ def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
 
     ``failed`` is sorted, earliest first.
     """
-    told = [death for death in failed if death.cause is Cause.DO_NOT_RETRY]
+    told = [death for death in failed if death.cause is FailureCause.DO_NOT_RETRY]
     if told:
         return told
-    own = [death for death in failed if death.cause is not Cause.COMMUNICATION]
+    own = [death for death in failed if death.cause is not FailureCause.COMMUNICATION]
     first = [death for death in own if not death.is_doubtful] or own
     together = [death for death in first if first[0].end.age_s - death.end.age_s <= together_s]
     return [death for death in together if death.cause not in _VAGUE] or together
@@ -252,11 +267,11 @@ def _alike(named: _Death, deaths: list[_Death]) -> list[_Death]:
 
 
 def _responsible(
-    cause: Cause, culprits: list[_Death], alike: list[_Death], world_size: int
+    cause: FailureCause, culprits: list[_Death], alike: list[_Death], world_size: int
 ) -> tuple[Blame, tuple[int, ...]]:
     some, every = _BLAMES[cause]
     ranks = tuple(sorted(death.end.rank for death in culprits))
-    has_no_peer = world_size == 1 and cause in (Cause.EXCEPTION, Cause.EXIT)
+    has_no_peer = world_size == 1 and cause in (FailureCause.EXCEPTION, FailureCause.EXIT)
     if len(alike) < world_size or (world_size == 1 and not has_no_peer):
         return some, ranks
     return every, () if every in (Blame.PROGRAM, Blame.NOBODY) else ranks
@@ -275,7 +290,7 @@ def _summary(
     if not ranks and world_size > 1:
         return f"the same end on all {world_size} ranks{at}: {said}"
     who = ranks_in_words(death.end.rank for death in accused)
-    if named.cause is Cause.DO_NOT_RETRY:
+    if named.cause is FailureCause.DO_NOT_RETRY:
         return f"{who} asked not to be restarted{at}: {said}"
     return f"{who} failed{' first' if has_victims else ''}{at}: {said}"
 
@@ -288,9 +303,9 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
         lines.append(Evidence(_source(group[0]), text))
     for said, group in _grouped(victims):
         who, death = ranks_in_words(d.end.rank for d in group), group[0]
-        if death.cause is Cause.STOPPED:
+        if death.cause is FailureCause.STOPPED:
             lines.append(Evidence("launcher", f"{who}: stopped by rankmend ({said})"))
-        elif death.cause is Cause.COMMUNICATION:
+        elif death.cause is FailureCause.COMMUNICATION:
             lines.append(Evidence(_source(death), f"{who}: lost a peer: {said}"))
         else:
             lines.append(Evidence(_source(death), f"{who}: also failed, later: {said}"))
@@ -302,7 +317,7 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
 
 def _grouped(deaths: list[_Death]) -> list[tuple[str, list[_Death]]]:
     """Return the deaths by what they say, so that a thousand victims are one line."""
-    groups: dict[tuple[Cause, str], list[_Death]] = {}
+    groups: dict[tuple[FailureCause, str], list[_Death]] = {}
     for death in deaths:
         groups.setdefault((death.cause, death.signature), []).append(death)
     return [(group[0].said[:_TEXT_CHARS_MAX], group) for group in groups.values()]

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from detectors.formats.plain_pickle import BYTES_MAX, load_plain
 from detectors.hang.flight_dump import (
+    CollectiveShape,
     FlightDump,
     GroupStatus,
     Operation,
     OperationState,
-    Shape,
 )
 from detectors.parallel_groups import RANKS_MAX, Group, Parallelism, parallelism_of
 from rankmend.errors import SourceError
@@ -180,7 +180,7 @@ def _operation(
         kind=kind,
         record=_whole(entry.get("record_id", number), "record_id"),
         state=state,
-        shape=Shape(
+        shape=CollectiveShape(
             _sizes(entry.get("input_sizes")),
             _sizes(entry.get("output_sizes")),
             _texts(entry.get("input_dtypes")) + _texts(entry.get("output_dtypes")),

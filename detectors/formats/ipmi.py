@@ -28,7 +28,7 @@ _SEL_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,4}")
 _NO_STATES: Final = frozenset({"", "No Reading", "Event-Only", "na"})
 
 
-class Unit(Enum):
+class SensorUnit(Enum):
     CELSIUS = "degrees C"
     RPM = "RPM"
     RATIO = "percent"
@@ -37,7 +37,7 @@ class Unit(Enum):
     WATT = "Watts"
 
 
-class State(Enum):
+class SensorState(Enum):
     OK = 0
     NON_CRITICAL = 1
     CRITICAL = 2
@@ -45,13 +45,15 @@ class State(Enum):
 
 
 _STATES: Final = {
-    "ok": State.OK,
-    **dict.fromkeys(("nc", "lnc", "unc"), State.NON_CRITICAL),
-    **dict.fromkeys(("cr", "lcr", "ucr"), State.CRITICAL),
-    **dict.fromkeys(("nr", "lnr", "unr"), State.NON_RECOVERABLE),
-    **dict.fromkeys(("lower non-critical", "upper non-critical"), State.NON_CRITICAL),
-    **dict.fromkeys(("lower critical", "upper critical"), State.CRITICAL),
-    **dict.fromkeys(("lower non-recoverable", "upper non-recoverable"), State.NON_RECOVERABLE),
+    "ok": SensorState.OK,
+    **dict.fromkeys(("nc", "lnc", "unc"), SensorState.NON_CRITICAL),
+    **dict.fromkeys(("cr", "lcr", "ucr"), SensorState.CRITICAL),
+    **dict.fromkeys(("nr", "lnr", "unr"), SensorState.NON_RECOVERABLE),
+    **dict.fromkeys(("lower non-critical", "upper non-critical"), SensorState.NON_CRITICAL),
+    **dict.fromkeys(("lower critical", "upper critical"), SensorState.CRITICAL),
+    **dict.fromkeys(
+        ("lower non-recoverable", "upper non-recoverable"), SensorState.NON_RECOVERABLE
+    ),
 }
 _WITHOUT_READING: Final = frozenset({"ns", "na"})
 
@@ -67,19 +69,19 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Sensor:
+class IpmiSensor:
     name: str
     entity: str  # entity id and instance, 7.1; empty where the form has none
     value: float | None
-    unit: Unit | None  # None: one that rankmend has no metric for
-    state: State | None
+    unit: SensorUnit | None  # None: one that rankmend has no metric for
+    state: SensorState | None
     thresholds: Thresholds
     events: tuple[str, ...] = ()  # what a discrete sensor asserts
 
 
 @dataclass(frozen=True, slots=True)
-class Sensors:
-    sensors: tuple[Sensor, ...]
+class IpmiSensors:
+    sensors: tuple[IpmiSensor, ...]
     unreadable_lines: int
 
 
@@ -97,9 +99,9 @@ class SelInfo:
     used_ratio: float | None
 
 
-def parse_sensors(text: str) -> Sensors:
+def parse_sensors(text: str) -> IpmiSensors:
     """Return the sensors in the output of ``-c sdr elist`` or ``-c sensor``, names made unique."""
-    sensors: list[Sensor] = []
+    sensors: list[IpmiSensor] = []
     unreadable = 0
     for line in text.splitlines():
         if not line.strip():
@@ -109,10 +111,10 @@ def parse_sensors(text: str) -> Sensors:
             unreadable += 1
         else:
             sensors.append(sensor)
-    return Sensors(unique(sensors), unreadable)
+    return IpmiSensors(unique(sensors), unreadable)
 
 
-def unique(sensors: Sequence[Sensor]) -> tuple[Sensor, ...]:
+def unique(sensors: Sequence[IpmiSensor]) -> tuple[IpmiSensor, ...]:
     """Return the sensors with names that differ: by the entity first, then by their order."""
     counts = Counter(sensor.name for sensor in sensors)
     used: set[str] = set()
@@ -129,7 +131,7 @@ def unique(sensors: Sequence[Sensor]) -> tuple[Sensor, ...]:
     return tuple(named)
 
 
-def _parse_line(line: str) -> Sensor | None:
+def _parse_line(line: str) -> IpmiSensor | None:
     fields = line.split(",")
     for parts in range(1, min(_NAME_COMMAS_MAX + 1, len(fields))):
         name = ",".join(fields[:parts]).strip()[:NAME_CHARS_MAX]
@@ -141,14 +143,14 @@ def _parse_line(line: str) -> Sensor | None:
     return None
 
 
-def _parse_fields(name: str, fields: Sequence[str]) -> Sensor | None:
+def _parse_fields(name: str, fields: Sequence[str]) -> IpmiSensor | None:
     if len(fields) >= 2 and _DISCRETE.fullmatch(fields[0]) and fields[1] in ("ok", "ns"):
         return _discrete(name, fields[2:], is_read=fields[1] == "ok")
     if len(fields) < 3:
         return None
     reading, unit_text, status = fields[0], fields[1], fields[2].lower()
     if unit_text == "discrete":  # of `-c sensor`: bits without their meaning
-        return Sensor(name, "", None, None, None, Thresholds())
+        return IpmiSensor(name, "", None, None, None, Thresholds())
     value = _number(reading)
     if value is None and reading not in ("", "na", "disabled"):
         return None
@@ -157,7 +159,7 @@ def _parse_fields(name: str, fields: Sequence[str]) -> Sensor | None:
     entity = fields[3] if len(fields) > 3 and _ENTITY.fullmatch(fields[3]) else ""
     unit, factor, offset = _unit(unit_text)
     scaled = [_scaled(limit, factor, offset) for limit in _thresholds(fields)]
-    return Sensor(
+    return IpmiSensor(
         name=name,
         entity=entity,
         value=_scaled(value, factor, offset),
@@ -169,10 +171,10 @@ def _parse_fields(name: str, fields: Sequence[str]) -> Sensor | None:
     )
 
 
-def _discrete(name: str, fields: Sequence[str], is_read: bool) -> Sensor:
+def _discrete(name: str, fields: Sequence[str], is_read: bool) -> IpmiSensor:
     entity = fields[0] if fields and _ENTITY.fullmatch(fields[0]) else ""
     events = _events(fields[1:]) if is_read else ()
-    return Sensor(name, entity, None, None, None, Thresholds(), events)
+    return IpmiSensor(name, entity, None, None, None, Thresholds(), events)
 
 
 def _events(fields: Sequence[str]) -> tuple[str, ...]:
@@ -191,16 +193,16 @@ def _thresholds(fields: Sequence[str]) -> tuple[float | None, ...]:
     return tuple(_number(text) for text in (lcr, lnc, unc, ucr))
 
 
-def _unit(text: str) -> tuple[Unit | None, float, float]:
+def _unit(text: str) -> tuple[SensorUnit | None, float, float]:
     """Return the base unit, and factor and offset to it."""
     if text.startswith(("percent", "%")):
-        return Unit.RATIO, 0.01, 0.0
+        return SensorUnit.RATIO, 0.01, 0.0
     if text == "degrees F":
-        return Unit.CELSIUS, 5 / 9, -32 * 5 / 9
+        return SensorUnit.CELSIUS, 5 / 9, -32 * 5 / 9
     if text == "degrees K":
-        return Unit.CELSIUS, 1.0, -273.15
+        return SensorUnit.CELSIUS, 1.0, -273.15
     try:
-        return Unit(text), 1.0, 0.0
+        return SensorUnit(text), 1.0, 0.0
     except ValueError:
         return None, 1.0, 0.0
 

@@ -26,7 +26,7 @@ _NOT_THERE: Final = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 Page = Mapping[str, Any]
 
 
-class Kind(Enum):
+class ReadingKind(Enum):
     """A quantity; the value is the end of its metric's name."""
 
     TEMPERATURE = "temperature_celsius"
@@ -48,7 +48,7 @@ class Kind(Enum):
     LEAK = "leak_state_id"
 
 
-class Part(Enum):
+class BmcPart(Enum):
     CHASSIS = "chassis"
     TEMPERATURE = "temperature"
     FAN = "fan"
@@ -73,20 +73,20 @@ _LEVELS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    kind: Kind
+class BmcReading:
+    kind: ReadingKind
     sensor: str
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    part: Part
+class BmcHealth:
+    part: BmcPart
     sensor: str
     level: HealthLevel
 
 
-Item = Reading | Health
+Item = BmcReading | BmcHealth
 
 
 def link(page: Page, name: str) -> str | None:
@@ -109,10 +109,10 @@ def is_there(page: Page) -> bool:
     return _section(page, "Status").get("State") not in _NOT_THERE
 
 
-def parse_health(page: Page, part: Part, sensor: str | None = None) -> Iterator[Item]:
+def parse_health(page: Page, part: BmcPart, sensor: str | None = None) -> Iterator[Item]:
     level = _LEVELS.get(_text(_section(page, "Status").get("Health")))
     if level is not None:
-        yield Health(part, sensor if sensor is not None else name_of(page), level)
+        yield BmcHealth(part, sensor if sensor is not None else name_of(page), level)
 
 
 def parse_thermal(page: Page) -> Iterator[Item]:
@@ -121,74 +121,80 @@ def parse_thermal(page: Page) -> Iterator[Item]:
         value = _number(item.get("ReadingCelsius"))
         if value is None:
             continue
-        yield Reading(Kind.TEMPERATURE, sensor, value)
-        yield from _reading(Kind.TEMPERATURE_MAX, sensor, item.get("UpperThresholdNonCritical"))
-        yield from _reading(Kind.TEMPERATURE_CRITICAL, sensor, item.get("UpperThresholdCritical"))
-        yield from parse_health(item, Part.TEMPERATURE, sensor)
+        yield BmcReading(ReadingKind.TEMPERATURE, sensor, value)
+        yield from _reading(
+            ReadingKind.TEMPERATURE_MAX, sensor, item.get("UpperThresholdNonCritical")
+        )
+        yield from _reading(
+            ReadingKind.TEMPERATURE_CRITICAL, sensor, item.get("UpperThresholdCritical")
+        )
+        yield from parse_health(item, BmcPart.TEMPERATURE, sensor)
     for sensor, item in _named(page, "Fans"):
         reading = _number(item.get("Reading"))
         if item.get("ReadingUnits") == "Percent":
-            yield from _reading(Kind.FAN_RATIO, sensor, reading, 0.01)
+            yield from _reading(ReadingKind.FAN_RATIO, sensor, reading, 0.01)
         else:
-            yield from _reading(Kind.FAN_SPEED, sensor, reading)
-        yield from parse_health(item, Part.FAN, sensor)
+            yield from _reading(ReadingKind.FAN_SPEED, sensor, reading)
+        yield from parse_health(item, BmcPart.FAN, sensor)
 
 
 def parse_power(page: Page) -> Iterator[Item]:
     """Return the older Power: consumption and supplies in one resource."""
     for sensor, item in _named(page, "PowerControl"):
-        yield from _reading(Kind.POWER, sensor, item.get("PowerConsumedWatts"))
-        yield from _reading(Kind.POWER_CAPACITY, sensor, item.get("PowerCapacityWatts"))
+        yield from _reading(ReadingKind.POWER, sensor, item.get("PowerConsumedWatts"))
+        yield from _reading(ReadingKind.POWER_CAPACITY, sensor, item.get("PowerCapacityWatts"))
     for sensor, item in _named(page, "PowerSupplies"):
         output = _number(item.get("PowerOutputWatts"))
         if output is None:
             output = _number(item.get("LastPowerOutputWatts"))
-        yield from _reading(Kind.SUPPLY_INPUT, sensor, item.get("PowerInputWatts"))
-        yield from _reading(Kind.SUPPLY_OUTPUT, sensor, output)
-        yield from _reading(Kind.SUPPLY_CAPACITY, sensor, item.get("PowerCapacityWatts"))
-        yield from _reading(Kind.SUPPLY_VOLTAGE, sensor, item.get("LineInputVoltage"))
-        yield from parse_health(item, Part.SUPPLY, sensor)
+        yield from _reading(ReadingKind.SUPPLY_INPUT, sensor, item.get("PowerInputWatts"))
+        yield from _reading(ReadingKind.SUPPLY_OUTPUT, sensor, output)
+        yield from _reading(ReadingKind.SUPPLY_CAPACITY, sensor, item.get("PowerCapacityWatts"))
+        yield from _reading(ReadingKind.SUPPLY_VOLTAGE, sensor, item.get("LineInputVoltage"))
+        yield from parse_health(item, BmcPart.SUPPLY, sensor)
 
 
 def parse_thermal_metrics(page: Page) -> Iterator[Item]:
     summary = _section(page, "TemperatureSummaryCelsius")
     for name in ("Intake", "Exhaust", "Ambient", "Internal"):
-        yield from _reading(Kind.TEMPERATURE, name, _excerpt(summary, name))
+        yield from _reading(ReadingKind.TEMPERATURE, name, _excerpt(summary, name))
     for item in _items(page, "TemperatureReadingsCelsius"):
         source = _text(item.get("DataSourceUri")).rstrip("/").rpartition("/")[2]
         sensor = _text(item.get("DeviceName")).rpartition("/")[2] or source
         if sensor:
-            yield from _reading(Kind.TEMPERATURE, sensor, item.get("Reading"))
+            yield from _reading(ReadingKind.TEMPERATURE, sensor, item.get("Reading"))
 
 
 def parse_fan(page: Page) -> Iterator[Item]:
     speed = _section(page, "SpeedPercent")
-    yield from _reading(Kind.FAN_RATIO, name_of(page), speed.get("Reading"), 0.01)
-    yield from _reading(Kind.FAN_SPEED, name_of(page), speed.get("SpeedRPM"))
-    yield from parse_health(page, Part.FAN)
+    yield from _reading(ReadingKind.FAN_RATIO, name_of(page), speed.get("Reading"), 0.01)
+    yield from _reading(ReadingKind.FAN_SPEED, name_of(page), speed.get("SpeedRPM"))
+    yield from parse_health(page, BmcPart.FAN)
 
 
 def parse_supply(page: Page) -> Iterator[Item]:
-    yield from _reading(Kind.SUPPLY_CAPACITY, name_of(page), page.get("PowerCapacityWatts"))
-    yield from parse_health(page, Part.SUPPLY)
+    yield from _reading(ReadingKind.SUPPLY_CAPACITY, name_of(page), page.get("PowerCapacityWatts"))
+    yield from parse_health(page, BmcPart.SUPPLY)
 
 
 def parse_supply_metrics(page: Page, sensor: str) -> Iterator[Item]:
-    yield from _reading(Kind.SUPPLY_INPUT, sensor, _excerpt(page, "InputPowerWatts"))
-    yield from _reading(Kind.SUPPLY_OUTPUT, sensor, _excerpt(page, "OutputPowerWatts"))
-    yield from _reading(Kind.SUPPLY_VOLTAGE, sensor, _excerpt(page, "InputVoltage"))
+    yield from _reading(ReadingKind.SUPPLY_INPUT, sensor, _excerpt(page, "InputPowerWatts"))
+    yield from _reading(ReadingKind.SUPPLY_OUTPUT, sensor, _excerpt(page, "OutputPowerWatts"))
+    yield from _reading(ReadingKind.SUPPLY_VOLTAGE, sensor, _excerpt(page, "InputVoltage"))
 
 
 def parse_environment(page: Page) -> Iterator[Item]:
-    yield from _reading(Kind.POWER, "total", _excerpt(page, "PowerWatts"))
-    yield from _reading(Kind.TEMPERATURE, "environment", _excerpt(page, "TemperatureCelsius"))
+    yield from _reading(ReadingKind.POWER, "total", _excerpt(page, "PowerWatts"))
+    yield from _reading(
+        ReadingKind.TEMPERATURE, "environment", _excerpt(page, "TemperatureCelsius")
+    )
 
 
 _SENSORS: Final = {  # ReadingType of a Sensor, to which its unit belongs
-    "Temperature": (Kind.TEMPERATURE, Part.TEMPERATURE, 1.0),
-    "Rotational": (Kind.FAN_SPEED, Part.FAN, 1.0),
-    "Power": (Kind.POWER, None, 1.0),
-    "LiquidFlowLPM": (Kind.COOLANT_FLOW, Part.COOLANT, 1 / _SECONDS_PER_MINUTE),
+    "Temperature": (ReadingKind.TEMPERATURE, BmcPart.TEMPERATURE, 1.0),
+    "Rotational": (ReadingKind.FAN_SPEED, BmcPart.FAN, 1.0),
+    "Power": (ReadingKind.POWER, None, 1.0),
+    "LiquidFlowLPM": (ReadingKind.COOLANT_FLOW, BmcPart.COOLANT, 1 / _SECONDS_PER_MINUTE),
 }
 
 
@@ -199,12 +205,14 @@ def parse_sensor(page: Page) -> Iterator[Item]:
     if form is None or value is None:
         return
     kind, part, factor = form
-    yield Reading(kind, name_of(page), value * factor)
-    if kind is Kind.TEMPERATURE:
+    yield BmcReading(kind, name_of(page), value * factor)
+    if kind is ReadingKind.TEMPERATURE:
         limits = _section(page, "Thresholds")
-        yield from _reading(Kind.TEMPERATURE_MAX, name_of(page), _excerpt(limits, "UpperCaution"))
+        yield from _reading(
+            ReadingKind.TEMPERATURE_MAX, name_of(page), _excerpt(limits, "UpperCaution")
+        )
         critical = _excerpt(limits, "UpperCritical")
-        yield from _reading(Kind.TEMPERATURE_CRITICAL, name_of(page), critical)
+        yield from _reading(ReadingKind.TEMPERATURE_CRITICAL, name_of(page), critical)
     if part is not None:
         yield from parse_health(page, part)
 
@@ -227,27 +235,27 @@ def parse_coolant_connector(page: Page, side: str = "") -> Iterator[Item]:
     """Return one connector of a loop; ``side``: primary or secondary, of a distribution unit."""
     sensor = f"{side} {name_of(page)}".strip()
     for kind, name, factor in (
-        (Kind.COOLANT_SUPPLY, "SupplyTemperatureCelsius", 1.0),
-        (Kind.COOLANT_RETURN, "ReturnTemperatureCelsius", 1.0),
-        (Kind.COOLANT_FLOW, "FlowLitersPerMinute", 1 / _SECONDS_PER_MINUTE),
-        (Kind.COOLANT_PRESSURE, "SupplyPressurekPa", _PASCALS),
-        (Kind.COOLANT_LOSS, "DeltaPressurekPa", _PASCALS),
+        (ReadingKind.COOLANT_SUPPLY, "SupplyTemperatureCelsius", 1.0),
+        (ReadingKind.COOLANT_RETURN, "ReturnTemperatureCelsius", 1.0),
+        (ReadingKind.COOLANT_FLOW, "FlowLitersPerMinute", 1 / _SECONDS_PER_MINUTE),
+        (ReadingKind.COOLANT_PRESSURE, "SupplyPressurekPa", _PASCALS),
+        (ReadingKind.COOLANT_LOSS, "DeltaPressurekPa", _PASCALS),
     ):
         yield from _reading(kind, sensor, _excerpt(page, name), factor)
-    yield from parse_health(page, Part.COOLANT, sensor)
+    yield from parse_health(page, BmcPart.COOLANT, sensor)
 
 
 def parse_pump(page: Page) -> Iterator[Item]:
     speed = _section(page, "PumpSpeedPercent")
-    yield from _reading(Kind.FAN_SPEED, name_of(page), speed.get("SpeedRPM"))
-    yield from parse_health(page, Part.PUMP)
+    yield from _reading(ReadingKind.FAN_SPEED, name_of(page), speed.get("SpeedRPM"))
+    yield from parse_health(page, BmcPart.PUMP)
 
 
 def parse_leak_detector(page: Page) -> Iterator[Item]:
     level = _LEVELS.get(_text(page.get("DetectorState")))
     if level is not None:
-        yield Reading(Kind.LEAK, name_of(page), level.value)
-    yield from parse_health(page, Part.LEAK_DETECTOR)
+        yield BmcReading(ReadingKind.LEAK, name_of(page), level.value)
+    yield from parse_health(page, BmcPart.LEAK_DETECTOR)
 
 
 def parse_leak_groups(page: Page) -> Iterator[Item]:
@@ -257,13 +265,13 @@ def parse_leak_groups(page: Page) -> Iterator[Item]:
             level = _LEVELS.get(_text(item.get("DetectorState")))
             sensor = _text(item.get("DeviceName"))
             if level is not None and sensor:
-                yield Reading(Kind.LEAK, sensor, level.value)
+                yield BmcReading(ReadingKind.LEAK, sensor, level.value)
 
 
-def _reading(kind: Kind, sensor: str, value: Any, factor: float = 1.0) -> Iterator[Item]:
+def _reading(kind: ReadingKind, sensor: str, value: Any, factor: float = 1.0) -> Iterator[Item]:
     number = _number(value)
     if number is not None:
-        yield Reading(kind, sensor, number * factor)
+        yield BmcReading(kind, sensor, number * factor)
 
 
 def _excerpt(page: Page, name: str) -> float | None:

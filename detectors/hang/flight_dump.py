@@ -15,7 +15,7 @@ class OperationState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CollectiveShape:
     """What has to agree between the ranks of one collective."""
 
     input_sizes: tuple[tuple[int, ...], ...] = ()
@@ -35,7 +35,7 @@ class Operation:
     kind: str  # "all_reduce", "send" ...
     record: int  # the rank's own order of launching, over all groups
     state: OperationState
-    shape: Shape = Shape()
+    shape: CollectiveShape = CollectiveShape()
     peer: int | None = None  # the other rank of a point-to-point operation
     enter_s: float | None = None
     exit_s: float | None = None

@@ -29,7 +29,7 @@ from typing import Final
 from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
 from detectors.finding import Evidence, ranks_in_words
 from detectors.hang.flight_dump import Operation, OperationState
-from detectors.hang.standings import ONE_SIDED, JobView, RankView, Standing
+from detectors.hang.standings import ONE_SIDED, GroupStanding, JobStandings, RankStandings
 from detectors.parallel_groups import Group, places_of
 
 EVIDENCE_MAX: Final = 32
@@ -101,7 +101,7 @@ class _Graph:
         return self.strong.get(node, []) + self.weak.get(node, [])
 
 
-def diagnose_hang(job: JobView) -> Diagnosis:
+def diagnose_hang(job: JobStandings) -> Diagnosis:
     """Return who a hung job waits for, or why nobody can be named."""
     return _Case(job).judge()
 
@@ -109,7 +109,7 @@ def diagnose_hang(job: JobView) -> Diagnosis:
 class _Case:
     """One look at one job. Everything is computed once, in the order of the methods."""
 
-    def __init__(self, job: JobView) -> None:
+    def __init__(self, job: JobStandings) -> None:
         self.job = job
         self.views = {view.rank: view for view in job.views}
         self.groups = {group.name: group for group in job.groups}
@@ -641,7 +641,7 @@ _WORDS: Final = {
 }
 
 
-def _blocking(view: RankView) -> Standing | None:
+def _blocking(view: RankStandings) -> GroupStanding | None:
     """Return the group in which a rank stands: where it launched its oldest outstanding one."""
     waiting = [standing for standing in view.standings if standing.is_waiting]
     return min(waiting, key=lambda s: s.first.record if s.first else -1, default=None)

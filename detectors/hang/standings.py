@@ -24,7 +24,7 @@ ONE_SIDED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupStanding:
     """How far one rank has come in one group, counted in collectives since the job's start."""
 
     group: str
@@ -39,20 +39,20 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class RankView:
+class RankStandings:
     """Where one rank stands in all its groups."""
 
     rank: int
-    standings: tuple[Standing, ...]
+    standings: tuple[GroupStanding, ...]
     pending_p2p: tuple[Operation, ...]  # outstanding, in the order of launching
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class JobStandings:
     """Everything known of a hung job. ``unread`` are ranks whose dump can't be used."""
 
     groups: tuple[Group, ...]
-    views: tuple[RankView, ...]
+    views: tuple[RankStandings, ...]
     unread: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()  # what makes a verdict less sure
 
@@ -86,7 +86,7 @@ def _is_p2p(operation: Operation) -> bool:
     return operation.peer is not None or operation.kind in {"send", "recv"}
 
 
-def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset()) -> JobView:
+def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset()) -> JobStandings:
     """Return the view of a job whose ranks wrote these dumps."""
     dumps, warnings = _one_attempt(dumps)
     groups, names, conflicts = _merge_groups(dumps, unread)
@@ -121,7 +121,7 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
         if rank not in unread
     )
     said = sorted({warning for dump in dumps.values() for warning in dump.warnings})
-    return JobView(groups, views, unread, (*warnings, *said))
+    return JobStandings(groups, views, unread, (*warnings, *said))
 
 
 def _one_attempt(dumps: Mapping[int, FlightDump]) -> tuple[dict[int, FlightDump], list[str]]:
@@ -230,7 +230,7 @@ def _merge_groups(
 
 def _view(
     rank: int, dump: FlightDump, names: Mapping[tuple[int, str], str], mixed: set[str]
-) -> RankView:
+) -> RankStandings:
     collectives: dict[str, list[Operation]] = defaultdict(list)
     pending_p2p = []
     for operation in dump.operations:
@@ -269,5 +269,5 @@ def _view(
             pass  # the counter alone says what is outstanding: the ring has lost the entry
         elif first is not None and first.sequence > done + 1:
             first = None  # an older one is outstanding and no longer in the ring
-        standings.append(Standing(name, enqueued, done, first))
-    return RankView(rank, tuple(standings), tuple(pending_p2p))
+        standings.append(GroupStanding(name, enqueued, done, first))
+    return RankStandings(rank, tuple(standings), tuple(pending_p2p))

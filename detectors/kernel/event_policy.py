@@ -22,7 +22,7 @@ ROWS_MAX: Final = 5_000
 ANY: Final = "*"  # the row for every code that has none of its own
 
 
-class Table(Enum):
+class EventTable(Enum):
     XID = "xid"
     SXID = "sxid"
     NVLINK5 = "nvlink5"  # XIDs 144 to 150 by unit, reason and status
@@ -31,7 +31,7 @@ class Table(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class EventPolicy:
     """One row."""
 
     name: str
@@ -42,12 +42,12 @@ class Policy:
     meaning: str
 
 
-PolicyTable = Mapping[tuple[Table, str], Policy]
+PolicyTable = Mapping[tuple[EventTable, str], EventPolicy]
 
 
-def parse_policy(text: str, origin: str) -> dict[tuple[Table, str], Policy]:
+def parse_policy(text: str, origin: str) -> dict[tuple[EventTable, str], EventPolicy]:
     """Return the rows of a table, or raise ConfigError that names the line and what is wrong."""
-    rows: dict[tuple[Table, str], Policy] = {}
+    rows: dict[tuple[EventTable, str], EventPolicy] = {}
     reader = csv.reader(text.splitlines(), strict=True)
     try:
         header = next(reader, [])
@@ -71,44 +71,44 @@ def parse_policy(text: str, origin: str) -> dict[tuple[Table, str], Policy]:
 def complete(rows: PolicyTable, origin: str) -> PolicyTable:
     """Return the table as it is, or raise ConfigError where a kind of event has no row."""
     missing = [f"{table.value} {ANY}" for table in _CODED if (table, ANY) not in rows]
-    missing += [f"log {kind}" for kind in sorted(_KINDS) if (Table.LOG, kind) not in rows]
+    missing += [f"log {kind}" for kind in sorted(_KINDS) if (EventTable.LOG, kind) not in rows]
     if missing:
         raise ConfigError(f"{origin}: no row for {', '.join(missing)}")
     return rows
 
 
-def policy_of(rows: PolicyTable, kind: EventKind, code: int | None) -> Policy:
+def policy_of(rows: PolicyTable, kind: EventKind, code: int | None) -> EventPolicy:
     """Return the row for an event; a complete table has one for each."""
-    table = _TABLES.get(kind, Table.LOG)
-    if table is Table.LOG:
+    table = _TABLES.get(kind, EventTable.LOG)
+    if table is EventTable.LOG:
         return rows[table, kind.value]
     return rows.get((table, str(code))) or rows[table, ANY]
 
 
-def policy_of_many(rows: PolicyTable, many: ManyEvents) -> Policy:
+def policy_of_many(rows: PolicyTable, many: ManyEvents) -> EventPolicy:
     """Return the row for many events of a kind."""
-    return rows[Table.LOG, many.value]
+    return rows[EventTable.LOG, many.value]
 
 
-def policy_of_verdict(rows: PolicyTable, number: int) -> Policy:
+def policy_of_verdict(rows: PolicyTable, number: int) -> EventPolicy:
     """Return the row for a verdict of the driver: nvmlDeviceGpuRecoveryAction_t."""
-    return rows.get((Table.VERDICT, str(number))) or rows[Table.VERDICT, ANY]
+    return rows.get((EventTable.VERDICT, str(number))) or rows[EventTable.VERDICT, ANY]
 
 
-def policy_named(rows: PolicyTable, event: str) -> Policy | None:
+def policy_named(rows: PolicyTable, event: str) -> EventPolicy | None:
     """Return the row of an event as node_policy.toml names it (``xid 79``), or None without one."""
     table, _space, code = event.partition(" ")
     try:
-        return rows.get((Table(table), code))
+        return rows.get((EventTable(table), code))
     except ValueError:
         return None
 
 
 _Member = TypeVar("_Member", bound=Enum)
-_TABLES: Final = {EventKind.XID: Table.XID, EventKind.SXID: Table.SXID}
-_CODED: Final = (Table.XID, Table.SXID, Table.VERDICT)
+_TABLES: Final = {EventKind.XID: EventTable.XID, EventKind.SXID: EventTable.SXID}
+_CODED: Final = (EventTable.XID, EventTable.SXID, EventTable.VERDICT)
 _CODE: Final = re.compile(r"[0-9]{1,5}")
-_LOWEST_CODE: Final = {Table.VERDICT: 0}
+_LOWEST_CODE: Final = {EventTable.VERDICT: 0}
 _NVLINK5_CODE: Final = re.compile(
     r"(14[4-9]|150) ([A-Z][A-Z0-9_]{1,40}(?:/[A-Z][A-Z0-9_]{1,40}){0,3}) "
     r"([0-9]|[1-5][0-9]|6[0-3]) (\*|0x[0-9a-f]{1,8})( promoted)?"
@@ -119,7 +119,7 @@ _KINDS: Final = frozenset(
 )
 
 
-def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[Table, str], Policy]]:
+def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[EventTable, str], EventPolicy]]:
     """Return the row under each of its codes: a unit of NVLink 5 can have several names."""
     if len(cells) != len(COLUMNS):
         raise ConfigError(f"{where}: {len(cells)} cells instead of {len(COLUMNS)}: {cells!r}")
@@ -127,11 +127,11 @@ def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[Table, str], Po
     for column in ("name", "source", "meaning"):
         if not row[column]:
             raise ConfigError(f"{where}: no {column}")
-    table = _member(Table, row["table"], where, "table")
+    table = _member(EventTable, row["table"], where, "table")
     codes = _codes_of(table, row["code"], where)
     if row["hardware"] not in _HARDWARE:
         raise ConfigError(f"{where}: hardware is {row['hardware']!r}, not yes or no")
-    policy = Policy(
+    policy = EventPolicy(
         name=row["name"],
         severity=_member(Severity, row["severity"], where, "severity"),
         action=_member(Action, row["action"], where, "action"),
@@ -142,12 +142,12 @@ def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[Table, str], Po
     return [((table, code), policy) for code in codes]
 
 
-def _codes_of(table: Table, code: str, where: str) -> list[str]:
-    if table is Table.LOG:
+def _codes_of(table: EventTable, code: str, where: str) -> list[str]:
+    if table is EventTable.LOG:
         if code not in _KINDS:
             raise ConfigError(f"{where}: no kind of event {code!r}; there are {sorted(_KINDS)}")
         return [code]
-    if table is Table.NVLINK5:
+    if table is EventTable.NVLINK5:
         match = _NVLINK5_CODE.fullmatch(code)
         if match is None:
             raise ConfigError(

@@ -13,9 +13,9 @@ from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, KernelEvent, ManyEvents
 from detectors.kernel.event_groups import BURST_GAP_S, BURSTS_MAX, EventGroup
 from detectors.kernel.event_policy import (
-    Policy,
+    EventPolicy,
+    EventTable,
     PolicyTable,
-    Table,
     policy_of,
     policy_of_many,
     policy_of_verdict,
@@ -159,7 +159,7 @@ def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
 
 def _row_of(
     groups: Sequence[EventGroup], kind: EventKind, code: int | None, policy: PolicyTable
-) -> Policy:
+) -> EventPolicy:
     """Return the row for events of one kind and code: the worst of those that their details name."""
     if kind is not EventKind.XID or code not in NVLINK5_XIDS:
         return policy_of(policy, kind, code)
@@ -167,14 +167,14 @@ def _row_of(
     return min(rows, key=lambda row: (_SEVERITIES[row.severity], not row.blames_hardware))
 
 
-def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> Policy:
+def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
     code, words = group.code, group.sub_code.split()
     assert code is not None
     row = policy_of(policy, EventKind.XID, code)
     if len(words) < 3 or not group.last.registers:
         return row
     for together in nvlink5_codes(code, words[1], group.last.registers):
-        found = [policy.get((Table.NVLINK5, one)) for one in together]
+        found = [policy.get((EventTable.NVLINK5, one)) for one in together]
         known = [one for one in found if one is not None]
         if len(known) == len(found):
             return _raised(min(known, key=lambda one: _SEVERITIES[one.severity]), words, row)
@@ -188,7 +188,7 @@ def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> Policy:
     return row
 
 
-def _case_of(groups: tuple[EventGroup, ...], row: Policy) -> _Case:
+def _case_of(groups: tuple[EventGroup, ...], row: EventPolicy) -> _Case:
     newest = max(groups, key=lambda group: group.last_number)
     oldest = min(groups, key=lambda group: _first_order(group.first))
     finding = KernelFinding(
@@ -213,7 +213,7 @@ def _first_order(event: KernelEvent) -> float:
     return event.at_s if event.at_s is not None else float("inf")
 
 
-def _raised(row: Policy, words: Sequence[str], worst: Policy) -> Policy:
+def _raised(row: EventPolicy, words: Sequence[str], worst: EventPolicy) -> EventPolicy:
     """Return the row, or the worst where the driver calls an error fatal that isn't by NVIDIA's table.
 
     A link that goes down is always fatal to the link; what is to be done stands in its reason.
@@ -383,7 +383,7 @@ def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
     return _text(said or codes - {45, 154})
 
 
-def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[Policy, str] | None:
+def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[EventPolicy, str] | None:
     """Return the newest verdict of an XID 154, or None where its text says none."""
     newest = max(case.groups, key=lambda group: group.last_number)
     number, _space, words = newest.sub_code.partition(" ")

@@ -102,7 +102,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class CheckGuard:
     """What must hold of the same device for a check to be made at all."""
 
     text: str
@@ -119,7 +119,7 @@ class Check:
     component: Component
     metric: str
     condition: Condition
-    guards: tuple[Guard, ...]
+    guards: tuple[CheckGuard, ...]
     where: tuple[tuple[str, re.Pattern[str]], ...]
     by: tuple[str, ...]  # labels that make one finding
     window_s: float
@@ -358,12 +358,14 @@ def _condition(
     )
 
 
-def _guard(text: str, known: Mapping[str, MetricShape], where: str) -> Guard:
+def _guard(text: str, known: Mapping[str, MetricShape], where: str) -> CheckGuard:
     match = _GUARD.fullmatch(text)
     if match is None:
         raise ConfigError(f"{where}: when {text!r} is not 'METRIC >|>=|<|<=|==|!= NUMBER'")
     _shape(match["metric"], known, where)
-    return Guard(text, match["metric"], Comparison(match["comparison"]), float(match["number"]))
+    return CheckGuard(
+        text, match["metric"], Comparison(match["comparison"]), float(match["number"])
+    )
 
 
 def _known_labels(labels: Sequence[str], shape: MetricShape, metric: str, where: str) -> None:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol
 
 from detectors.finding import Action, Severity
 from detectors.kernel.verdict import KernelAccount
-from detectors.node.checks import Check, Combine, Component, Guard, Measure
+from detectors.node.checks import Check, CheckGuard, Combine, Component, Measure
 from detectors.node.counter_growth import Growth, grow, increase
 from detectors.persistence import (
     Persistence,
@@ -56,7 +56,7 @@ class Series(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricAnswer:
     """All series of one metric in the newest answer of its collector."""
 
     collector: str
@@ -68,12 +68,12 @@ class Reading:
 class Snapshot:
     """The newest answers of all collectors."""
 
-    readings: Mapping[str, Reading]  # by metric
+    readings: Mapping[str, MetricAnswer]  # by metric
     silent: AbstractSet[str] = frozenset()  # collectors that are broken, stale or not yet heard
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class CheckLook:
     """One look at one subject, and what it would mean."""
 
     check: str
@@ -98,17 +98,17 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldFinding:
     """One subject that was bad at least once, with its newest bad look."""
 
-    seen: Observation
+    seen: CheckLook
     track: Track
     started_unix_s: float | None = None  # for people and alerts; None while not active
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    held: dict[str, Held] = field(default_factory=dict)  # by finding id
+    held: dict[str, HeldFinding] = field(default_factory=dict)  # by finding id
     growths: dict[str, Growth] = field(default_factory=dict)  # by check and series
     looked_at_s: dict[str, float] = field(default_factory=dict)  # by check
     collectors: dict[str, str] = field(default_factory=dict)  # metric -> who gives it
@@ -215,7 +215,7 @@ def observe(
     checks: Iterable[Check],
     snapshot: Snapshot,
     still: StillByCheck | None = None,
-) -> tuple[NodeState, list[Observation]]:
+) -> tuple[NodeState, list[CheckLook]]:
     """Return the looks that new answers allow: every bad one, and the good ones of what is held.
 
     ``still`` is the caller's to keep from look to look of one state and one table: what the checks
@@ -341,7 +341,7 @@ def _judge_series(
     return _Judged(condition.comparison.holds(value, limit), value, limit, series.labels)
 
 
-def _are_met(guards: tuple[Guard, ...], labels: Labels, join: _Join) -> bool:
+def _are_met(guards: tuple[CheckGuard, ...], labels: Labels, join: _Join) -> bool:
     return all(
         any(
             guard.comparison.holds(value, guard.limit)
@@ -352,14 +352,14 @@ def _are_met(guards: tuple[Guard, ...], labels: Labels, join: _Join) -> bool:
 
 
 def _observation(
-    check: Check, labels: Labels, members: list[_Judged], reading: Reading, *, is_bad: bool
-) -> Observation:
+    check: Check, labels: Labels, members: list[_Judged], reading: MetricAnswer, *, is_bad: bool
+) -> CheckLook:
     shown = [member for member in members if member.is_bad is is_bad]
     first = shown[0]
     evidence = [_evidence_line(check, member) for member in shown[:EVIDENCE_MAX]] if is_bad else []
     if len(shown) > EVIDENCE_MAX and is_bad:
         evidence.append(f"and {len(shown) - EVIDENCE_MAX} more series")
-    return Observation(
+    return CheckLook(
         check=check.name,
         component=check.component,
         labels=labels,
@@ -393,7 +393,7 @@ def _evidence_line(check: Check, judged: _Judged) -> str:
 
 def judge(
     state: NodeState,
-    observations: Iterable[Observation],
+    observations: Iterable[CheckLook],
     snapshot: Snapshot,
     now_s: float,
     unix_s: float,
@@ -419,7 +419,7 @@ def judge(
             track = released(track)
         newest = observation if before is None or observation.is_bad else before.seen
         held[key] = _dated(
-            Held(newest, track, before.started_unix_s if before else None), now_s, unix_s
+            HeldFinding(newest, track, before.started_unix_s if before else None), now_s, unix_s
         )
     for key, subject in state.held.items():
         if key in seen:
@@ -432,7 +432,7 @@ def judge(
     return replace(state, held=held, dropped=dropped)
 
 
-def _dated(subject: Held, now_s: float, unix_s: float) -> Held:
+def _dated(subject: HeldFinding, now_s: float, unix_s: float) -> HeldFinding:
     """Return the subject with the date of its start, taken once: clocks of a node do jump."""
     track = subject.track
     if not track.is_active:
@@ -458,8 +458,8 @@ def list_findings(state: NodeState, snapshot: Snapshot, now_s: float) -> tuple[N
 
 def _finding(
     key: str,
-    subject: Held,
-    verdicts: Mapping[str, Observation],
+    subject: HeldFinding,
+    verdicts: Mapping[str, CheckLook],
     checks: AbstractSet[str],
     ranks: "_RankPlaces",
     now_s: float,
@@ -494,7 +494,7 @@ _MENDED_BY_BOOT: Final = frozenset({Action.RESTART_APP, Action.RESET_GPU, Action
 
 
 def _action(
-    subject: Held, verdict: Observation | None, checks: AbstractSet[str]
+    subject: HeldFinding, verdict: CheckLook | None, checks: AbstractSet[str]
 ) -> tuple[Action, str]:
     """Return what to do: the row's word, that of a row which agrees, the driver's, what did not help."""
     seen = subject.seen
@@ -531,7 +531,7 @@ class _RankPlaces:
             self._by_address.setdefault(pci_address(own["pci_bus_id"]), []).append(rank)
         self._near_nic = _gpus_near(snapshot)
 
-    def hit_by(self, seen: Observation) -> tuple[HitRank, ...]:
+    def hit_by(self, seen: CheckLook) -> tuple[HitRank, ...]:
         """Return the ranks on the device; on the node where the device is everybody's."""
         own = dict(seen.labels)
         if seen.component is Component.RANK:

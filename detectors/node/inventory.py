@@ -15,7 +15,7 @@ DEVICES_MAX: Final = 512  # a node of 16 GPUs, 32 NICs, 64 disks and 64 memory m
 REPLACED_S: Final = 7 * 86_400.0  # then the device that was replaced is forgotten
 
 
-class Kind(Enum):
+class DeviceKind(Enum):
     GPU = "gpu"
     NIC = "nic"  # an RDMA device, with its network devices
     ETHERNET = "ethernet"  # a network card that is no RDMA device
@@ -23,7 +23,7 @@ class Kind(Enum):
     DIMM = "dimm"
 
 
-class Standing(Enum):
+class DeviceStanding(Enum):
     """How a device that was there stands now; the values are those of the metric."""
 
     PRESENT = 0
@@ -37,7 +37,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    kind: Kind
+    kind: DeviceKind
     identity: str  # GUID, MAC, UUID, serial number; else the PCI address or the name
     name: str
     pci_bus_id: str = ""
@@ -53,7 +53,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDevice:
     """A device that is remembered."""
 
     device: Device
@@ -62,10 +62,10 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InventoryLook:
     """What is there now. A kind that is not in `found` can't be looked at."""
 
-    found: Mapping[Kind, Sequence[Device]]
+    found: Mapping[DeviceKind, Sequence[Device]]
     boot_id: str
     unix_s: float
     # PCI functions that have a driver: their network device may be in another network namespace
@@ -77,11 +77,11 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DeviceMemory:
     """All that is remembered, and how it stood at the newest look."""
 
-    known: tuple[Known, ...] = ()
-    standings: Mapping[tuple[Kind, str], Standing] = field(default_factory=dict)
+    known: tuple[KnownDevice, ...] = ()
+    standings: Mapping[tuple[DeviceKind, str], DeviceStanding] = field(default_factory=dict)
     dropped: int = 0  # devices beyond DEVICES_MAX: counted, never silently lost
     memory_bytes_max: int = 0  # the most that was seen
     memory_bytes: int | None = None  # at the newest look that could tell
@@ -93,74 +93,81 @@ class Memory:
             return None
         return max(0, self.memory_bytes_max - self.memory_bytes)
 
-    def standing(self, device: Device) -> Standing | None:
+    def standing(self, device: Device) -> DeviceStanding | None:
         """Return how a device stands; None where that can't be told."""
         return self.standings.get((device.kind, device.identity))
 
     def missing(self) -> list[Device]:
-        wanted = (Standing.VANISHED, Standing.NOT_BACK, Standing.WITHDRAWN)
+        wanted = (DeviceStanding.VANISHED, DeviceStanding.NOT_BACK, DeviceStanding.WITHDRAWN)
         return [one.device for one in self.known if self.standing(one.device) in wanted]
 
 
-def update(memory: Memory, look: Look) -> Memory:
+def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
     """Return what is remembered after a look."""
     matches = _matches(memory, look)
     taken = {device for device in matches.values() if device is not None}
     new = [
-        Known(device, look.boot_id)
+        KnownDevice(device, look.boot_id)
         for devices in look.found.values()
         for device in devices
         if device not in taken
     ]
     new_places = {(one.device.kind, one.device.place) for one in new}
-    known: list[Known] = []
-    standings: dict[tuple[Kind, str], Standing] = {}
+    known: list[KnownDevice] = []
+    standings: dict[tuple[DeviceKind, str], DeviceStanding] = {}
     for one in memory.known:
         now, standing = one, memory.standing(one.device)
         if one.device.kind in look.found:
             match = matches.get(one)
             place = (one.device.kind, one.device.place)
             if match is not None:
-                now, standing = Known(_merged(one.device, match), look.boot_id), Standing.PRESENT
+                now, standing = (
+                    KnownDevice(_merged(one.device, match), look.boot_id),
+                    DeviceStanding.PRESENT,
+                )
             elif _is_rdma_now(one.device, look) or _is_detached(one.device, look):
                 continue
             elif one.replaced_unix_s is not None or (place[1] and place in new_places):
                 since_s = look.unix_s if one.replaced_unix_s is None else one.replaced_unix_s
                 if look.unix_s - since_s > REPLACED_S:
                     continue
-                now, standing = replace(one, replaced_unix_s=since_s), Standing.REPLACED
+                now, standing = replace(one, replaced_unix_s=since_s), DeviceStanding.REPLACED
             else:
                 standing = _standing_of_absent(one, look)
-        elif standing is Standing.PRESENT:
+        elif standing is DeviceStanding.PRESENT:
             standing = None  # nobody has looked
         known.append(now)
         if standing is not None:
             standings[now.device.kind, now.device.identity] = standing
     for one in new:
-        standings[one.device.kind, one.device.identity] = Standing.PRESENT
+        standings[one.device.kind, one.device.identity] = DeviceStanding.PRESENT
     known += new
     dropped = memory.dropped + max(0, len(known) - DEVICES_MAX)
     known = _newest(known, standings)
     size = memory.memory_bytes if look.memory_bytes is None else look.memory_bytes
     size_max = max(memory.memory_bytes_max, size or 0)
-    return Memory(tuple(known), _once_a_card(known, standings), dropped, size_max, size)
+    return DeviceMemory(tuple(known), _once_a_card(known, standings), dropped, size_max, size)
 
 
-def _newest(known: Sequence[Known], standings: Mapping[tuple[Kind, str], Standing]) -> list[Known]:
+def _newest(
+    known: Sequence[KnownDevice], standings: Mapping[tuple[DeviceKind, str], DeviceStanding]
+) -> list[KnownDevice]:
     """Return as many devices as fit: those that are gone make room first, the oldest before all."""
     states = [(one, standings.get((one.device.kind, one.device.identity))) for one in known]
-    replaced = [one for one, state in states if state is Standing.REPLACED]
+    replaced = [one for one, state in states if state is DeviceStanding.REPLACED]
     lost = [
-        one for one, state in states if state not in (None, Standing.PRESENT, Standing.REPLACED)
+        one
+        for one, state in states
+        if state not in (None, DeviceStanding.PRESENT, DeviceStanding.REPLACED)
     ]
     out = [*replaced, *lost][: max(0, len(known) - DEVICES_MAX)]
     left = [one for one in known if one not in out]
     return left[:DEVICES_MAX]
 
 
-def _matches(memory: Memory, look: Look) -> dict[Known, Device | None]:
+def _matches(memory: DeviceMemory, look: InventoryLook) -> dict[KnownDevice, Device | None]:
     """Return the device that each known one is now; those that name themselves come first."""
-    matches: dict[Known, Device | None] = {}
+    matches: dict[KnownDevice, Device | None] = {}
     taken: set[Device] = set()
     for fits in (_is_same, _is_in_place_of):
         for one in memory.known:
@@ -194,40 +201,40 @@ def _merged(before: Device, now: Device) -> Device:
     return now
 
 
-def _standing_of_absent(one: Known, look: Look) -> Standing:
+def _standing_of_absent(one: KnownDevice, look: InventoryLook) -> DeviceStanding:
     device = one.device
     if _is_hidden(device, look) or _is_bonded(device, look):
-        return Standing.PRESENT
-    if device.kind is Kind.NIC and _is_taken_by_host(device, look):
-        return Standing.WITHDRAWN
-    return Standing.VANISHED if one.boot_id == look.boot_id else Standing.NOT_BACK
+        return DeviceStanding.PRESENT
+    if device.kind is DeviceKind.NIC and _is_taken_by_host(device, look):
+        return DeviceStanding.WITHDRAWN
+    return DeviceStanding.VANISHED if one.boot_id == look.boot_id else DeviceStanding.NOT_BACK
 
 
-def _is_taken_by_host(device: Device, look: Look) -> bool:
+def _is_taken_by_host(device: Device, look: InventoryLook) -> bool:
     """Tell whether a card of a virtual machine is gone with its PCI function."""
     functions = look.functions_of_guest
     return functions is not None and device.pci_bus_id not in functions
 
 
-def _is_detached(device: Device, look: Look) -> bool:
+def _is_detached(device: Device, look: InventoryLook) -> bool:
     """Tell whether a virtual machine lost a network card that hosts attach and detach at will."""
-    return device.kind is Kind.ETHERNET and _is_taken_by_host(device, look)
+    return device.kind is DeviceKind.ETHERNET and _is_taken_by_host(device, look)
 
 
-def cards_elsewhere(memory: Memory, look: Look) -> list[Device]:
+def cards_elsewhere(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
     """Return the network cards that are there and can't be seen: a container holds them.
 
     Members of a bond are not among them: the RDMA device of the bond stands for them.
     """
     seen = {
         (kind, device.identity)
-        for kind in (Kind.NIC, Kind.ETHERNET)
+        for kind in (DeviceKind.NIC, DeviceKind.ETHERNET)
         for device in look.found.get(kind, ())
     }
     return [
         one.device
         for one in memory.known
-        if memory.standing(one.device) is Standing.PRESENT
+        if memory.standing(one.device) is DeviceStanding.PRESENT
         and (one.device.kind, one.device.identity) not in seen
         and not any(_is_in_place_of(one.device, now) for now in look.found.get(one.device.kind, ()))
         and _is_hidden(one.device, look)
@@ -235,18 +242,22 @@ def cards_elsewhere(memory: Memory, look: Look) -> list[Device]:
     ]
 
 
-def _is_hidden(device: Device, look: Look) -> bool:
+def _is_hidden(device: Device, look: InventoryLook) -> bool:
     """Tell whether a network card is in another network namespace: only its PCI function shows."""
-    driven = {Kind.ETHERNET: look.driven, Kind.NIC: look.rdma_driven}.get(device.kind, ())
+    driven = {DeviceKind.ETHERNET: look.driven, DeviceKind.NIC: look.rdma_driven}.get(
+        device.kind, ()
+    )
     return device.pci_bus_id in driven
 
 
-def forget(memory: Memory, names: Collection[str] | None) -> tuple[Memory, list[Device]]:
+def forget(
+    memory: DeviceMemory, names: Collection[str] | None
+) -> tuple[DeviceMemory, list[Device]]:
     """Return the memory without the devices that are gone and so named (None: all), and these."""
     gone = [
         one.device
         for one in memory.known
-        if memory.standing(one.device) not in (None, Standing.PRESENT)
+        if memory.standing(one.device) not in (None, DeviceStanding.PRESENT)
         and (names is None or not set(names).isdisjoint(_names(one.device)))
     ]
     known = tuple(one for one in memory.known if one.device not in gone)
@@ -255,7 +266,7 @@ def forget(memory: Memory, names: Collection[str] | None) -> tuple[Memory, list[
     return replace(memory, known=known, standings=standings), gone
 
 
-def forget_memory(memory: Memory) -> Memory:
+def forget_memory(memory: DeviceMemory) -> DeviceMemory:
     """Return the memory that takes the size of now for what there ought to be."""
     size = memory.memory_bytes
     return memory if size is None else replace(memory, memory_bytes_max=size)
@@ -265,16 +276,18 @@ def _names(device: Device) -> set[str]:
     return {device.name, device.identity, device.pci_bus_id} - {""}
 
 
-def _is_rdma_now(one: Device, look: Look) -> bool:
+def _is_rdma_now(one: Device, look: InventoryLook) -> bool:
     """Tell whether a network card is an RDMA device by now, under which it is remembered."""
-    return one.kind is Kind.ETHERNET and any(
-        nic.pci_bus_id == one.pci_bus_id for nic in look.found.get(Kind.NIC, ()) if nic.pci_bus_id
+    return one.kind is DeviceKind.ETHERNET and any(
+        nic.pci_bus_id == one.pci_bus_id
+        for nic in look.found.get(DeviceKind.NIC, ())
+        if nic.pci_bus_id
     )
 
 
-def _is_bonded(one: Device, look: Look) -> bool:
+def _is_bonded(one: Device, look: InventoryLook) -> bool:
     """Tell whether an RDMA device has become part of a bond of its card (mlx5_bond_0)."""
-    if one.kind is not Kind.NIC:
+    if one.kind is not DeviceKind.NIC:
         return False
     slot = one.pci_bus_id.rpartition(".")[0]
     return bool(slot) and any(
@@ -284,22 +297,27 @@ def _is_bonded(one: Device, look: Look) -> bool:
 
 
 def _once_a_card(
-    known: Iterable[Known], standings: Mapping[tuple[Kind, str], Standing]
-) -> dict[tuple[Kind, str], Standing]:
+    known: Iterable[KnownDevice], standings: Mapping[tuple[DeviceKind, str], DeviceStanding]
+) -> dict[tuple[DeviceKind, str], DeviceStanding]:
     """Leave out the network device of a card whose RDMA device is gone as well: one card, once."""
     gone = {
         one.device.pci_bus_id
         for one in known
-        if one.device.kind is Kind.NIC
-        and standings.get((Kind.NIC, one.device.identity)) not in (None, Standing.PRESENT)
+        if one.device.kind is DeviceKind.NIC
+        and standings.get((DeviceKind.NIC, one.device.identity))
+        not in (None, DeviceStanding.PRESENT)
     } - {""}
     covered = {
         one.device.identity
         for one in known
-        if one.device.kind is Kind.ETHERNET and one.device.pci_bus_id in gone
+        if one.device.kind is DeviceKind.ETHERNET and one.device.pci_bus_id in gone
     }
     return {
         (kind, identity): standing
         for (kind, identity), standing in standings.items()
-        if not (kind is Kind.ETHERNET and identity in covered and standing is not Standing.PRESENT)
+        if not (
+            kind is DeviceKind.ETHERNET
+            and identity in covered
+            and standing is not DeviceStanding.PRESENT
+        )
     }

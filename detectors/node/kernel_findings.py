@@ -13,14 +13,7 @@ from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.verdict import KernelFinding, account_of
 from detectors.node.checks import Component
-from detectors.node.findings import (
-    Labels,
-    NodeState,
-    Observation,
-    Snapshot,
-    finding_id,
-    pci_address,
-)
+from detectors.node.findings import CheckLook, Labels, NodeState, Snapshot, finding_id, pci_address
 from detectors.persistence import Latch, Persistence
 
 STICKY_S: Final = 600.0  # gpud, sticky window of a port: shorter ones go unseen (PR 1110)
@@ -108,7 +101,7 @@ def kernel_observations(
     snapshot: Snapshot,
     now_s: float,
     collector: str = COLLECTOR,
-) -> Iterator[Observation]:
+) -> Iterator[CheckLook]:
     """Return one look at each of the kernel log's findings, new or held."""
     gpus = {**_gpus_held(state), **_gpus_by_address(snapshot)}
     for finding in findings:
@@ -123,7 +116,7 @@ def kernel_observations(
         is_idle = held is None or not held.track.is_active
         if is_idle and (is_nothing or _is_over(finding, persistence, now_s)):
             continue
-        yield Observation(
+        yield CheckLook(
             check=check,
             component=_component(finding),
             labels=labels,

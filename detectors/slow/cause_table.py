@@ -18,7 +18,7 @@ LOST_MIN: Final = 0.05
 _LOST: Final = "half of what a slowdown of 1.1 costs"
 
 
-class Section(Enum):
+class SlowSection(Enum):
     """The part of a step that became slow."""
 
     COMPUTE = "compute"
@@ -72,9 +72,9 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class SlowCause:
     name: str
-    sections: frozenset[Section]
+    sections: frozenset[SlowSection]
     scope: Scope
     directness: Directness
     signs: tuple[Sign, ...]
@@ -110,10 +110,10 @@ def _pressure(kind: str, what: str) -> Sign:
     )
 
 
-_COMPUTE: Final = frozenset({Section.COMPUTE})
-_IO: Final = frozenset({Section.IO})
-_NETWORK: Final = frozenset({Section.COMMUNICATION})
-_ANY: Final = frozenset({Section.COMPUTE, Section.IO, Section.COMMUNICATION})
+_COMPUTE: Final = frozenset({SlowSection.COMPUTE})
+_IO: Final = frozenset({SlowSection.IO})
+_NETWORK: Final = frozenset({SlowSection.COMMUNICATION})
+_ANY: Final = frozenset({SlowSection.COMPUTE, SlowSection.IO, SlowSection.COMMUNICATION})
 _DEGREES: Final = "own choice: slots of one chassis differ by several degrees"
 
 _CLOCK: Final = Sign(
@@ -185,7 +185,7 @@ _MEMORY_SHORT: Final = Sign(
 )
 
 CAUSES: Final = (
-    Cause(
+    SlowCause(
         "gpu_thermal_slowdown",
         _COMPUTE,
         Scope.GPU,
@@ -195,7 +195,7 @@ CAUSES: Final = (
         Action.DRAIN,
         (_CLOCK, _HOT, _HBM_HOT),
     ),
-    Cause(
+    SlowCause(
         "gpu_power_brake",
         _COMPUTE,
         Scope.GPU,
@@ -210,7 +210,7 @@ CAUSES: Final = (
         Action.DRAIN,
         (_CLOCK,),
     ),
-    Cause(
+    SlowCause(
         "gpu_power_cap",
         _COMPUTE,
         Scope.GPU,
@@ -220,7 +220,7 @@ CAUSES: Final = (
         Action.WATCH,
         (_CLOCK, _POWER_LOW),
     ),
-    Cause(
+    SlowCause(
         "gpu_clock_low",
         _COMPUTE,
         Scope.GPU,
@@ -230,7 +230,7 @@ CAUSES: Final = (
         Action.DRAIN,
         (_HOT, _HBM_HOT, _POWER_LOW),
     ),
-    Cause(
+    SlowCause(
         "gpu_memory_errors",
         _COMPUTE,
         Scope.GPU,
@@ -247,7 +247,7 @@ CAUSES: Final = (
         "the GPU corrects memory errors all the time",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "gpu_shared",
         _COMPUTE,
         Scope.GPU,
@@ -265,7 +265,7 @@ CAUSES: Final = (
         "somebody else's process runs on the GPU",
         Action.WATCH,
     ),
-    Cause(
+    SlowCause(
         "gpu_hot",
         _COMPUTE,
         Scope.GPU,
@@ -274,7 +274,7 @@ CAUSES: Final = (
         "the GPU is hotter than its peers, and nothing says that it slows down for it",
         Action.WATCH,
     ),
-    Cause(
+    SlowCause(
         "pcie_degraded",
         _ANY,
         Scope.GPU,
@@ -306,7 +306,7 @@ CAUSES: Final = (
             ),
         ),
     ),
-    Cause(
+    SlowCause(
         "pcie_errors",
         _ANY,
         Scope.GPU,
@@ -323,9 +323,9 @@ CAUSES: Final = (
         "the GPU's PCIe link repeats transfers",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nvlink_down",
-        frozenset({Section.COMPUTE, Section.COMMUNICATION}),
+        frozenset({SlowSection.COMPUTE, SlowSection.COMMUNICATION}),
         Scope.GPU,
         Directness.DEGRADED,
         (
@@ -342,9 +342,9 @@ CAUSES: Final = (
         "an NVLink of the GPU is down",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nvlink_errors",
-        frozenset({Section.COMPUTE, Section.COMMUNICATION}),
+        frozenset({SlowSection.COMPUTE, SlowSection.COMMUNICATION}),
         Scope.GPU,
         Directness.ERRORS,
         (
@@ -366,7 +366,7 @@ CAUSES: Final = (
         "the GPU's NVLinks repeat transfers",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nic_degraded",
         _NETWORK,
         Scope.NIC,
@@ -390,7 +390,7 @@ CAUSES: Final = (
         "the link of the NIC runs below its peers'",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nic_paused",
         _NETWORK,
         Scope.NIC,
@@ -413,7 +413,7 @@ CAUSES: Final = (
             ),
         ),
     ),
-    Cause(
+    SlowCause(
         "nic_flapping",
         _NETWORK,
         Scope.NIC,
@@ -441,7 +441,7 @@ CAUSES: Final = (
         "the link of the NIC comes and goes",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nic_errors",
         _NETWORK,
         Scope.NIC,
@@ -476,7 +476,7 @@ CAUSES: Final = (
         "the NIC's link has errors",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "nic_retransmits",
         _NETWORK,
         Scope.NIC,
@@ -501,7 +501,7 @@ CAUSES: Final = (
         "the NIC sends again what was lost on the way",
         Action.DRAIN,
     ),
-    Cause(
+    SlowCause(
         "cpu_throttled",
         _ANY,
         Scope.CGROUP,
@@ -518,7 +518,7 @@ CAUSES: Final = (
         "the CPU quota of the rank's control group is used up",
         Action.WATCH,
     ),
-    Cause(
+    SlowCause(
         "cpu_taken",
         _ANY,
         Scope.RANK,
@@ -536,7 +536,7 @@ CAUSES: Final = (
         Action.WATCH,
         implied_by="cpu_throttled",
     ),
-    Cause(
+    SlowCause(
         "cpu_crowded",
         _ANY,
         Scope.NODE,
@@ -545,9 +545,9 @@ CAUSES: Final = (
         "tasks of the node wait for a CPU",
         Action.WATCH,
     ),
-    Cause(
+    SlowCause(
         "memory_short",
-        frozenset({Section.COMPUTE, Section.IO}),
+        frozenset({SlowSection.COMPUTE, SlowSection.IO}),
         Scope.NODE,
         Directness.WAITING,
         (
@@ -564,7 +564,7 @@ CAUSES: Final = (
         Action.WATCH,
         (_MEMORY_SHORT,),
     ),
-    Cause(
+    SlowCause(
         "storage_wait",
         _IO,
         Scope.NODE,
@@ -584,7 +584,7 @@ CAUSES: Final = (
         Action.WATCH,
         (_DIRTY, _DISK_READS),
     ),
-    Cause(
+    SlowCause(
         "page_cache_short",
         _IO,
         Scope.NODE,

@@ -21,7 +21,15 @@ from statistics import median
 from typing import Final
 
 from detectors.finding import Action, Evidence
-from detectors.slow.cause_table import CAUSES, Cause, Directness, Scope, Section, Sign, Statistic
+from detectors.slow.cause_table import (
+    CAUSES,
+    Directness,
+    Scope,
+    Sign,
+    SlowCause,
+    SlowSection,
+    Statistic,
+)
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 
 SIGMAS: Final = 4.0  # outside of the peers' own variation, as in detectors.slow.from_records
@@ -36,10 +44,10 @@ _ANY_DEVICE: Final = 0.8  # which device of the node the rank stands on isn't kn
 
 
 @dataclass(frozen=True, slots=True)
-class Accused:
+class SlowPlace:
     """Who is slow, as far as it is known, and in which part of a step."""
 
-    section: Section = Section.UNKNOWN
+    section: SlowSection = SlowSection.UNKNOWN
     rank: int | None = None
     node: str | None = None
     device: str | None = None
@@ -51,7 +59,7 @@ class Accused:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlowPeriod:
     """When it was slow, by the clock that dates the readings. ``onset_s`` None: always."""
 
     start_s: float
@@ -77,10 +85,10 @@ class LikelyCause:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class SlowExplanation:
     """Why one rank is slow. No causes and nothing missing: hardware shows nothing."""
 
-    accused: Accused
+    accused: SlowPlace
     causes: tuple[LikelyCause, ...]  # the likeliest first
     reason: str  # one sentence for a person
     looked_at: tuple[str, ...]  # causes that could be judged
@@ -89,14 +97,14 @@ class Explanation:
 
 
 def explain_slow(
-    accused: Sequence[Accused], readings: Iterable[HardwareReading], window: Window
-) -> tuple[Explanation, ...]:
+    accused: Sequence[SlowPlace], readings: Iterable[HardwareReading], window: SlowPeriod
+) -> tuple[SlowExplanation, ...]:
     """Return for each slow rank the likeliest causes that hardware shows in a window."""
     case = _Case(_tabulate(readings, window), window, accused)
     return tuple(case.explain(one) for one in accused)
 
 
-def explanation_page(explanation: Explanation) -> dict[str, object]:
+def explanation_page(explanation: SlowExplanation) -> dict[str, object]:
     """Return an explanation in the form that `rankmend diagnose ... --json` prints."""
     return {
         "rank": explanation.accused.rank,
@@ -136,7 +144,7 @@ class _Series:
 _Parts = dict[_Part, dict[_Labels, _Series]]
 
 
-def _tabulate(readings: Iterable[HardwareReading], window: Window) -> dict[str, _Parts]:
+def _tabulate(readings: Iterable[HardwareReading], window: SlowPeriod) -> dict[str, _Parts]:
     table: dict[str, _Parts] = defaultdict(lambda: defaultdict(lambda: defaultdict(_Series)))
     for one in readings:
         if not window.start_s <= one.at_s <= window.end_s or not isfinite(one.value):
@@ -197,7 +205,7 @@ class _Case:
     """One look at all readings of one window."""
 
     def __init__(
-        self, table: dict[str, _Parts], window: Window, accused: Sequence[Accused]
+        self, table: dict[str, _Parts], window: SlowPeriod, accused: Sequence[SlowPlace]
     ) -> None:
         self._table = table
         self._window = window
@@ -207,17 +215,19 @@ class _Case:
         self._own = {(one, scope): self._parts_of(one, scope) for one in accused for scope in Scope}
         self._accused_nodes = {self._node_of(one) for one in accused}
 
-    def explain(self, accused: Accused) -> Explanation:
+    def explain(self, accused: SlowPlace) -> SlowExplanation:
         node = self._node_of(accused)
         if node is None:
             reason = f"which node {accused.name()} runs on isn't known: no hardware to look at"
-            return Explanation(accused, (), reason, (), tuple(one.name for one in CAUSES))
+            return SlowExplanation(accused, (), reason, (), tuple(one.name for one in CAUSES))
         found: list[LikelyCause] = []
         looked_at: list[str] = []
         missing: list[str] = []
         beside: list[str] = []
         for cause in CAUSES:
-            is_possible = accused.section is Section.UNKNOWN or accused.section in cause.sections
+            is_possible = (
+                accused.section is SlowSection.UNKNOWN or accused.section in cause.sections
+            )
             deviations, is_measured = self._judge(accused, cause, cause.signs)
             if is_possible:
                 (looked_at if is_measured else missing).append(cause.name)
@@ -230,7 +240,7 @@ class _Case:
         names = {one.cause for one in found}
         found = [one for one in found if _IMPLIED_BY[one.cause] not in names]
         found.sort(key=lambda one: (-one.confidence, -one.strength))
-        return Explanation(
+        return SlowExplanation(
             accused=accused,
             causes=tuple(found[:CAUSES_MAX]),
             reason=_reason(accused, found, looked_at),
@@ -239,7 +249,9 @@ class _Case:
             beside=tuple(beside[:CAUSES_MAX]),
         )
 
-    def _likely(self, accused: Accused, cause: Cause, deviations: list[_Deviation]) -> LikelyCause:
+    def _likely(
+        self, accused: SlowPlace, cause: SlowCause, deviations: list[_Deviation]
+    ) -> LikelyCause:
         best = deviations[0]
         is_certain = self._own[accused, cause.scope][1]
         same_part = [one for one in deviations if one.part == best.part]
@@ -258,7 +270,7 @@ class _Case:
         )
 
     def _judge(
-        self, accused: Accused, cause: Cause, signs: Sequence[Sign]
+        self, accused: SlowPlace, cause: SlowCause, signs: Sequence[Sign]
     ) -> tuple[list[_Deviation], bool]:
         """Return the deviations of the accused's parts, the clearest first, and whether any was
         measured."""
@@ -287,7 +299,7 @@ class _Case:
         return found, is_measured
 
     def _values(
-        self, cause: Cause, sign: Sign, parts: _Parts, own: Sequence[_Part]
+        self, cause: SlowCause, sign: Sign, parts: _Parts, own: Sequence[_Part]
     ) -> list[tuple[_Part, float | None, float]]:
         """Return past and present value of the accused's parts; a node's devices count as one."""
         if cause.scope is Scope.NODE and own:
@@ -302,7 +314,9 @@ class _Case:
                 values.append((part, _of_part(parts[part], sign, is_inside=False), now))
         return values
 
-    def _peers(self, cause: Cause, sign: Sign, parts: _Parts) -> tuple[list[float], list[float]]:
+    def _peers(
+        self, cause: SlowCause, sign: Sign, parts: _Parts
+    ) -> tuple[list[float], list[float]]:
         """Return what the parts show that nobody accuses, before the onset and after it."""
         if cause.scope is Scope.NODE:
             by_node: dict[str, list[_Part]] = defaultdict(list)
@@ -339,7 +353,7 @@ class _Case:
         before: float | None,
         inside: float,
         peers: tuple[list[float], list[float]],
-        cause: Cause,
+        cause: SlowCause,
     ) -> _Deviation | None:
         """Return by how much a part deviates from its peers, or None where it does not."""
         peers_before, peers_now = peers
@@ -379,14 +393,14 @@ class _Case:
             for labels in by_labels:
                 yield part, dict(labels)
 
-    def _is_of(self, accused: Accused, labels: Mapping[str, str]) -> bool:
+    def _is_of(self, accused: SlowPlace, labels: Mapping[str, str]) -> bool:
         return (
             accused.rank is not None
             and labels.get("rank") == str(accused.rank)
             and (accused.job_id is None or labels.get("job_id") == accused.job_id)
         )
 
-    def _node_of(self, accused: Accused) -> str | None:
+    def _node_of(self, accused: SlowPlace) -> str | None:
         """Return the node, also where a trace has its long name and the readings its short one."""
         if accused.node is not None:
             short = accused.node.partition(".")[0]
@@ -401,7 +415,7 @@ class _Case:
         }
         return named.pop() if len(named) == 1 else None
 
-    def _parts_of(self, accused: Accused, scope: Scope) -> tuple[set[_Part], bool]:
+    def _parts_of(self, accused: SlowPlace, scope: Scope) -> tuple[set[_Part], bool]:
         """Return the parts of its node that a rank may stand on, and whether it is known."""
         node = self._node_of(accused)
         if node is None or scope is Scope.NODE:
@@ -488,8 +502,8 @@ def _strength(sign: Sign, value: float, usual: float) -> float:
     return deviation / abs(usual) / sign.least
 
 
-def _reason(accused: Accused, found: Sequence[LikelyCause], looked_at: Sequence[str]) -> str:
-    part = "" if accused.section is Section.UNKNOWN else f" in {accused.section.value}"
+def _reason(accused: SlowPlace, found: Sequence[LikelyCause], looked_at: Sequence[str]) -> str:
+    part = "" if accused.section is SlowSection.UNKNOWN else f" in {accused.section.value}"
     if found:
         best = found[0]
         device = f" {best.device}" if best.device else ""

@@ -90,7 +90,7 @@ class SlowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SlowLook:
     """What the steps since the look before say."""
 
     first_step: int
@@ -173,7 +173,7 @@ class SlowLive:
         self._work[2, slot, ranks] = io
         self._is_saving[slot] |= bool((saving > 0).any())
 
-    def look(self, now_s: float, active: frozenset[int] = frozenset()) -> Look | None:
+    def look(self, now_s: float, active: frozenset[int] = frozenset()) -> SlowLook | None:
         """Return what the steps since the last look say, or None when it is too early for one.
 
         ``active``: ranks that are called slow now; they stay so down to half of the limits.
@@ -214,7 +214,7 @@ class SlowLive:
         ordered: Rows = slots[np.argsort(self._step_of[slots])]
         return ordered
 
-    def _judge(self, slots: Rows, active: frozenset[int]) -> Look:
+    def _judge(self, slots: Rows, active: frozenset[int]) -> SlowLook:
         work = self._work[:, slots]
         total = work.sum(axis=0)
         step_s = float(np.nanmedian(self._durations[slots]))
@@ -232,7 +232,7 @@ class SlowLive:
             slow += found
         ranks = int(np.isfinite(levels).sum())
         self._remember(levels, slow, active)
-        return Look(
+        return SlowLook(
             first_step=int(self._step_of[slots[0]]),
             last_step=int(self._step_of[slots[-1]]),
             steps=len(slots),

@@ -18,7 +18,7 @@ _RANGE: Final = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharedPart:
     """What the slow workers have in common that the others have not."""
 
     kind: str  # rank, host, rail, switch, sender, receiver, link
@@ -28,14 +28,14 @@ class Part:
 
 def locate(
     workers: Sequence[Worker], slow: Sequence[int], switch_of: Mapping[str, str]
-) -> tuple[Part, ...]:
+) -> tuple[SharedPart, ...]:
     """Return the fewest, largest parts that explain the slow rows.
 
     A switch needs two hosts or more below it, a host two workers, a rail two hosts; what no
     such part explains stays a rank.
     """
     left = set(slow)
-    parts: list[Part] = []
+    parts: list[SharedPart] = []
     for kind, keys in (
         ("switch", [switch_of.get(worker.host or "") for worker in workers]),
         ("host", [worker.host for worker in workers]),
@@ -54,13 +54,13 @@ def locate(
                 continue
             if kind in ("switch", "rail") and len(hosts - {None}) < 2:
                 continue
-            parts.append(Part(kind, name, len(hit) / len(rows)))
+            parts.append(SharedPart(kind, name, len(hit) / len(rows)))
             left -= set(hit)
-    parts.extend(Part("rank", workers[row].name(), 1.0) for row in slow if row in left)
+    parts.extend(SharedPart("rank", workers[row].name(), 1.0) for row in slow if row in left)
     return tuple(parts)
 
 
-def locate_delay(names: Sequence[str], delays: Matrix) -> tuple[Part, ...]:
+def locate_delay(names: Sequence[str], delays: Matrix) -> tuple[SharedPart, ...]:
     """Return the hot rows (sender), columns (receiver) and cells (link) of a delay matrix."""
     matrix = np.asarray(delays, dtype=np.float64)
     middle = float(np.nanmedian(matrix)) if np.isfinite(matrix).any() else np.nan
@@ -71,17 +71,17 @@ def locate_delay(names: Sequence[str], delays: Matrix) -> tuple[Part, ...]:
         hot = known & (matrix >= RATIO * middle)
     if hot.sum() > 0.5 * known.sum():
         return ()
-    parts: list[Part] = []
+    parts: list[SharedPart] = []
     for kind, axis in (("sender", 1), ("receiver", 0)):
         share = (hot & known).sum(axis=axis) / np.maximum(known.sum(axis=axis), 1)
         for place in np.flatnonzero((share >= SHARE_MIN) & (known.sum(axis=axis) >= 2)).tolist():
-            parts.append(Part(kind, names[place], float(share[place])))
+            parts.append(SharedPart(kind, names[place], float(share[place])))
             if axis == 1:
                 hot[place, :] = False
             else:
                 hot[:, place] = False
     for source, target in np.argwhere(hot).tolist():
-        parts.append(Part("link", f"{names[source]} -> {names[target]}", 1.0))
+        parts.append(SharedPart("link", f"{names[source]} -> {names[target]}", 1.0))
     return tuple(parts)
 
 

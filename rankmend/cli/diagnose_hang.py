@@ -19,7 +19,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 if TYPE_CHECKING:
     from detectors.diagnosis import Diagnosis
     from detectors.hang.flight_dump import FlightDump
-    from detectors.hang.standings import JobView
+    from detectors.hang.standings import JobStandings
     from detectors.parallel_groups import Sizes
 
 UNREADABLE: Final = 2
@@ -298,7 +298,7 @@ def _read_series(files: dict[int, Path]) -> Dumps:
     return Dumps(dumps, unread, ())
 
 
-def _print_person(folder: Path, job: "JobView", read: Dumps, diagnosis: "Diagnosis") -> None:
+def _print_person(folder: Path, job: "JobStandings", read: Dumps, diagnosis: "Diagnosis") -> None:
     from rich.text import Text
 
     console = output.console()
@@ -326,7 +326,7 @@ def _print_person(folder: Path, job: "JobView", read: Dumps, diagnosis: "Diagnos
     console.print(Text(f"{counted}, confidence {diagnosis.confidence:.2f}"), soft_wrap=True)
 
 
-def lag_of_ranks(job: "JobView") -> dict[int, int]:
+def lag_of_ranks(job: "JobStandings") -> dict[int, int]:
     """Return how many collectives each rank is behind the furthest member of one of its groups."""
     furthest: dict[str, int] = defaultdict(int)
     for view in job.views:
@@ -338,7 +338,7 @@ def lag_of_ranks(job: "JobView") -> dict[int, int]:
     }
 
 
-def _heat_map(job: "JobView", diagnosis: "Diagnosis") -> list[str]:
+def _heat_map(job: "JobStandings", diagnosis: "Diagnosis") -> list[str]:
     lags = lag_of_ranks(job)
     culprits = {culprit.rank for culprit in diagnosis.culprits}
     waiting = {view.rank for view in job.views if any(s.is_waiting for s in view.standings)}
@@ -373,7 +373,7 @@ def _load_pyplot() -> Any:
         raise ConfigError("--plot needs matplotlib: pip install 'rankmend[plot]'") from error
 
 
-def _write_plot(path: Path, pyplot: Any, job: "JobView", diagnosis: "Diagnosis") -> None:
+def _write_plot(path: Path, pyplot: Any, job: "JobStandings", diagnosis: "Diagnosis") -> None:
     lags = lag_of_ranks(job)
     size = max(lags, default=0) + 1
     width = min(size, _PLOT_CELLS_A_ROW)

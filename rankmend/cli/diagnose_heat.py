@@ -10,7 +10,7 @@ from rankmend.cli import output
 from rankmend.cli.options import fail
 
 if TYPE_CHECKING:
-    from detectors.slow.causes import Explanation
+    from detectors.slow.causes import SlowExplanation
     from detectors.slow.verdict import SlowDiagnosis
     from detectors.slow.work_table import WorkTable
 
@@ -43,7 +43,7 @@ def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[i
 
 
 def print_slow(
-    table: "WorkTable", found: "SlowDiagnosis", explanations: "Sequence[Explanation]"
+    table: "WorkTable", found: "SlowDiagnosis", explanations: "Sequence[SlowExplanation]"
 ) -> None:
     from rich.text import Text
 

@@ -25,7 +25,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
-    from detectors.slow.causes import Explanation, Window
+    from detectors.slow.causes import SlowExplanation, SlowPeriod
     from detectors.slow.verdict import SlowDiagnosis, Span
     from detectors.slow.work_table import WorkTable
 
@@ -171,21 +171,21 @@ def _place(
 
 def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
-) -> "tuple[SlowDiagnosis, tuple[Explanation, ...] | None]":
+) -> "tuple[SlowDiagnosis, tuple[SlowExplanation, ...] | None]":
     """Return the verdict with what readings add to it, and why each culprit is slow."""
-    from detectors.slow.cause_table import METRICS, SELECTIONS, Scope, Section
-    from detectors.slow.causes import Accused, explain_slow
+    from detectors.slow.cause_table import METRICS, SELECTIONS, Scope, SlowSection
+    from detectors.slow.causes import SlowPlace, explain_slow
 
     if not options["metrics"] and options["url"] is None:
         return found, None
     sections = {
-        "slow_compute": Section.COMPUTE,
-        "slow_io": Section.IO,
-        "slow_communication": Section.COMMUNICATION,
+        "slow_compute": SlowSection.COMPUTE,
+        "slow_io": SlowSection.IO,
+        "slow_communication": SlowSection.COMMUNICATION,
     }
-    section = sections.get(found.class_name or "", Section.UNKNOWN)
+    section = sections.get(found.class_name or "", SlowSection.UNKNOWN)
     accused = [
-        Accused(section, one.rank, one.host, one.device or one.nic, options["job_id"])
+        SlowPlace(section, one.rank, one.host, one.device or one.nic, options["job_id"])
         for one in found.culprits[:ACCUSED_MAX]
     ]
     window = _window(table, found, options)
@@ -215,11 +215,11 @@ def _explain(
     return replace(found, culprits=tuple(culprits)), explanations
 
 
-def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]) -> "Window":
+def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]) -> "SlowPeriod":
     """Return when it was slow: as the options say, else by the times of the records."""
     import numpy as np
 
-    from detectors.slow.causes import Window
+    from detectors.slow.causes import SlowPeriod
     from detectors.slow.verdict import Reason
 
     known = np.array([]) if table.starts_s is None else table.starts_s
@@ -236,7 +236,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     given = (options["start"], options["end"])
     start_s, end_s = (b if a is None else a for a, b in zip(given, (start_s, end_s), strict=True))
     # Prometheus counts in milliseconds: its newest sample is not to fall behind the end.
-    return Window(round(start_s, 3), round(end_s, 3), onset_s)
+    return SlowPeriod(round(start_s, 3), round(end_s, 3), onset_s)
 
 
 def _tell_delays(delays: Delays, as_json: bool) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from detectors.finding import Evidence
-from detectors.slow.cause_table import METRICS, Section
-from detectors.slow.causes import Accused, Explanation, Window, explain_slow
+from detectors.slow.cause_table import METRICS, SlowSection
+from detectors.slow.causes import SlowExplanation, SlowPeriod, SlowPlace, explain_slow
 from detectors.slow.hardware_reading import HardwareReading, reading_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Placement, SlowExplained, SlowFound
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 30.0
 BEFORE_S: Final = 4.0  # two looks: a rank may have been slow for so long when a look first saw it
 LINES_MAX: Final = 8  # of evidence in a record
 _SERIES_MAX: Final = 2_000  # of one node, as launchers tell at most
-_SECTIONS: Final = {section.value: section for section in Section}
+_SECTIONS: Final = {section.value: section for section in SlowSection}
 
 
 class CauseDesk:
@@ -64,13 +64,17 @@ class CauseDesk:
 
     def _explain(self, found: SlowFound, job_id: str | None, now_s: float) -> SlowExplained:
         node = found.finding.node
-        accused = Accused(
-            _SECTIONS.get(found.section, Section.UNKNOWN), found.rank, node or None, None, job_id
+        accused = SlowPlace(
+            _SECTIONS.get(found.section, SlowSection.UNKNOWN),
+            found.rank,
+            node or None,
+            None,
+            job_id,
         )
         onset_s = self._asked_at_s - found.finding.since_age_s - BEFORE_S
         readings = [one for heard in self._heard.values() for one in heard]
         first_s = min((one.at_s for one in readings), default=onset_s)
-        window = Window(first_s, now_s, None if found.is_always else onset_s)
+        window = SlowPeriod(first_s, now_s, None if found.is_always else onset_s)
         try:
             (why,) = explain_slow([accused], readings, window)
         except Exception as error:  # a cause is a help; the finding stands without
@@ -90,7 +94,7 @@ class CauseDesk:
         )
 
 
-def _lines(why: Explanation) -> tuple[Evidence, ...]:
+def _lines(why: SlowExplanation) -> tuple[Evidence, ...]:
     lines = [line for cause in why.causes for line in cause.evidence]
     lines += [Evidence("hardware, beside it", text) for text in why.beside]
     if why.looked_at and not why.causes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.persistence import Persistence, Track, look
-from detectors.slow.live import SECTIONS, LiveLimits, Look, SlowLive, SlowRank, Steps
+from detectors.slow.live import SECTIONS, LiveLimits, SlowLive, SlowLook, SlowRank, Steps
 from recovery.journal.records import Record, SlowEnded, SlowFound
 from recovery.messages.exchange import RankReport, Report
 
@@ -129,7 +129,7 @@ class SlowWatch:
                 if watched.track.is_active
             )
 
-    def _settle(self, seen: Look, now_s: float) -> list[_Watched]:
+    def _settle(self, seen: SlowLook, now_s: float) -> list[_Watched]:
         """Take one look into every track; return those that have just become findings."""
         slow = {one.rank: one for one in seen.slow}
         raised = []
@@ -153,7 +153,7 @@ class SlowWatch:
                 raised.append(watched)
         return sorted(raised, key=lambda one: -one.seen.factor)
 
-    def _found(self, watched: _Watched, seen: Look, now_s: float) -> SlowFound:
+    def _found(self, watched: _Watched, seen: SlowLook, now_s: float) -> SlowFound:
         slow = watched.seen
         finding = self._finding(slow, now_s - watched.since_s)
         text = f"judged over steps {seen.first_step} to {seen.last_step} of {seen.ranks} ranks"

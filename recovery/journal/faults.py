@@ -17,16 +17,22 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from detectors.failed.error_text import Cause
+from detectors.failed.error_text import FailureCause
 from detectors.finding import Blame, Finding, Kind
 from recovery.journal.records import Failure
 from recovery.messages.outside import trains
 
 OWN_CAUSES: Final = frozenset(
-    cause.value for cause in (Cause.PROGRAM, Cause.EXCEPTION, Cause.EXIT, Cause.DEVICE_MEMORY)
+    cause.value
+    for cause in (
+        FailureCause.PROGRAM,
+        FailureCause.EXCEPTION,
+        FailureCause.EXIT,
+        FailureCause.DEVICE_MEMORY,
+    )
 )
 """Ends that the program brings about itself, as the first word of a finding's signature."""
-_OUTSIDE: Final = frozenset({Cause.KILLED.value, Cause.USER.value})
+_OUTSIDE: Final = frozenset({FailureCause.KILLED.value, FailureCause.USER.value})
 _RANKS_MAX: Final = 64  # accused at once; more is no single culprit
 
 

@@ -22,10 +22,10 @@ from detectors.node.inventory import (
     DEVICES_MAX,
     REPLACED_S,
     Device,
-    Kind,
-    Look,
-    Memory,
-    Standing,
+    DeviceKind,
+    DeviceMemory,
+    DeviceStanding,
+    InventoryLook,
     cards_elsewhere,
     forget,
     update,
@@ -41,18 +41,18 @@ from tests.support.agent import (
 )
 from tests.support.nics import add_net, add_pci, add_rdma, link, make_node, write
 
-NIC = Device(Kind.NIC, "946d:ae03:00f4:0001", "mlx5_0", "0000:1a:00.0")
-OTHER = Device(Kind.NIC, "946d:ae03:00f4:0002", "mlx5_1", "0000:3b:00.0")
-CARD = Device(Kind.ETHERNET, "04:3f:72:00:00:01", "eth0", "0000:1a:00.0")
+NIC = Device(DeviceKind.NIC, "946d:ae03:00f4:0001", "mlx5_0", "0000:1a:00.0")
+OTHER = Device(DeviceKind.NIC, "946d:ae03:00f4:0002", "mlx5_1", "0000:3b:00.0")
+CARD = Device(DeviceKind.ETHERNET, "04:3f:72:00:00:01", "eth0", "0000:1a:00.0")
 
 
-def look(*devices: Device, boot_id: str = "boot-1", unix_s: float = 1000.0) -> Look:
-    found = {kind: [one for one in devices if one.kind is kind] for kind in Kind}
-    return Look(found, boot_id, unix_s)
+def look(*devices: Device, boot_id: str = "boot-1", unix_s: float = 1000.0) -> InventoryLook:
+    found = {kind: [one for one in devices if one.kind is kind] for kind in DeviceKind}
+    return InventoryLook(found, boot_id, unix_s)
 
 
-def remembered(*devices: Device) -> Memory:
-    return update(Memory(), look(*devices))
+def remembered(*devices: Device) -> DeviceMemory:
+    return update(DeviceMemory(), look(*devices))
 
 
 # ---- the rules
@@ -61,16 +61,18 @@ def remembered(*devices: Device) -> Memory:
 def test_device_that_goes_in_this_boot_has_vanished() -> None:
     memory = update(remembered(NIC, OTHER), look(OTHER))
 
-    assert memory.standing(NIC) is Standing.VANISHED
-    assert memory.standing(OTHER) is Standing.PRESENT
+    assert memory.standing(NIC) is DeviceStanding.VANISHED
+    assert memory.standing(OTHER) is DeviceStanding.PRESENT
     assert memory.missing() == [NIC]
 
 
 def test_device_that_does_not_come_back_with_a_boot_is_told_apart_from_one_that_vanished() -> None:
     memory = update(remembered(NIC, OTHER), look(OTHER, boot_id="boot-2"))
 
-    assert memory.standing(NIC) is Standing.NOT_BACK
-    assert update(memory, look(NIC, OTHER, boot_id="boot-2")).standing(NIC) is Standing.PRESENT
+    assert memory.standing(NIC) is DeviceStanding.NOT_BACK
+    assert (
+        update(memory, look(NIC, OTHER, boot_id="boot-2")).standing(NIC) is DeviceStanding.PRESENT
+    )
 
 
 def test_device_with_another_name_or_another_address_is_the_same_device() -> None:
@@ -88,13 +90,15 @@ def test_another_device_in_its_place_is_no_loss_and_the_old_one_is_forgotten_aft
     later = update(memory, look(new, boot_id="boot-2", unix_s=2000.0 + REPLACED_S))
     a_week_later = update(later, look(new, boot_id="boot-2", unix_s=2001.0 + REPLACED_S))
 
-    assert memory.standing(NIC) is later.standing(NIC) is Standing.REPLACED
+    assert memory.standing(NIC) is later.standing(NIC) is DeviceStanding.REPLACED
     assert memory.missing() == []
     assert [one.device for one in a_week_later.known] == [new]
 
 
 def test_place_decides_where_a_look_can_not_tell_whose_device_it_is() -> None:
-    in_bond = Device(Kind.ETHERNET, CARD.pci_bus_id, "eth0", CARD.pci_bus_id, is_permanent=False)
+    in_bond = Device(
+        DeviceKind.ETHERNET, CARD.pci_bus_id, "eth0", CARD.pci_bus_id, is_permanent=False
+    )
 
     memory = update(remembered(CARD), look(in_bond))
 
@@ -103,13 +107,13 @@ def test_place_decides_where_a_look_can_not_tell_whose_device_it_is() -> None:
 
 
 def test_kind_that_can_not_be_looked_at_loses_nothing_and_gets_nothing_back() -> None:
-    unknown = Look({}, "boot-1", 1000.0)
+    unknown = InventoryLook({}, "boot-1", 1000.0)
     gone = update(remembered(NIC, OTHER), look(OTHER))
 
     memory = update(gone, unknown)
 
     assert memory.standing(OTHER) is None
-    assert memory.standing(NIC) is Standing.VANISHED
+    assert memory.standing(NIC) is DeviceStanding.VANISHED
     assert update(memory, look(NIC, OTHER)).missing() == []
 
 
@@ -168,36 +172,38 @@ def test_new_device_has_room_where_those_that_are_gone_make_it() -> None:
 
     memory = update(memory, look(card, OTHER))
 
-    assert memory.standing(card) is memory.standing(OTHER) is Standing.PRESENT
+    assert memory.standing(card) is memory.standing(OTHER) is DeviceStanding.PRESENT
     assert [one.device for one in memory.known] == [*gone[2:], OTHER, card]
 
 
 def test_card_that_a_host_takes_from_a_virtual_machine_is_forgotten_or_withdrawn() -> None:
     attached = replace(look(NIC, CARD), functions_of_guest=frozenset({NIC.pci_bus_id}))
     other_card = replace(CARD, pci_bus_id="0000:05:00.0")
-    memory = update(Memory(), replace(attached, found={**look(NIC, other_card).found}))
+    memory = update(DeviceMemory(), replace(attached, found={**look(NIC, other_card).found}))
     detached = replace(look(), functions_of_guest=frozenset())
     fallen = replace(look(), functions_of_guest=frozenset({NIC.pci_bus_id, other_card.pci_bus_id}))
 
     after = update(memory, detached)
 
     assert [one.device for one in after.known] == [NIC]
-    assert after.standing(NIC) is Standing.WITHDRAWN
+    assert after.standing(NIC) is DeviceStanding.WITHDRAWN
     assert update(memory, fallen).missing() == [NIC, other_card]
 
 
 def test_disk_in_the_slot_of_another_has_replaced_it() -> None:
-    old = Device(Kind.DISK, "naa.1", "sda", slot="2:0:0:0")
+    old = Device(DeviceKind.DISK, "naa.1", "sda", slot="2:0:0:0")
     new = replace(old, identity="naa.2")
     memory = update(remembered(old), look())
 
     memory = update(memory, look(new))
 
-    assert memory.standing(old) is Standing.REPLACED
+    assert memory.standing(old) is DeviceStanding.REPLACED
 
 
 def test_no_more_devices_are_remembered_than_fit_and_the_rest_is_counted() -> None:
-    disks = [Device(Kind.DISK, f"S{number}", f"nvme{number}") for number in range(DEVICES_MAX + 3)]
+    disks = [
+        Device(DeviceKind.DISK, f"S{number}", f"nvme{number}") for number in range(DEVICES_MAX + 3)
+    ]
 
     memory = remembered(*disks)
 
@@ -218,7 +224,7 @@ def test_missing_device_is_forgotten_by_each_of_its_names_and_a_present_one_by_n
 
 
 def test_less_memory_than_there_was_is_told_over_boots() -> None:
-    memory = update(Memory(), replace(look(), memory_bytes=100))
+    memory = update(DeviceMemory(), replace(look(), memory_bytes=100))
 
     less = update(memory, replace(look(boot_id="boot-2"), memory_bytes=60))
 
@@ -645,7 +651,7 @@ def test_cards_that_the_host_takes_from_a_virtual_machine_drain_nothing(bed: Bed
 
     values = bed.look()
 
-    assert values[STATE_0] == Standing.WITHDRAWN.value
+    assert values[STATE_0] == DeviceStanding.WITHDRAWN.value
     assert not [name for name in values if "{ethernet,eth0" in name]
 
 

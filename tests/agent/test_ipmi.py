@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.root_helper.questions import HelperAnswer, HelperQuery, ProgramOutcome, ProgramResult
 from detectors.formats.ipmi import (
-    Sensor,
-    State,
+    IpmiSensor,
+    SensorState,
+    SensorUnit,
     Thresholds,
-    Unit,
     parse_sel,
     parse_sel_info,
     parse_sensors,
@@ -89,11 +89,13 @@ def test_short_form_and_sensor_form_are_read_as_well() -> None:
     short = {s.name: s for s in parse_sensors(read("sdr-full-short.csv")).sensors}
     listed = {s.name: s for s in parse_sensors(read("sensor.csv")).sensors}
 
-    assert short["FAN1"] == Sensor("FAN1", "", 420, Unit.RPM, State.CRITICAL, Thresholds())
+    assert short["FAN1"] == IpmiSensor(
+        "FAN1", "", 420, SensorUnit.RPM, SensorState.CRITICAL, Thresholds()
+    )
     assert short["12V"].value == 12.096
     assert short["GPU9 Temp"].value is None
     assert listed["Inlet Temp"].thresholds == Thresholds(-7, 3, 42, 47)
-    assert listed["FAN1"].state is State.CRITICAL
+    assert listed["FAN1"].state is SensorState.CRITICAL
     assert listed["GPU9 Temp"].value is None
     assert listed["PS1 Status"].value is None
 

@@ -17,8 +17,8 @@ from detectors.failed.error_text import (
     MESSAGE_CHARS_MAX,
     ROWS,
     TRACEBACK_CHARS_MAX,
-    Cause,
     ErrorText,
+    FailureCause,
     classify,
     error_line,
     find_device_line,
@@ -148,51 +148,51 @@ def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (GLOO + "pair.cc:537] Read error [127.0.0.1]:15012: Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the application.", Cause.COMMUNICATION),
-        (GLOO + "pair.cc:553] Connection closed by peer [127.0.0.1]:7318. This is typically caused by a remote worker crashing.", Cause.COMMUNICATION),
-        (GLOO + "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete", Cause.COMMUNICATION),
-        ("torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//nokey", Cause.COMMUNICATION),
-        ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).", Cause.COMMUNICATION),
-        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, remote process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A call failed", Cause.COMMUNICATION),
-        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 214 'uncorrectable ECC error encountered'", Cause.DEVICE),
-        ("torch.distributed.DistBackendError: NCCL error\nLast error:\nCuda failure 2 'out of memory'", Cause.DEVICE_MEMORY),
-        ("torch.distributed.DistBackendError: NCCL error, invalid usage\nncclInvalidUsage: x\nDuplicate GPU detected", Cause.PROGRAM),
-        ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running", Cause.PROGRAM),
-        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.DEVICE),
-        ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", Cause.DEVICE),
-        ("RuntimeError: GPU has fallen off the bus", Cause.DEVICE),
-        ("RuntimeError: No CUDA GPUs are available", Cause.DEVICE),
-        ("RuntimeError: CUDA error: unspecified launch failure", Cause.KERNEL_FAULT),
-        ("RuntimeError: CUDA error: an illegal memory access was encountered", Cause.KERNEL_FAULT),
-        ("RuntimeError: CUDA error: device-side assert triggered", Cause.PROGRAM),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Cause.DEVICE_MEMORY),
-        ("MemoryError", Cause.HOST_MEMORY),
-        ("OSError: [Errno 12] Cannot allocate memory", Cause.HOST_MEMORY),
-        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", Cause.HOST_MEMORY),
-        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", Cause.HOST_MEMORY),
-        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Connection refused", Cause.EXCEPTION),
-        ("BrokenPipeError: [Errno 32] Broken pipe", Cause.COMMUNICATION),
-        ("TimeoutError: timed out", Cause.COMMUNICATION),
-        ("NameError: name 'modle' is not defined", Cause.PROGRAM),
-        ("KeyboardInterrupt", Cause.USER),
-        ("ValueError: bad batch 7", Cause.EXCEPTION),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a'", Cause.EXCEPTION),
+        (GLOO + "pair.cc:537] Read error [127.0.0.1]:15012: Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the application.", FailureCause.COMMUNICATION),
+        (GLOO + "pair.cc:553] Connection closed by peer [127.0.0.1]:7318. This is typically caused by a remote worker crashing.", FailureCause.COMMUNICATION),
+        (GLOO + "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete", FailureCause.COMMUNICATION),
+        ("torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//nokey", FailureCause.COMMUNICATION),
+        ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).", FailureCause.COMMUNICATION),
+        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, remote process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A call failed", FailureCause.COMMUNICATION),
+        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 214 'uncorrectable ECC error encountered'", FailureCause.DEVICE),
+        ("torch.distributed.DistBackendError: NCCL error\nLast error:\nCuda failure 2 'out of memory'", FailureCause.DEVICE_MEMORY),
+        ("torch.distributed.DistBackendError: NCCL error, invalid usage\nncclInvalidUsage: x\nDuplicate GPU detected", FailureCause.PROGRAM),
+        ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running", FailureCause.PROGRAM),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", FailureCause.DEVICE),
+        ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", FailureCause.DEVICE),
+        ("RuntimeError: GPU has fallen off the bus", FailureCause.DEVICE),
+        ("RuntimeError: No CUDA GPUs are available", FailureCause.DEVICE),
+        ("RuntimeError: CUDA error: unspecified launch failure", FailureCause.KERNEL_FAULT),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", FailureCause.KERNEL_FAULT),
+        ("RuntimeError: CUDA error: device-side assert triggered", FailureCause.PROGRAM),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", FailureCause.DEVICE_MEMORY),
+        ("MemoryError", FailureCause.HOST_MEMORY),
+        ("OSError: [Errno 12] Cannot allocate memory", FailureCause.HOST_MEMORY),
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", FailureCause.HOST_MEMORY),
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", FailureCause.HOST_MEMORY),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Connection refused", FailureCause.EXCEPTION),
+        ("BrokenPipeError: [Errno 32] Broken pipe", FailureCause.COMMUNICATION),
+        ("TimeoutError: timed out", FailureCause.COMMUNICATION),
+        ("NameError: name 'modle' is not defined", FailureCause.PROGRAM),
+        ("KeyboardInterrupt", FailureCause.USER),
+        ("ValueError: bad batch 7", FailureCause.EXCEPTION),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a'", FailureCause.EXCEPTION),
     ],
 )  # fmt: skip
-def test_each_known_error_has_its_class(said: str, cause: Cause) -> None:
+def test_each_known_error_has_its_class(said: str, cause: FailureCause) -> None:
     assert classify(error_in(*traceback_of(said))) is cause
 
 
 def test_wrapped_error_has_the_class_of_what_it_was_raised_from() -> None:
     lost = traceback_of("ConnectionResetError: it closed", "ring.PeerLostError: no word of rank 2")
 
-    assert classify(error_in(*lost)) is Cause.COMMUNICATION
+    assert classify(error_in(*lost)) is FailureCause.COMMUNICATION
 
 
 def test_noise_after_an_error_does_not_change_its_class() -> None:
     noise = "[W1121 TCPStore.cpp:125] recvValue failed: Connection was likely closed."
 
-    assert classify(error_in(*traceback_of("ValueError: x"), noise)) is Cause.EXCEPTION
+    assert classify(error_in(*traceback_of("ValueError: x"), noise)) is FailureCause.EXCEPTION
 
 
 def test_source_line_in_a_frame_does_not_change_the_class() -> None:
@@ -203,7 +203,7 @@ def test_source_line_in_a_frame_does_not_change_the_class() -> None:
         "ValueError: x",
     ]
 
-    assert classify(error_in(*lines)) is Cause.EXCEPTION
+    assert classify(error_in(*lines)) is FailureCause.EXCEPTION
 
 
 def test_every_row_names_its_source() -> None:
@@ -308,7 +308,7 @@ def test_no_output_makes_the_parser_raise_or_pass_its_bounds(lines: list[str]) -
 
     find_device_line(lines)
     if error is not None:
-        assert classify(error) in Cause
+        assert classify(error) in FailureCause
         assert len(signature(error)) <= 200
         assert error_line(error)
 
@@ -319,4 +319,4 @@ def test_no_output_makes_the_parser_raise_or_pass_its_bounds(lines: list[str]) -
 def test_no_elastic_error_file_makes_the_parser_raise(text: str) -> None:
     error = parse_elastic_error(text)
 
-    assert error is None or classify(error) in Cause
+    assert error is None or classify(error) in FailureCause

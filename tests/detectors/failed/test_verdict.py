@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.failed.error_text import Cause, ErrorText, classify
+from detectors.failed.error_text import ErrorText, FailureCause, classify
 from detectors.failed.verdict import (
     _BLAMES,
     DO_NOT_RETRY,
@@ -280,7 +280,7 @@ def test_evidence_is_bounded_when_every_rank_says_something_else() -> None:
 
 
 def test_every_cause_that_a_culprit_can_have_has_a_blame() -> None:
-    assert set(Cause) - set(_BLAMES) == {Cause.COMMUNICATION, Cause.STOPPED}
+    assert set(FailureCause) - set(_BLAMES) == {FailureCause.COMMUNICATION, FailureCause.STOPPED}
 
 
 ERRORS = st.sampled_from([None, RESET, BAD_BATCH, ECC, ASSERT, CUDA_OOM, NO_MEMORY, WATCHDOG])
@@ -340,4 +340,4 @@ def test_same_end_of_all_ranks_blames_a_machine_only_for_a_device_error(
 
     if finding.blame is Blame.RANK:
         assert error is not None
-        assert classify(error) is Cause.DEVICE
+        assert classify(error) is FailureCause.DEVICE

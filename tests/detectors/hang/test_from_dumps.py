@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bench.scoreboard.hang_jobs import Fault, hang
 from detectors.diagnosis import Diagnosis, Verdict
 from detectors.formats.flight_recorder import parse_dump
-from detectors.hang.flight_dump import FlightDump, Operation, OperationState, Shape
+from detectors.hang.flight_dump import CollectiveShape, FlightDump, Operation, OperationState
 from detectors.hang.from_dumps import diagnose_hang
-from detectors.hang.standings import JobView, RankView, Standing, view_job
+from detectors.hang.standings import GroupStanding, JobStandings, RankStandings, view_job
 from detectors.parallel_groups import Group, Sizes
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")
@@ -179,19 +179,28 @@ def waiting(
     size: int = 8,
     state: OperationState = OperationState.ENQUEUED,
     done: Mapping[str, int] | None = None,
-) -> RankView:
+) -> RankStandings:
     """Return a rank that has launched these (group, sequence), the oldest first."""
     standings = [
-        Standing(
+        GroupStanding(
             group,
             sequence,
             sequence - 1,
-            Operation(group, sequence, kind, record, state, Shape(((size,),), ((size,),), ("F",))),
+            Operation(
+                group,
+                sequence,
+                kind,
+                record,
+                state,
+                CollectiveShape(((size,),), ((size,),), ("F",)),
+            ),
         )
         for record, (group, sequence) in enumerate(calls)
     ]
-    standings += [Standing(group, number, number, None) for group, number in (done or {}).items()]
-    return RankView(rank, tuple(standings), ())
+    standings += [
+        GroupStanding(group, number, number, None) for group, number in (done or {}).items()
+    ]
+    return RankStandings(rank, tuple(standings), ())
 
 
 WORLD = (Group("w", (0, 1, 2, 3)),)
@@ -200,7 +209,7 @@ WORLD = (Group("w", (0, 1, 2, 3)),)
 def test_collective_that_all_have_begun_is_the_networks_and_nobodys() -> None:
     views = tuple(waiting(rank, ("w", 7), state=OperationState.STARTED) for rank in range(4))
 
-    diagnosis = diagnose_hang(JobView(WORLD, views))
+    diagnosis = diagnose_hang(JobStandings(WORLD, views))
 
     assert (diagnosis.verdict, diagnosis.cause) == (Verdict.NOBODY, "network")
 
@@ -208,7 +217,7 @@ def test_collective_that_all_have_begun_is_the_networks_and_nobodys() -> None:
 def test_collective_that_all_have_launched_and_none_tells_of_beginning_is_unknown() -> None:
     views = tuple(waiting(rank, ("w", 7)) for rank in range(4))
 
-    diagnosis = diagnose_hang(JobView(WORLD, views))
+    diagnosis = diagnose_hang(JobStandings(WORLD, views))
 
     assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
 
@@ -217,7 +226,7 @@ def test_rank_that_has_not_begun_what_the_others_have_is_stuck_in_its_device() -
     views = [waiting(rank, ("w", 7), state=OperationState.STARTED) for rank in range(4)]
     views[2] = waiting(2, ("w", 7))
 
-    diagnosis = diagnose_hang(JobView(WORLD, tuple(views)))
+    diagnosis = diagnose_hang(JobStandings(WORLD, tuple(views)))
 
     assert (named(diagnosis), diagnosis.cause) == ({2}, "device-stuck")
 
@@ -225,10 +234,10 @@ def test_rank_that_has_not_begun_what_the_others_have_is_stuck_in_its_device() -
 @pytest.mark.parametrize(
     "odd", [waiting(3, ("w", 7), kind="broadcast"), waiting(3, ("w", 7), size=16)]
 )
-def test_other_operation_or_size_at_the_same_place_is_the_programs(odd: RankView) -> None:
+def test_other_operation_or_size_at_the_same_place_is_the_programs(odd: RankStandings) -> None:
     views = (*(waiting(rank, ("w", 7)) for rank in range(3)), odd)
 
-    diagnosis = diagnose_hang(JobView(WORLD, views))
+    diagnosis = diagnose_hang(JobStandings(WORLD, views))
 
     assert (diagnosis.verdict, diagnosis.cause) == (Verdict.NOBODY, "program")
 
@@ -236,7 +245,7 @@ def test_other_operation_or_size_at_the_same_place_is_the_programs(odd: RankView
 def test_uneven_all_to_all_is_no_mismatch() -> None:
     views = tuple(waiting(rank, ("w", 7), kind="all_to_all", size=rank) for rank in range(4))
 
-    assert diagnose_hang(JobView(WORLD, views)).verdict is Verdict.UNKNOWN
+    assert diagnose_hang(JobStandings(WORLD, views)).verdict is Verdict.UNKNOWN
 
 
 PAIRS = (Group("a", (0, 1)), Group("b", (0, 1)))
@@ -251,9 +260,9 @@ PAIRS = (Group("a", (0, 1)), Group("b", (0, 1)))
     ids=["hosts wait", "hosts launch ahead"],
 )
 def test_ranks_that_launch_in_different_orders_are_a_deadlock(
-    views: tuple[RankView, ...],
+    views: tuple[RankStandings, ...],
 ) -> None:
-    diagnosis = diagnose_hang(JobView(PAIRS, views))
+    diagnosis = diagnose_hang(JobStandings(PAIRS, views))
 
     assert (diagnosis.verdict, diagnosis.cause) == (Verdict.NOBODY, "deadlock")
 
@@ -261,7 +270,7 @@ def test_ranks_that_launch_in_different_orders_are_a_deadlock(
 def test_more_than_half_of_the_ranks_absent_is_not_their_machines() -> None:
     views = (waiting(0, ("w", 7)), *(waiting(rank, done={"w": 6}) for rank in (1, 2, 3)))
 
-    diagnosis = diagnose_hang(JobView(WORLD, views))
+    diagnosis = diagnose_hang(JobStandings(WORLD, views))
 
     assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
 
@@ -271,7 +280,7 @@ def test_one_rank_ahead_of_all_others_makes_them_no_culprits() -> None:
     others = (waiting(rank, done={"x": 3}) for rank in groups[1].ranks)
     views = (*(waiting(rank, ("w", 7)) for rank in range(3)), waiting(3, ("w", 8)), *others)
 
-    diagnosis = diagnose_hang(JobView(groups, views))
+    diagnosis = diagnose_hang(JobStandings(groups, views))
 
     assert (diagnosis.verdict, diagnosis.culprits) == (Verdict.UNKNOWN, ())
 
@@ -288,11 +297,11 @@ def test_transfer_that_both_sides_have_launched_accuses_neither() -> None:
 def test_job_in_which_nothing_is_outstanding_accuses_nobody() -> None:
     views = tuple(waiting(rank, done={"w": 6}) for rank in range(4))
 
-    assert diagnose_hang(JobView(WORLD, views)).verdict is Verdict.NOBODY
+    assert diagnose_hang(JobStandings(WORLD, views)).verdict is Verdict.NOBODY
 
 
 def test_job_of_one_rank_is_unknown() -> None:
-    job = JobView((Group("w", (0,)),), (waiting(0, ("w", 3)),))
+    job = JobStandings((Group("w", (0,)),), (waiting(0, ("w", 3)),))
 
     assert diagnose_hang(job).verdict is Verdict.UNKNOWN
 
@@ -300,7 +309,7 @@ def test_job_of_one_rank_is_unknown() -> None:
 def test_half_of_the_dumps_calls_nobody_gone() -> None:
     views = tuple(waiting(rank, ("w", 7)) for rank in (0, 1))
 
-    assert diagnose_hang(JobView(WORLD, views)).culprits == ()
+    assert diagnose_hang(JobStandings(WORLD, views)).culprits == ()
 
 
 @needs_datasets
@@ -358,9 +367,9 @@ def test_dump_under_another_ranks_name_is_left_out_and_said() -> None:
 
 
 def test_rank_whose_dump_is_empty_and_counts_nothing_is_absent() -> None:
-    views = (*(waiting(rank, ("w", 7)) for rank in range(3)), RankView(3, (), ()))
+    views = (*(waiting(rank, ("w", 7)) for rank in range(3)), RankStandings(3, (), ()))
 
-    diagnosis = diagnose_hang(JobView(WORLD, views))
+    diagnosis = diagnose_hang(JobStandings(WORLD, views))
 
     assert (named(diagnosis), diagnosis.cause) == ({3}, "host-stuck")
 

@@ -12,7 +12,7 @@ from agent.findings.policy_files import load_policy
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind
 from detectors.kernel.event_groups import KernelLogState
-from detectors.kernel.event_policy import COLUMNS, Table, complete, parse_policy, policy_of
+from detectors.kernel.event_policy import COLUMNS, EventTable, complete, parse_policy, policy_of
 from detectors.kernel.log import Record
 from detectors.kernel.verdict import KernelFinding, judge, judge_xids
 from rankmend.errors import ConfigError
@@ -76,8 +76,8 @@ def test_shipped_table_follows_nvidias_catalog(
 
 
 def test_shipped_table_names_every_code_of_the_catalog_and_has_a_source_in_each_row() -> None:
-    xids = {int(code) for table, code in POLICY if table is Table.XID and code != "*"}
-    sxids = {int(code) for table, code in POLICY if table is Table.SXID and code != "*"}
+    xids = {int(code) for table, code in POLICY if table is EventTable.XID and code != "*"}
+    sxids = {int(code) for table, code in POLICY if table is EventTable.SXID and code != "*"}
 
     assert xids >= {*range(144, 174), 13, 31, 48, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143}
     assert (len(xids), len(sxids)) == (131, 92)

@@ -15,9 +15,9 @@ from detectors.node.counter_growth import BUCKETS, POINTS_MAX, Growth, grow, inc
 from detectors.node.findings import (
     ABSENT_S,
     HitRank,
+    MetricAnswer,
     NodeFinding,
     NodeState,
-    Reading,
     Snapshot,
     StillByCheck,
     alert_annotations,
@@ -85,11 +85,11 @@ class Node:
         self.now_s += after_s
         self.unix_s += after_s
         at_s = self.now_s if is_new else self.now_s - after_s
-        readings: dict[str, Reading] = {}
+        readings: dict[str, MetricAnswer] = {}
         for metric in metrics:
             old = readings.get(metric.name)
             series = [*(old.series if old else ()), metric]
-            readings[metric.name] = Reading("gpu", at_s, series)
+            readings[metric.name] = MetricAnswer("gpu", at_s, series)
         snapshot = Snapshot(readings, silent)
         self.state, observations = observe(self.state, self.checks, snapshot, self.still)
         self.state = judge(self.state, observations, snapshot, self.now_s, self.unix_s)

@@ -11,9 +11,9 @@ from detectors.kernel.log import parse_line
 from detectors.kernel.verdict import judge as judge_log
 from detectors.node.checks import Component
 from detectors.node.findings import (
+    MetricAnswer,
     NodeFinding,
     NodeState,
-    Reading,
     Snapshot,
     judge,
     list_findings,
@@ -58,7 +58,7 @@ class Log:
         for line in lines:
             self.seq += 1
             self.kernel.feed(parse_line(f"3,{self.seq},{int((now_s - 0.5) * 1e6)},-;{line}"))
-        readings = {INFO.name: Reading("gpu", now_s, gpus)} if gpus else {}
+        readings = {INFO.name: MetricAnswer("gpu", now_s, gpus)} if gpus else {}
         snapshot = Snapshot(readings)
         found = judge_log(self.kernel.groups(), POLICY, now_s)
         looks = kernel_observations(found, self.state, snapshot, now_s)
@@ -194,9 +194,9 @@ def test_driver_reports_xids_where_the_log_cant_be_read() -> None:
 
     def look(now_s: float, *metrics: Metric) -> dict[str, NodeFinding]:
         nonlocal state, events
-        readings = {INFO.name: Reading("gpu", now_s, [INFO])}
+        readings = {INFO.name: MetricAnswer("gpu", now_s, [INFO])}
         if metrics:
-            readings[metrics[0].name] = Reading("gpu", now_s, metrics)
+            readings[metrics[0].name] = MetricAnswer("gpu", now_s, metrics)
         snapshot = Snapshot(readings)
         events = driver_events(events, snapshot)
         found = judge_log(driver_groups(events), POLICY, now_s)

@@ -7,9 +7,9 @@ from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.node.checks import Check, Combine, Comparison, Measure
 from detectors.node.findings import (
+    MetricAnswer,
     NodeFinding,
     NodeState,
-    Reading,
     Snapshot,
     judge,
     list_findings,
@@ -82,7 +82,7 @@ class Node:
                 value = {Comparison.EQUAL: guard.limit}.get(guard.comparison, guard.limit + 1)
                 metrics[guard.metric] = Metric(guard.metric, value, labels_of(check, guard.metric))
         snapshot = Snapshot(
-            {name: Reading("x", self.now_s, [metric]) for name, metric in metrics.items()}
+            {name: MetricAnswer("x", self.now_s, [metric]) for name, metric in metrics.items()}
         )
         self.state, looks = observe(self.state, [check], snapshot)
         self.state = judge(self.state, looks, snapshot, self.now_s, 1.7e9 + self.now_s)

@@ -22,8 +22,22 @@ from hypothesis import strategies as st
 
 from agent.families import FAMILIES
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
-from detectors.slow.cause_table import CAUSES, METRICS, SELECTIONS, Scope, Section, Sign, Statistic
-from detectors.slow.causes import Accused, Explanation, Window, explain_slow, explanation_page
+from detectors.slow.cause_table import (
+    CAUSES,
+    METRICS,
+    SELECTIONS,
+    Scope,
+    Sign,
+    SlowSection,
+    Statistic,
+)
+from detectors.slow.causes import (
+    SlowExplanation,
+    SlowPeriod,
+    SlowPlace,
+    explain_slow,
+    explanation_page,
+)
 from detectors.slow.hardware_reading import HardwareReading, reading_of
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
@@ -34,7 +48,7 @@ from tests.support.agent import ROOT, wait_for
 from tests.support.nvml_stub.node import StubNode
 
 ONSET_S = 1_700_000_600.0
-WINDOW = Window(ONSET_S - 600, ONSET_S + 600, ONSET_S)
+WINDOW = SlowPeriod(ONSET_S - 600, ONSET_S + 600, ONSET_S)
 NODES = ("n0", "n1", "n2", "n3")
 LABELS = {
     Scope.GPU: ({"uuid": "GPU-0", "gpu": "0"}, {"uuid": "GPU-1", "gpu": "1"}),
@@ -121,8 +135,10 @@ class Cluster:
             yield reading_of(sign.metric, labels, value, at_s, node)
 
 
-def explain(cluster: Cluster, section: Section = Section.UNKNOWN, **who: Any) -> Explanation:
-    accused = Accused(**{"section": section, "rank": 2, "node": "n1"} | who)
+def explain(
+    cluster: Cluster, section: SlowSection = SlowSection.UNKNOWN, **who: Any
+) -> SlowExplanation:
+    accused = SlowPlace(**{"section": section, "rank": 2, "node": "n1"} | who)
     (explanation,) = explain_slow([accused], cluster.readings(), WINDOW)
     return explanation
 
@@ -144,13 +160,17 @@ def test_each_sign_names_its_cause_where_the_section_allows_it(cause: Any, sign:
     times = 3.0 if sign.metric != "rankmend_gpu_nvlink_up" else 2.0
     cluster.change("n1", sign, 0, worse(sign, times))
 
-    for section in (*cause.sections, Section.UNKNOWN):
+    for section in (*cause.sections, SlowSection.UNKNOWN):
         explanation = explain(cluster, section)
         named = {one.cause for one in explanation.causes}
         assert cause.name in named, explanation
         best = explanation.causes[0]
         assert (best.node, best.evidence[0].source) == ("n1", sign.metric)
-    for section in {Section.COMPUTE, Section.IO, Section.COMMUNICATION} - cause.sections:
+    for section in {
+        SlowSection.COMPUTE,
+        SlowSection.IO,
+        SlowSection.COMMUNICATION,
+    } - cause.sections:
         explanation = explain(cluster, section)
         assert cause.name not in {one.cause for one in explanation.causes}
         assert explanation.beside
@@ -218,7 +238,7 @@ def test_lost_time_comes_before_heat_and_heat_is_told_beside_it() -> None:
     cluster.change("n1", sign_of("gpu_clock_low"), 0, 1.3e9)
     cluster.change("n1", sign_of("gpu_hot"), 0, 96.0)
 
-    explanation = explain(cluster, Section.COMPUTE)
+    explanation = explain(cluster, SlowSection.COMPUTE)
 
     assert [one.cause for one in explanation.causes] == [
         "gpu_thermal_slowdown",
@@ -247,7 +267,7 @@ def test_a_limit_of_the_group_above_the_rank_is_the_ranks() -> None:
             )
         )
 
-    (explanation,) = explain_slow([Accused(Section.COMPUTE, 2, "n1")], readings, WINDOW)
+    (explanation,) = explain_slow([SlowPlace(SlowSection.COMPUTE, 2, "n1")], readings, WINDOW)
 
     assert (explanation.causes[0].cause, explanation.causes[0].device) == ("cpu_throttled", "/job")
 
@@ -277,9 +297,9 @@ def test_a_lone_node_is_compared_with_its_past_and_counted_time_with_none() -> N
     cluster.change("n1", sign_of("cpu_crowded"), 0, 0.5)
     readings = [one for one in cluster.readings() if one.node == "n1"]
 
-    (now,) = explain_slow([Accused(Section.COMPUTE, 2, "n1")], readings, WINDOW)
+    (now,) = explain_slow([SlowPlace(SlowSection.COMPUTE, 2, "n1")], readings, WINDOW)
     (never,) = explain_slow(
-        [Accused(Section.COMPUTE, 2, "n1")], readings, Window(ONSET_S, ONSET_S + 600)
+        [SlowPlace(SlowSection.COMPUTE, 2, "n1")], readings, SlowPeriod(ONSET_S, ONSET_S + 600)
     )
 
     assert (now.causes[0].cause, now.causes[0].confidence) == ("cpu_crowded", pytest.approx(0.49))
@@ -288,7 +308,7 @@ def test_a_lone_node_is_compared_with_its_past_and_counted_time_with_none() -> N
 
 def test_what_nobody_measured_is_missing_and_not_healthy() -> None:
     explanation = explain(Cluster(left_out=frozenset({"rankmend_gpu_clocks_event_seconds_total"})))
-    (nothing,) = explain_slow([Accused(Section.IO, 2, "n1")], [], WINDOW)
+    (nothing,) = explain_slow([SlowPlace(SlowSection.IO, 2, "n1")], [], WINDOW)
 
     assert {"gpu_thermal_slowdown", "gpu_power_cap"} <= set(explanation.missing)
     assert (
@@ -305,7 +325,7 @@ def test_a_counter_that_begins_again_is_no_leap() -> None:
         for number, value in enumerate([1e6, 1e6 + 0.1, 0.0, 0.1] if node == "n1" else [0.0] * 4)
     ]
 
-    (explanation,) = explain_slow([Accused(Section.COMPUTE, None, "n1")], readings, WINDOW)
+    (explanation,) = explain_slow([SlowPlace(SlowSection.COMPUTE, None, "n1")], readings, WINDOW)
 
     assert explanation.causes == ()
 
@@ -322,7 +342,7 @@ def throttled(by_node: dict[str, list[float]]) -> list[HardwareReading]:
 def test_time_lost_on_both_sides_of_a_counters_new_beginning_counts() -> None:
     readings = throttled({"n0": [0.0] * 4, "n1": [100.0, 115.0, 15.0, 30.0]})
 
-    (explanation,) = explain_slow([Accused(Section.COMPUTE, None, "n1")], readings, WINDOW)
+    (explanation,) = explain_slow([SlowPlace(SlowSection.COMPUTE, None, "n1")], readings, WINDOW)
 
     text = explanation.causes[0].evidence[0].text
     assert text.startswith("kept from running by the CPU quota of /c: 50% of the time")
@@ -332,7 +352,7 @@ def test_what_peers_differ_by_among_themselves_is_no_sign() -> None:
     peers = {f"n{number + 2}": [0.0, 3.0 * number, 6.0 * number] for number in range(8)}
     readings = throttled({"n1": [0.0, 24.0, 48.0], **peers})  # 80 %, the others 0 to 70 %
 
-    (explanation,) = explain_slow([Accused(Section.COMPUTE, None, "n1")], readings, WINDOW)
+    (explanation,) = explain_slow([SlowPlace(SlowSection.COMPUTE, None, "n1")], readings, WINDOW)
 
     assert explanation.causes == ()
     assert "cpu_throttled" in explanation.looked_at
@@ -340,7 +360,7 @@ def test_what_peers_differ_by_among_themselves_is_no_sign() -> None:
 
 def test_another_slow_rank_is_no_peer() -> None:
     readings = throttled({"n0": [0.0, 0.0], "n1": [0.0, 15.0], "n2": [0.0, 15.0]})
-    both = [Accused(Section.COMPUTE, None, node) for node in ("n1", "n2")]
+    both = [SlowPlace(SlowSection.COMPUTE, None, node) for node in ("n1", "n2")]
 
     first, second = explain_slow(both, readings, WINDOW)
 
@@ -362,8 +382,8 @@ def test_the_network_device_of_a_ranks_nic_is_the_ranks() -> None:
                 labels = {"device": f"eth{number}", "direction": "receive"}
                 readings.append(reading_of(paused, labels, held_s, at_s, node))
 
-    (mine,) = explain_slow([Accused(Section.COMMUNICATION, 2, "n1")], readings, WINDOW)
-    (other,) = explain_slow([Accused(Section.COMMUNICATION, 3, "n1")], readings, WINDOW)
+    (mine,) = explain_slow([SlowPlace(SlowSection.COMMUNICATION, 2, "n1")], readings, WINDOW)
+    (other,) = explain_slow([SlowPlace(SlowSection.COMMUNICATION, 3, "n1")], readings, WINDOW)
 
     assert (mine.causes[0].cause, mine.causes[0].device) == ("nic_paused", "eth0")
     assert other.causes == ()
@@ -642,7 +662,7 @@ def test_the_page_of_an_explanation_is_json() -> None:
     cluster = Cluster()
     cluster.change("n1", sign_of("nic_paused"), 0, 0.5)
 
-    page = json.loads(json.dumps(explanation_page(explain(cluster, Section.COMMUNICATION))))
+    page = json.loads(json.dumps(explanation_page(explain(cluster, SlowSection.COMMUNICATION))))
 
     assert page["causes"][0]["action"] == "watch"
     assert (page["section"], page["rank"], page["host"]) == ("communication", 2, "n1")

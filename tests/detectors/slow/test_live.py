@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.slow.live import LiveLimits, Look, SlowLive, Steps
+from detectors.slow.live import LiveLimits, SlowLive, SlowLook, Steps
 
 LOOK_S = 2.0
 NO_ACTIVE: frozenset[int] = frozenset()
@@ -40,7 +40,7 @@ class SimJob:
         section: str = "compute",
         everyone: float = 1.0,
         active: frozenset[int] = NO_ACTIVE,
-    ) -> list[Look]:
+    ) -> list[SlowLook]:
         """Return the looks at so many more steps, in which some ranks' work takes longer."""
         looks = []
         for _ in range(steps):
@@ -75,7 +75,7 @@ class SimJob:
         )
 
 
-def _named(looks: list[Look]) -> set[int]:
+def _named(looks: list[SlowLook]) -> set[int]:
     return {one.rank for look in looks for one in look.slow}
 
 
