@@ -19,7 +19,7 @@ from bench.scoreboard.cases import (
 from bench.scoreboard.hang_jobs import hang_cases
 from bench.scoreboard.host_cases import host_job
 from bench.scoreboard.scores import Result, score, wilson
-from detectors.hang.from_dumps import HangClass
+from detectors.hang.wait_verdict import HangClass
 from rankmend.errors import ConfigError
 
 FAULTY = Truth("faulty", "slow", ((("rank", 1),),))

@@ -16,11 +16,12 @@ from typing import Final
 from detectors.diagnosis import Diagnosis, Verdict
 from detectors.finding import Blame, Evidence, Finding, ranks_in_words
 from detectors.hang.flight_dump import FlightDump
-from detectors.hang.from_dumps import HangClass, diagnose_hang
+from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.from_stacks import diagnose_stacks
 from detectors.hang.live import HangCause
 from detectors.hang.python_stack import Frame
 from detectors.hang.standings import view_job
+from detectors.hang.wait_verdict import HangClass
 
 EVIDENCE_MAX: Final = 32
 _FACTS: Final = frozenset({f"hung:{HangCause.STOPPED.value}", f"hung:{HangCause.BLOCKED.value}"})
