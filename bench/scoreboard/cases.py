@@ -12,7 +12,7 @@ from bench.scoreboard.hang_jobs import hang_cases
 from bench.scoreboard.host_cases import FAULTS, host_job
 from detectors.hang.standings import JobStandings
 from detectors.slow.odd_nodes import HostTable
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.errors import ConfigError
 
 try:
@@ -176,7 +176,7 @@ def synthetic_job(seed: int, replicas: int, stages: int, steps: int, noise: floa
     random = np.random.default_rng(seed)
     weights = 0.5 * (1 + 0.4 * random.random(stages))
     workers = [
-        Worker(rank=dp * stages + stage, stage=stage, dp_rank=dp, peers=("stage", stage))
+        TracedWorker(rank=dp * stages + stage, stage=stage, dp_rank=dp, peers=("stage", stage))
         for dp in range(replicas)
         for stage in range(stages)
     ]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from detectors.formats.work_rows import UNIX_S_MIN, single_kind
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.errors import SourceError
 
 EVENTS_MAX: Final = 20_000_000
@@ -31,7 +31,7 @@ def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
     """Return the work table of one trace a rank."""
     works: dict[int, dict[int, float]] = {}
     starts: dict[int, float] = {}
-    workers: dict[int, Worker] = {}
+    workers: dict[int, TracedWorker] = {}
     notes: list[str] = []
     for number, trace in enumerate(traces):
         info = trace.get("distributedInfo")
@@ -53,7 +53,7 @@ def read(traces: Sequence[Mapping[str, Any]]) -> WorkTable:
         if not is_clear:
             notes.append(f"rank {rank} is in several data parallel groups; which are its peers?")
         host = trace.get("hostname") or info.get("hostname")
-        workers[rank] = Worker(
+        workers[rank] = TracedWorker(
             rank=rank,
             host=str(host)[:256] if host else None,
             peers=peers,

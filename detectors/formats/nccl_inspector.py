@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from detectors.formats.work_rows import UNIX_S_MIN, single_kind
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.errors import SourceError
 
 CELLS_MAX: Final = 20_000_000
@@ -68,7 +68,7 @@ def read(rows: Sequence[Mapping[str, Any]]) -> WorkTable:
     notes = (f"{bad} of {len(rows)} records left out",) if bad else ()
     return single_kind(
         [
-            Worker(rank=rank, host=hosts.get(rank), peers=("communicator", group))
+            TracedWorker(rank=rank, host=hosts.get(rank), peers=("communicator", group))
             for group, rank in members
         ],
         numbers,

@@ -22,7 +22,7 @@ from detectors.formats.work_rows import (
     tabulate,
     usable,
 )
-from detectors.slow.work_table import Matrix, Worker, WorkTable
+from detectors.slow.work_table import Matrix, TracedWorker, WorkTable
 from rankmend.errors import SourceError
 
 ROWS_MAX: Final = 20_000_000
@@ -175,7 +175,9 @@ def _tokens(
     return out
 
 
-def _worker(columns: Mapping[str, Sequence[object]], row: int, key: str, number: int) -> Worker:
+def _worker(
+    columns: Mapping[str, Sequence[object]], row: int, key: str, number: int
+) -> TracedWorker:
     def text(name: str) -> str | None:
         value = columns[name][row] if name in columns else None
         return None if value is None or value == "" else str(value)
@@ -189,7 +191,7 @@ def _worker(columns: Mapping[str, Sequence[object]], row: int, key: str, number:
 
     stage, place = whole("stage"), whole("tp_rank")
     group = text("group")
-    return Worker(
+    return TracedWorker(
         rank=number if key == "rank" else None,
         worker=number if key == "worker" else None,
         stage=stage,

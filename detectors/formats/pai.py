@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from detectors.formats.work_rows import number_column, require, single_kind, tabulate, usable
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 
 COLUMNS = ("worker", "time", "batch_time_norm")
 
@@ -26,7 +26,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
     np.add.at(count, (rows, places), 1)
     matrix = tabulate(rows, places, took[good], count.shape) / np.maximum(count, 1)
     return single_kind(
-        [Worker(worker=int(number), peers=("all",)) for number in numbers],
+        [TracedWorker(worker=int(number), peers=("all",)) for number in numbers],
         [int(value) for value in steps],
         matrix,
         "mini-batch",

@@ -21,7 +21,7 @@ from detectors.formats.work_rows import (
     tabulate,
     usable,
 )
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.errors import SourceError
 
 COLUMNS: Final = ("dp_rank", "stage", "step", "optype", "duration")
@@ -150,7 +150,7 @@ def _numbers(columns: Mapping[str, Sequence[object]]) -> Column | None:
     return number_column(columns["seq_id"], "seq_id") if "seq_id" in columns else None
 
 
-def _workers(ids: NDArray[np.int64], *, has_rank: bool) -> tuple[Worker, ...]:
+def _workers(ids: NDArray[np.int64], *, has_rank: bool) -> tuple[TracedWorker, ...]:
     """Return the workers; those at the same place of the same stage are peers over replicas."""
     seen: dict[tuple[int, int], int] = {}
     workers = []
@@ -158,7 +158,7 @@ def _workers(ids: NDArray[np.int64], *, has_rank: bool) -> tuple[Worker, ...]:
         place = seen.get((replica, stage), 0)
         seen[replica, stage] = place + 1
         workers.append(
-            Worker(
+            TracedWorker(
                 rank=rank if has_rank else None,
                 stage=stage,
                 dp_rank=replica,

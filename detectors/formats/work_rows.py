@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.slow.work_table import Matrix, Worker, WorkTable
+from detectors.slow.work_table import Matrix, TracedWorker, WorkTable
 from rankmend.errors import SourceError
 
 Column = NDArray[np.float64]
@@ -90,7 +90,7 @@ def drop_partial(table: Matrix) -> Matrix:
 
 
 def single_kind(
-    workers: Sequence[Worker],
+    workers: Sequence[TracedWorker],
     steps: Sequence[int],
     matrix: Matrix,
     kind: str,

@@ -31,7 +31,7 @@ from detectors.slow.rises import (
 )
 from detectors.slow.together import JointChange, find_joint_changes
 from detectors.slow.verdict import Reason, SlowDiagnosis, SlowLimits, Span, Suspect
-from detectors.slow.work_table import Matrix, Worker, WorkTable
+from detectors.slow.work_table import Matrix, TracedWorker, WorkTable
 
 BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
 SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
@@ -321,7 +321,7 @@ def _free_of_data(table: WorkTable, groups: Sequence[Rows]) -> Matrix:
 
 
 def _without_replicas(
-    workers: Sequence[Worker], suspects: tuple[Suspect, ...]
+    workers: Sequence[TracedWorker], suspects: tuple[Suspect, ...]
 ) -> tuple[Suspect, ...]:
     """Leave out replicas that are slow in every stage: that is their input, or their host.
 

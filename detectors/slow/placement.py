@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from detectors.slow.work_table import Matrix, Worker
+from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
 SHARE_MIN: Final = 0.75  # of the workers below a part are slow: noise hides some of them
@@ -27,7 +27,7 @@ class SharedPart:
 
 
 def locate(
-    workers: Sequence[Worker], slow: Sequence[int], switch_of: Mapping[str, str]
+    workers: Sequence[TracedWorker], slow: Sequence[int], switch_of: Mapping[str, str]
 ) -> tuple[SharedPart, ...]:
     """Return the fewest, largest parts that explain the slow rows.
 

@@ -5,7 +5,7 @@ from enum import Enum
 
 from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
 from detectors.finding import Evidence
-from detectors.slow.work_table import Worker
+from detectors.slow.work_table import TracedWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SlowDiagnosis:
     reason: Reason
     explanation: str
     class_name: str | None = None  # slow_compute, slow_io, ...
-    culprits: tuple[Worker, ...] = ()
+    culprits: tuple[TracedWorker, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     spans: tuple[Span, ...] = ()  # the same suspects by when they were slow, the slowest first
     onset: int | None = None  # step number, of the first span

@@ -13,7 +13,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class TracedWorker:
     """One row of a work table: who it is, and what it stands on where that is known."""
 
     rank: int | None = None
@@ -36,7 +36,7 @@ class Worker:
 class WorkTable:
     """Seconds of own work by kind, worker and step; NaN where there is no record."""
 
-    workers: tuple[Worker, ...]
+    workers: tuple[TracedWorker, ...]
     steps: tuple[int, ...]  # ascending, may have gaps
     kinds: tuple[str, ...]
     seconds: NDArray[np.float64]  # kinds x workers x steps

@@ -23,7 +23,7 @@ from recovery.messages.outside import NodeEvidence, PersonCommand, Refusal
 MAJOR: Final = 1
 MINOR: Final = 2  # 1: several nodes; 2: progress of steps that count from a checkpoint
 # Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
-# (0.8 and 0.95, detectors/hang/from_dumps.py); Python stacks (0.6) are a hint to people.
+# (0.8 and 0.95, detectors/hang/dump_diagnosis.py); Python stacks (0.6) are a hint to people.
 SURE_MIN: Final = 0.8
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
 

@@ -17,7 +17,7 @@ from detectors.slow.change_point import find_episode
 from detectors.slow.from_records import diagnose_slow, find_suspects
 from detectors.slow.placement import expand_hosts, locate, locate_delay, parse_topology
 from detectors.slow.verdict import Reason, SlowLimits
-from detectors.slow.work_table import Worker, WorkTable
+from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.cli.diagnose_slow import slow
 from rankmend.cli.diagnose_traces import load
 from rankmend.errors import SourceError
@@ -208,7 +208,7 @@ def unequal_workers(seed: int = 5, wander: float = 0.0) -> WorkTable:
     levels = np.exp(0.1 * random.standard_normal((10, 1)))
     walk = wander * random.standard_normal((10, 300)).cumsum(axis=1)
     seconds = levels * np.exp(0.05 * random.standard_normal((10, 300)) + walk)
-    workers = tuple(Worker(worker=number, peers=("all",)) for number in range(10))
+    workers = tuple(TracedWorker(worker=number, peers=("all",)) for number in range(10))
     return WorkTable(workers, tuple(range(300)), ("mini-batch",), seconds[None], False)
 
 
@@ -296,7 +296,9 @@ def test_unequal_tokens_are_taken_out_where_they_are_known() -> None:
 
 def test_micro_batches_that_vary_together_are_told_as_sequence_lengths() -> None:
     random = np.random.default_rng(7)
-    workers = tuple(Worker(rank=rank, stage=0, dp_rank=rank, peers=("all",)) for rank in range(4))
+    workers = tuple(
+        TracedWorker(rank=rank, stage=0, dp_rank=rank, peers=("all",)) for rank in range(4)
+    )
     forward = np.exp(0.4 * random.standard_normal((4, 40, 2)))
     microbatches = np.stack([forward, 2 * forward])
     table = WorkTable(
@@ -385,7 +387,7 @@ def test_an_episode_lies_within_its_series(values: list[float]) -> None:
 
 def test_shapes_lead_to_parts() -> None:
     workers = [
-        Worker(rank=host * 4 + nic, host=f"n{host}", nic=f"mlx{nic}")
+        TracedWorker(rank=host * 4 + nic, host=f"n{host}", nic=f"mlx{nic}")
         for host in range(4)
         for nic in range(4)
     ]
