@@ -4,7 +4,7 @@
 
 The agent judges; a rule only carries its verdict (`rankmend_finding_active`) to Alertmanager, under
 the alert name that the agent itself would use, so that both ways name the same alert. Run it
-after a change of detectors/data; tests/test_alert_rules.py compares what is there with the tables.
+after a change of detectors/data; tests/deploy/test_alert_rules.py compares what is there with the tables.
 """
 
 import argparse

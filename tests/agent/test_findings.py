@@ -435,7 +435,7 @@ def test_agent_with_a_wrong_policy_does_not_start(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_agent_posts_its_findings_to_the_target_it_is_given(tmp_path: Path) -> None:
-    from tests.test_alerting import active_alerts, running_alertmanager
+    from tests.rankmend.test_alerting import active_alerts, running_alertmanager
 
     flags = sick_tree(tmp_path)
     with running_alertmanager(tmp_path) as base:

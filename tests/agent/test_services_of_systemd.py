@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd_bed import Bed, running_systemd, why_not
+from tests.support.systemd import Bed, running_systemd, why_not
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd_bed import ROOT, Bed, running_systemd, why_not
+from tests.support.systemd import ROOT, Bed, running_systemd, why_not
 
 UNIT = "rankmend-agent.service"
 UNITS = ROOT / "deploy" / "systemd"

@@ -1,4 +1,4 @@
-"""Faults between test hosts, as nftables rules for the bridges of `tests.hosts.network`."""
+"""Faults between test hosts, as nftables rules for the bridges of `tests.support.hosts.network`."""
 
 from collections.abc import Sequence
 from typing import Protocol

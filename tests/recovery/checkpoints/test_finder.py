@@ -1,0 +1,594 @@
+"""Which candidates a folder holds, in which order, and why some are passed over."""
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError, SourceError
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import CheckpointKind, CheckpointSettings, CheckpointVerdict
+from tests.recovery.checkpoints.test_content import make_safetensors, make_torch_layout
+
+NOW = 2_000_000_000.0
+
+
+def save_npz(path: Path, step: int | None = None) -> Path:
+    arrays = {"w": np.arange(50.0)} | ({} if step is None else {"step": np.int64(step)})
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    return path
+
+
+def date(path: Path, unix_s: float) -> Path:
+    os.utime(path, (unix_s, unix_s))
+    return path
+
+
+def save_folder(path: Path, marker: str = ".metadata") -> Path:
+    path.mkdir(parents=True)
+    for rank in range(2):
+        (path / f"__{rank}_0.distcp").write_bytes(make_torch_layout() * 3)
+    (path / "config.json").write_text("{}")
+    shards = [f"__{rank}_0.distcp" for rank in range(2)]
+    (path / marker).write_bytes(pickle.dumps({"storage": shards}, protocol=4))
+    return path
+
+
+def find(folder: Path, **settings: object) -> list[CheckpointVerdict]:
+    return CheckpointFinder(folder, CheckpointSettings(**settings)).find(NOW)  # type: ignore[arg-type]
+
+
+def told(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> dict[str, str]:
+    return {Path(verdict.candidate.path).name: verdict.reason for verdict in verdicts}
+
+
+def valid_names(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> list[str]:
+    return [Path(verdict.candidate.path).name for verdict in verdicts if verdict.is_valid]
+
+
+# Order
+
+
+def test_candidates_come_by_step_and_then_by_time(tmp_path: Path) -> None:
+    for name, unix_s in [("step-9.npz", 500), ("step-10.npz", 100), ("a.npz", 900), ("b.npz", 800)]:
+        date(save_npz(tmp_path / name), unix_s)
+
+    names = [Path(verdict.candidate.path).name for verdict in find(tmp_path)]
+
+    assert names == ["step-10.npz", "step-9.npz", "a.npz", "b.npz"]
+
+
+def test_a_step_member_wins_over_the_name(tmp_path: Path) -> None:
+    save_npz(tmp_path / "epoch-3.npz", step=900)
+    save_npz(tmp_path / "epoch-4.npz", step=100)
+
+    steps = [verdict.candidate.step for verdict in find(tmp_path)]
+
+    assert steps == [900, 100]
+
+
+def test_the_highest_number_alone_is_not_trusted(tmp_path: Path) -> None:
+    whole = save_npz(tmp_path / "step-10.npz")
+    torn = whole.read_bytes()[:-9]
+    (tmp_path / "step-20.npz").write_bytes(torn)
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step-10.npz"]
+    assert told(verdicts)["step-20.npz"] == "cut off: no zip directory at its end"
+
+
+def test_kinds_are_told_by_content_and_not_by_name(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-3.pt")
+    (tmp_path / "step-2.bin").write_bytes(make_torch_layout())
+    (tmp_path / "step-1").write_bytes(make_safetensors())
+
+    verdicts = find(tmp_path, enough=9)
+
+    assert all(verdict.is_valid for verdict in verdicts)
+    kinds = [verdict.candidate.kind for verdict in verdicts]
+    assert kinds == [CheckpointKind.NPZ, CheckpointKind.TORCH, CheckpointKind.SAFETENSORS]
+
+
+def test_what_is_no_checkpoint_is_not_mentioned(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step 10\n")
+    (tmp_path / "events").mkdir()
+    (tmp_path / ".rankmend").mkdir()
+    save_npz(tmp_path / ".step-5.npz")
+    save_npz(tmp_path / "step-6.npz.tmp")
+    save_npz(tmp_path / "step-7.tmp.npz")
+
+    assert find(tmp_path) == []
+
+
+def test_a_name_pattern_leaves_other_files_alone(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    save_npz(tmp_path / "optimizer-1.npz")
+
+    assert valid_names(find(tmp_path, name_pattern="step-*")) == ["step-1.npz"]
+
+
+def test_paths_are_absolute_because_ranks_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    monkeypatch.chdir(tmp_path)
+
+    assert find(Path())[0].candidate.path == str(tmp_path / "step-1.npz")
+
+
+# Pointers and links
+
+
+def test_a_pointer_is_a_hint_and_never_a_proof(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-10.npz")
+    (tmp_path / "step-20.npz").write_bytes(b"PK\x03\x04")
+    (tmp_path / "latest").write_text("step-20.npz\n")
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step-10.npz"]
+    assert told(verdicts)["step-20.npz"].endswith("; latest points to it")
+
+
+def test_a_numeric_pointer_names_a_step(tmp_path: Path) -> None:
+    save_folder(tmp_path / "iter_0000010")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
+
+    reason = find(tmp_path)[0].reason
+
+    assert reason.endswith("; latest_checkpointed_iteration.txt points to it")
+
+
+@pytest.mark.parametrize("text", ["step-30.npz", "/somewhere/else/step-30.npz"])
+def test_a_pointer_to_a_missing_one_is_said(tmp_path: Path, text: str) -> None:
+    save_npz(tmp_path / "step-10.npz")
+    (tmp_path / "latest").write_text(text)
+
+    verdicts = find(tmp_path)
+
+    assert told(verdicts)["step-30.npz"] == "missing: named by the pointer file latest"
+    assert valid_names(verdicts) == ["step-10.npz"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00\x1b", b"x" * 9000, b"..", b"."])
+def test_a_damaged_pointer_harms_nothing(tmp_path: Path, content: bytes) -> None:
+    save_npz(tmp_path / "step-10.npz")
+    (tmp_path / "latest").write_bytes(content)
+
+    assert valid_names(find(tmp_path)) == ["step-10.npz"]
+
+
+def test_links_are_told_and_never_followed(tmp_path: Path) -> None:
+    outside = save_npz(tmp_path / "elsewhere.npz")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    save_npz(folder / "step-1.npz")
+    (folder / "step-4.npz").symlink_to(folder / "gone.npz")
+    (folder / "step-3.npz").symlink_to(outside)
+    (folder / "last.npz").symlink_to("step-1.npz")
+    (folder / "step-5.npz").symlink_to("step-5.npz")
+
+    verdicts = find(folder)
+
+    assert valid_names(verdicts) == ["step-1.npz"]
+    assert told(verdicts)["step-4.npz"] == f"a link that leads nowhere: {folder}/gone.npz"
+    assert told(verdicts)["step-3.npz"] == f"a link that leads out of the folder: {outside}"
+    assert told(verdicts)["last.npz"] == "a link to step-1.npz, which is looked at itself"
+
+
+# Folders
+
+
+@pytest.mark.parametrize("marker", [".metadata", "COMMIT", "_CHECKPOINT_METADATA"])
+def test_a_folder_with_its_marker_is_whole(tmp_path: Path, marker: str) -> None:
+    save_folder(tmp_path / "step-7", marker)
+
+    verdict = find(tmp_path, marker=marker)[0]
+
+    assert verdict.reason == f"complete: marker {marker}, 2 files checked, 1 others present"
+    assert verdict.candidate.kind is CheckpointKind.FOLDER
+    assert verdict.candidate.step == 7
+    assert verdict.candidate.size_bytes > 1000
+
+
+def test_the_configured_folder_can_be_the_checkpoint_itself(tmp_path: Path) -> None:
+    save_folder(tmp_path / "step-7")
+
+    verdicts = find(tmp_path / "step-7")
+
+    assert valid_names(verdicts) == ["step-7"]
+    assert len(verdicts) == 1
+
+
+def break_marker(path: Path) -> None:
+    (path / ".metadata").unlink()
+
+
+def empty_marker(path: Path) -> None:
+    (path / ".metadata").write_bytes(b"")
+
+
+def cut_marker(path: Path) -> None:
+    os.truncate(path / ".metadata", 12)
+
+
+def leave_temporary(path: Path) -> None:
+    (path / "__1_0.distcp.tmp").touch()
+
+
+def remove_shard(path: Path) -> None:
+    (path / "__1_0.distcp").unlink()
+
+
+def cut_shard(path: Path) -> None:
+    os.truncate(path / "__1_0.distcp", 300)
+
+
+def empty_shard(path: Path) -> None:
+    (path / "__1_0.distcp").write_bytes(b"")
+
+
+def zero_shard(path: Path) -> None:
+    (path / "__1_0.distcp").write_bytes(bytes(5000))
+
+
+def flip_first_archive_of_shard(path: Path) -> None:
+    content = bytearray((path / "__0_0.distcp").read_bytes())
+    content[content.index(bytes(range(256))) + 5] ^= 1
+    (path / "__0_0.distcp").write_bytes(content)
+
+
+def flip_nested(path: Path) -> None:
+    (path / "model").mkdir()
+    (path / "model" / "model.safetensors").write_bytes(make_safetensors()[:-1])
+
+
+def overwrite_later(path: Path) -> None:
+    date(path / ".metadata", NOW - 900)
+    date(path / "__0_0.distcp", NOW - 901)
+    date(path / "config.json", NOW - 901)
+    date(path / "__1_0.distcp", NOW - 300)
+
+
+def link_shard(path: Path) -> None:
+    (path / "more").symlink_to("/etc")
+
+
+def nest_deeply(path: Path) -> None:
+    (path / "a" / "b" / "c" / "d").mkdir(parents=True)
+
+
+def put_fifo(path: Path) -> None:
+    os.mkfifo(path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (break_marker, "marker file .metadata is missing"),
+        (empty_marker, "marker file .metadata is empty"),
+        (cut_marker, ".metadata: damaged: no complete pickle"),
+        (leave_temporary, "a save was under way: __1_0.distcp.tmp is left in it"),
+        (remove_shard, ".metadata: shard __1_0.distcp, which it names, is missing"),
+        (cut_shard, "__1_0.distcp: cut off: no zip directory at its end"),
+        (empty_shard, "__1_0.distcp: empty file"),
+        (zero_shard, "__1_0.distcp: no checkpoint format is known that begins with 00"),
+        (flip_first_archive_of_shard, "__0_0.distcp: CRC of archive/data/0 does not fit"),
+        (flip_nested, "model/model.safetensors: cut off: "),
+        (overwrite_later, "__1_0.distcp was written after the marker .metadata"),
+        (link_shard, "more in it is a link"),
+        (nest_deeply, "a/b/c/d lies too deep in it"),
+        (put_fifo, "pipe in it is not a regular file"),
+    ],
+)
+def test_a_torn_folder_says_what_is_wrong(tmp_path: Path, damage: object, reason: str) -> None:
+    save_folder(tmp_path / "step-10")
+    damage(save_folder(tmp_path / "step-20"))  # type: ignore[operator]
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step-10"]
+    assert told(verdicts)["step-20"].startswith(reason)
+
+
+def test_a_marker_that_would_run_code_is_listed_and_not_run(tmp_path: Path) -> None:
+    path = save_folder(tmp_path / "step-1")
+    command = f"touch {tmp_path}/ran"
+    (path / ".metadata").write_bytes(b"\x80\x02cos\nsystem\n(S'" + command.encode() + b"'\ntR.")
+
+    assert valid_names(find(tmp_path)) == ["step-1"]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.torch
+def test_a_real_distributed_checkpoint_is_whole_and_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    state = {"w": torch.arange(999.0), "b": {"x": torch.ones(5)}, "extra": [1, {"lr": 0.1}]}
+    dcp.save(state, checkpoint_id=tmp_path / "step-5", no_dist=True)
+    dcp.save(state, checkpoint_id=tmp_path / "step-6", no_dist=True)
+    shard = tmp_path / "step-6" / "__0_0.distcp"
+    content = bytearray(shard.read_bytes())
+    content[content.index(np.float32(555).tobytes())] ^= 1
+    shard.write_bytes(content)
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step-5"]
+    assert told(verdicts)["step-6"] == "__0_0.distcp: CRC of archive/data/0 does not fit"
+
+
+def test_a_folder_without_step_and_marker_is_none(tmp_path: Path) -> None:
+    save_npz(save_folder(tmp_path / "runs", marker="other") / "x.npz")
+
+    assert find(tmp_path) == []
+
+
+# What can't be read
+
+
+@pytest.fixture
+def foreign_folder() -> Iterator[Path]:
+    """A folder in which root's privileges are not needed to get to the files."""
+    folder = Path(tempfile.mkdtemp(prefix="rankmend-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def without_privileges() -> Iterator[None]:
+    uid = os.geteuid()
+    if uid == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(uid)
+
+
+def test_what_may_not_be_read_is_passed_over_with_the_reason(
+    foreign_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    save_npz(foreign_folder / "step-1.npz").chmod(0o644)
+    save_npz(foreign_folder / "step-2.npz").chmod(0)
+    save_folder(foreign_folder / "step-3").chmod(0)
+    request.getfixturevalue("without_privileges")
+
+    verdicts = find(foreign_folder)
+
+    assert valid_names(verdicts) == ["step-1.npz"]
+    assert told(verdicts)["step-2.npz"] == "can't be read: Permission denied"
+    assert told(verdicts)["step-3"] == "can't be read: Permission denied"
+
+
+def test_a_folder_that_may_not_be_read_raises_and_names_it(
+    foreign_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    foreign_folder.chmod(0)
+    request.getfixturevalue("without_privileges")
+
+    with pytest.raises(SourceError, match=f"{foreign_folder} can't be read: Permission denied"):
+        find(foreign_folder)
+
+
+def test_a_missing_folder_raises_and_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="gone can't be read: No such file or directory"):
+        find(tmp_path / "gone")
+
+
+def test_a_file_in_place_of_the_folder_raises(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(SourceError, match="file can't be read: Not a directory"):
+        find(tmp_path / "file")
+
+
+def test_what_vanishes_between_listing_and_reading_is_a_reason(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    save_folder(tmp_path / "step-2")
+    save_npz(tmp_path / "step-3.npz")
+    look = CheckpointFinder(tmp_path).look(Deadline(SystemClock(), 30), enough=1)
+    next(look)
+
+    (tmp_path / "step-3.npz").unlink()
+    shutil.rmtree(tmp_path / "step-2")
+    *_, verdicts = look
+
+    assert valid_names(verdicts) == ["step-1.npz"]
+    assert told(verdicts)["step-3.npz"] == "vanished while it was looked at"
+    assert told(verdicts)["step-2"] == "vanished while it was looked at"
+
+
+def test_a_file_replaced_between_listing_and_reading_is_not_trusted(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    finder = CheckpointFinder(tmp_path)
+    look = finder.look(Deadline(SystemClock(), 30), enough=1)
+    next(look)
+
+    (tmp_path / "step-1.npz").write_bytes(make_torch_layout())
+    *_, verdicts = look
+
+    assert told(verdicts)["step-1.npz"] == "changed while it was read"
+    assert finder.find(NOW)[0].is_valid
+
+
+def test_names_that_are_no_text_or_hold_control_characters_are_refused(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    for name in (b"step-2-\xff.npz", b"step-3-\x1b[2J.npz", b"step-4\n.npz"):
+        (tmp_path / os.fsdecode(name)).write_bytes((tmp_path / "step-1.npz").read_bytes())
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step-1.npz"]
+    assert list(told(verdicts).values()).count("its name is not printable UTF-8") == 3
+    for verdict in verdicts:
+        verdict.candidate.path.encode()
+        assert verdict.candidate.path.isprintable()
+
+
+def test_huge_names_are_harmless(tmp_path: Path) -> None:
+    save_npz(tmp_path / ("step-" + "7" * 240 + ".npz"))
+    save_npz(tmp_path / "step-1.npz")
+
+    verdicts = find(tmp_path)
+
+    assert [verdict.candidate.step for verdict in verdicts] == [1, None]
+    assert all(verdict.is_valid for verdict in verdicts)
+
+
+def test_devices_sockets_and_fifos_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "step-1.npz")
+
+    assert told(find(tmp_path)) == {"step-1.npz": "not a regular file"}
+
+
+# Bounds
+
+
+def test_older_ones_are_not_looked_at_once_enough_are_valid(tmp_path: Path) -> None:
+    for step in range(1, 5):
+        save_npz(tmp_path / f"step-{step}.npz")
+
+    verdicts = find(tmp_path, enough=1)
+
+    assert valid_names(verdicts) == ["step-4.npz"]
+    reason = "not looked at: older than step-4.npz, which is valid"
+    assert told(verdicts)["step-3.npz"] == told(verdicts)["step-1.npz"] == reason
+
+
+def test_only_so_many_are_read_in_one_look(tmp_path: Path) -> None:
+    for step in range(1, 5):
+        (tmp_path / f"step-{step}.npz").write_bytes(b"PK\x03\x04")
+
+    verdicts = find(tmp_path, validate_max=3)
+
+    assert told(verdicts)["step-1.npz"] == "not looked at: 3 newer ones were looked at first"
+
+
+def test_a_folder_with_too_many_entries_says_so(tmp_path: Path) -> None:
+    for step in range(1, 9):
+        save_npz(tmp_path / f"step-{step}.npz")
+
+    verdicts = find(tmp_path, entries_max=5)
+
+    assert told(verdicts)[tmp_path.name] == "only 5 entries of it were looked at"
+    assert len(verdicts) == 6
+    assert len(valid_names(verdicts)) == 2
+
+
+def test_a_checkpoint_folder_with_too_many_entries_is_refused(tmp_path: Path) -> None:
+    save_folder(tmp_path / "step-1")
+
+    assert told(find(tmp_path, entries_max=3)) == {"step-1": "more than 3 entries"}
+    assert valid_names(find(tmp_path, entries_max=4)) == ["step-1"]
+
+
+class Clock:
+    """A quarter of a second passes whenever it is asked: with every read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_s(self) -> float:
+        self.now += 0.25
+        return self.now
+
+    def unix_s(self) -> float:
+        return NOW
+
+
+def test_a_slow_newest_one_leaves_time_for_the_one_before(tmp_path: Path) -> None:
+    with (tmp_path / "step-2.npz").open("wb") as file:
+        np.savez(file, w=np.zeros(10_000_000))
+    save_npz(tmp_path / "step-1.npz")
+
+    verdicts = CheckpointFinder(tmp_path, clock=Clock()).find(NOW, timeout_s=40)
+
+    assert valid_names(verdicts) == ["step-1.npz"]
+    assert told(verdicts)["step-2.npz"].startswith("not finished within ")
+
+
+def test_a_listing_that_does_not_end_raises_and_names_the_folder(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+
+    with pytest.raises(SourceError, match=f"listing checkpoint folder {tmp_path}: not finished"):
+        CheckpointFinder(tmp_path, clock=Clock()).find(NOW, timeout_s=0.1)
+
+
+# Again
+
+
+def corrupt(path: Path) -> None:
+    """Overwrite in place, with the same inode and size."""
+    content = bytearray(path.read_bytes())
+    content[60] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["step-1.npz", "step-2/__0_0.distcp"])
+def test_files_with_an_unchanged_status_are_not_read_again(tmp_path: Path, name: str) -> None:
+    save_npz(tmp_path / "step-1.npz", step=1)
+    save_folder(tmp_path / "step-2")
+    finder = CheckpointFinder(tmp_path)
+    before = finder.find(NOW)
+    status = (tmp_path / name).stat()
+
+    corrupt(tmp_path / name)
+    os.utime(tmp_path / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert finder.find(NOW) == before
+    assert valid_names(before) == ["step-2", "step-1.npz"]
+
+
+@pytest.mark.parametrize("name", ["step-1.npz", "step-2/__0_0.distcp"])
+def test_a_changed_file_is_read_again(tmp_path: Path, name: str) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    save_folder(tmp_path / "step-2")
+    finder = CheckpointFinder(tmp_path)
+    assert len(valid_names(finder.find(NOW))) == 2
+
+    corrupt(tmp_path / name)
+
+    assert len(valid_names(finder.find(NOW))) == 1
+
+
+# While training runs
+
+
+def test_what_changed_within_the_grace_is_still_being_written_only_while_training_runs(
+    tmp_path: Path,
+) -> None:
+    date(save_npz(tmp_path / "step-2.npz"), NOW - 3)
+    date(save_npz(tmp_path / "step-1.npz"), NOW - 300)
+    finder = CheckpointFinder(tmp_path)
+
+    training = finder.find(NOW, is_training=True)
+
+    assert valid_names(training) == ["step-1.npz"]
+    assert told(training)["step-2.npz"].startswith(
+        "still being written: changed 3.0 s ago; so far "
+    )
+    assert valid_names(finder.find(NOW)) == ["step-2.npz", "step-1.npz"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"marker": "a/b"},
+        {"marker": ""},
+        {"enough": 0},
+        {"grace_s": -1.0},
+        {"grace_s": float("nan")},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        CheckpointSettings(**setting)  # type: ignore[arg-type]

@@ -1,0 +1,1122 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.formats.flight_recorder import parse_dump
+from detectors.hang.flight_dump import FlightDump
+from detectors.hang.live import HungLimits
+from recovery.cluster.gate import (
+    Answer,
+    Judgement,
+    NodeEvidence,
+    PersonAct,
+    PersonCommand,
+    PlanRequest,
+)
+from recovery.job.controller import Controller
+from recovery.job.hang_verdict import LATE_S
+from recovery.job.observation import Observation
+from recovery.job.settings import JobSettings
+from recovery.journal.incident_machine import Outcome
+from recovery.journal.ledger import fold_all
+from recovery.journal.limits import Policy
+from recovery.journal.records import (
+    AttemptEnded,
+    AttemptStarted,
+    Decided,
+    Entry,
+    EvidenceCollected,
+    EvidenceTaken,
+    FinderChosen,
+    IncidentOpened,
+    LaunchersEnded,
+    LauncherStarted,
+    NodeLeft,
+    NodesJoined,
+    OutcomeKind,
+    PersonActed,
+    PlanStep,
+    PlanWaits,
+    Proof,
+    decode_record,
+    encode_record,
+    kind_of,
+)
+from recovery.messages.exchange import (
+    Collected,
+    Endpoint,
+    Found,
+    FoundCheckpoint,
+    Order,
+    RankEvidence,
+    RankExit,
+    RankReport,
+    Report,
+)
+from recovery.service.listening_clock import Hearing
+from tests.recovery.job.test_controller import FakeClock, FakeJournal
+
+POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
+SETTINGS = JobSettings(
+    "0c1d6a52-job", "sim", (), "0", policy=POLICY, nodes_min=2, nodes_max=3, slots=1,
+    controller_id="c-1",
+)  # fmt: skip
+
+
+class FakeNode:
+    """A launcher that carries out its orders at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.launcher_id, self.boot_id, self.started_s = f"{name}-1", "boot-1", 1.0
+        self.number, self.port, self.empty_through, self.revision = 0, 1000, 0, 0
+        self.attempt = 0
+        self.ranks: dict[int, RankReport] = {}
+        self.orders: list[Order] = []
+        self.found: Found | None = None
+        self.slots = 1
+        self.is_silent = False
+        self.unreachable: tuple[str, ...] = ()
+
+    def take(self, order: Order) -> None:
+        self.orders.append(order)
+        if order.launcher_id != self.launcher_id or self.is_silent:
+            return
+        self.revision = order.revision
+        if order.ranks and order.attempt > max(self.attempt, self.empty_through):
+            self.empty_through = order.attempt - 1
+            self.attempt, self.port = order.attempt, self.port + 1
+            self.ranks = {
+                rank: RankReport(rank, 0, 100 + rank, "S", attached_age_s=0.1)
+                for rank in order.ranks
+            }
+        elif not order.ranks:
+            self.empty_through = max(self.empty_through, order.attempt, self.attempt)
+            self.attempt, self.ranks = 0, {}
+        if order.finds_checkpoints:
+            told = FoundCheckpoint("/c/7", 7, "npz", 1, 1.0, True, "whole")
+            self.found = Found(self.empty_through, (told,), None, order.revision)
+
+    def report(self) -> Report:
+        self.number += 1
+        return Report(
+            1, self.name, self.boot_id, SETTINGS.job_id, self.revision, self.attempt,
+            tuple(self.ranks.values()), self.empty_through, launcher_id=self.launcher_id,
+            number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
+            peer_endpoint=Endpoint(self.name, 7000), found=self.found,
+            launcher_started_s=self.started_s, unreachable=self.unreachable,
+        )  # fmt: skip
+
+
+class Bench:
+    """A controller with nodes that do as they are told; gate and pool of the test's choice."""
+
+    def __init__(
+        self, settings: JobSettings = SETTINGS, opened: Sequence[Entry] = (), names: str = "abc"
+    ) -> None:
+        self.clock = FakeClock()
+        self.journal = FakeJournal(self.clock, opened)
+        self.nodes = {name: FakeNode(name) for name in names}
+        self.answer = Answer(Judgement.ALLOWED, "open")
+        self.answer_standing: Answer | None = (
+            None  # about ranks that do not train, where it differs
+        )
+        self.asked: list[PlanRequest] = []
+        self.held: dict[str, str] = {}
+        self.blamed: list[tuple[str, str]] = []
+        self.hearing = Hearing(self.clock)
+        self.control = Controller(
+            self.journal, self, None, None, None, self.clock, settings,
+            gate=self, pool=self, hearing=self.hearing,
+        )  # fmt: skip
+        self.control.start()
+
+    def send(self, order: Order) -> None:
+        self.nodes[order.node].take(order)
+
+    def judge(self, request: PlanRequest) -> Answer:
+        self.asked.append(request)
+        if request.is_standing and self.answer_standing is not None:
+            return self.answer_standing
+        return self.answer
+
+    def unusable(self, node: str) -> str | None:
+        return self.held.get(node)
+
+    def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
+        self.blamed.append((node, incident_id))
+
+    def beat(self, seconds: float = 1.0, step: int | None = None) -> None:
+        """Let all nodes report, every quarter of a second."""
+        for _part in range(max(1, round(seconds * 4))):
+            self.clock.time_s += 0.25
+            for node in self.nodes.values():
+                if step is not None:
+                    node.ranks = {
+                        rank: replace(
+                            told, step=step, step_age_s=0.1, steps_done=step,
+                            section="communication", section_age_s=0.1, sections_entered=step,
+                        )
+                        for rank, told in node.ranks.items()
+                    }  # fmt: skip
+                if not node.is_silent:
+                    self.control.handle_report(node.report())
+            self.control.tick()
+
+    def age(self, seconds: float) -> None:
+        """Let time pass in which no rank advances."""
+        for _second in range(round(seconds)):
+            for node in self.nodes.values():
+                node.ranks = {
+                    rank: replace(
+                        told,
+                        step_age_s=None if told.step_age_s is None else told.step_age_s + 1.0,
+                        section_age_s=None
+                        if told.section_age_s is None
+                        else told.section_age_s + 1.0,
+                    )
+                    for rank, told in node.ranks.items()
+                }
+            self.beat()
+
+    def kill(self, name: str) -> None:
+        node = self.nodes[name]
+        ended = RankExit(0.1, None, 9, False, False, None, ())
+        node.ranks = {
+            rank: replace(told, process_state="", exit=ended) for rank, told in node.ranks.items()
+        }
+
+    def records(self, kind: type) -> list[object]:
+        return [one.record for one in self.journal.entries if isinstance(one.record, kind)]
+
+    @property
+    def placed(self) -> list[str]:
+        return [place.node for place in self.records(AttemptStarted)[-1].placement]
+
+
+def make_training() -> Bench:
+    """Return a job of two nodes and a spare, whose first attempt makes steps."""
+    bench = Bench()
+    bench.beat(1.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    assert bench.placed == ["a", "b"]
+    return bench
+
+
+@pytest.fixture
+def training() -> Bench:
+    return make_training()
+
+
+def evidence(node: str, number: int = 0, **changes: object) -> NodeEvidence:
+    told = NodeEvidence(
+        f"{node}/{number}", "XidFatal", node, (), "GPU-1", Severity.CRITICAL, "reset_gpu",
+        "Xid 79", 1.0,
+    )  # fmt: skip
+    return replace(told, **changes)
+
+
+def command(act: PersonAct, node: str | None = None, key: str = "") -> PersonCommand:
+    return PersonCommand(act, "ada", "because", None, node, key)
+
+
+# Joining, placement and orders.
+
+
+def test_nodes_that_join_in_one_go_are_one_record_and_start_at_once_when_all_are_there() -> None:
+    bench = Bench()
+    bench.beat(0.25)
+
+    (joined,) = bench.records(NodesJoined)
+    assert [one.node for one in joined.nodes] == ["a", "b", "c"]
+    assert bench.placed == ["a", "b"]
+
+
+def test_with_fewer_than_all_the_first_attempt_waits_for_a_while() -> None:
+    bench = Bench(names="ab")
+    bench.beat(POLICY.join_wait_s - 1.0)
+    assert bench.records(AttemptStarted) == []
+
+    bench.beat(2.0)
+    assert bench.placed == ["a", "b"]
+
+
+def test_orders_name_ranks_peers_and_the_place_to_meet_and_spares_run_nothing(
+    training: Bench,
+) -> None:
+    first, second, spare = (training.nodes[name].orders[-1] for name in "abc")
+
+    assert (first.ranks, second.ranks, spare.ranks) == ((0,), (1,), ())
+    assert (first.group_rank, second.group_rank, first.group_count) == (0, 1, 2)
+    assert first.rendezvous == second.rendezvous == Endpoint("a", 1000)
+    assert [peer.node for peer in first.peers] == ["a", "b"]
+    assert (first.lease_s, spare.lease_s) == (POLICY.lease_s, 0.0)
+    assert (first.node, first.launcher_id, first.epoch, first.controller_id) == (
+        "a", "a-1", 1, "c-1",
+    )  # fmt: skip
+
+
+def test_a_node_with_too_few_slots_gets_no_ranks() -> None:
+    bench = Bench(replace(SETTINGS, slots=2))
+    bench.nodes["a"].slots = 1
+    for name in "bc":
+        bench.nodes[name].slots = 2
+    bench.beat(1.0)
+
+    bench.beat(POLICY.join_wait_s + 1.0)
+    assert bench.placed == ["b", "c"]
+
+
+def test_more_nodes_than_the_most_are_refused() -> None:
+    bench = Bench(names="abcd")
+    bench.beat(1.0)
+
+    assert sorted(bench.control.ledger.members) == ["a", "b", "c"]
+
+
+def test_a_node_above_the_most_is_passed_over_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(names="abcd")
+
+    for step in range(1, 6):
+        bench.beat(1.0, step)
+
+    assert sorted(bench.control.ledger.members) == ["a", "b", "c"]
+    said = [record for record in caplog.records if "has all its nodes" in record.message]
+    assert [record.__dict__["node"] for record in said] == ["d"]
+
+
+def test_a_launcher_that_was_replaced_is_refused_for_ever(training: Bench) -> None:
+    old = training.nodes["c"].report()
+    training.nodes["c"].launcher_id, training.nodes["c"].started_s = "c-2", 9.0
+    training.beat(1.0)
+
+    training.control.handle_report(replace(old, number=10_000))
+    training.control.tick()
+
+    assert "was replaced by c-2" in training.control.refuses("c", "c-1")
+    assert training.control.refuses("c", "c-2") is None
+    assert training.control.ledger.members["c"].launcher_id == "c-2"
+
+
+def last_word(node: FakeNode) -> Report:
+    """What a launcher, or its guardian for it, says at its end."""
+    return replace(
+        node.report(), revision=0, attempt=0, ranks=(), number=0, rendezvous=None, leaving=True
+    )
+
+
+def test_a_launcher_that_has_ended_proves_its_node_empty_at_once_and_a_spare_takes_its_place(
+    training: Bench,
+) -> None:
+    word, late = last_word(training.nodes["b"]), training.nodes["b"].report()
+    training.nodes["b"].is_silent = True
+
+    training.control.handle_report(word)
+    for again in (late, word):  # overtaken by it, and once more
+        training.control.handle_report(again)
+    training.beat(2.0)
+
+    (ended,) = training.records(LaunchersEnded)
+    assert [(one.node, one.launcher_id) for one in ended.launchers] == [("b", "b-1")]
+    (incident,) = training.records(IncidentOpened)
+    assert "the launcher of b has ended" in incident.failure.finding.summary
+    (proof,) = training.records(AttemptEnded)[0].proofs
+    assert (proof.node, proof.proof) == ("b", Proof.LAST_WORD)
+    assert training.placed == ["a", "c"]
+    assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
+
+
+def test_the_end_of_a_launcher_is_remembered_by_the_next_controller(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "later")
+    training.nodes["b"].is_silent = True
+    training.control.handle_report(last_word(training.nodes["b"]))
+    training.beat(1.0)
+
+    again = Bench(opened=training.journal.entries)
+    again.nodes |= {name: training.nodes[name] for name in "ac"}
+    again.nodes["b"].is_silent = True
+    again.beat(3.0)
+
+    assert again.records(AttemptEnded)[0].proofs[0].proof is Proof.LAST_WORD
+    assert again.placed == ["a", "c"]
+
+
+def test_a_spare_that_leaves_is_offered_no_more_until_a_newer_launcher_comes(
+    training: Bench,
+) -> None:
+    spare = training.nodes["c"]
+    training.control.handle_report(last_word(spare))
+    spare.is_silent = True
+    training.beat(0.5, 5)
+    assert training.control.ledger.members["c"].left == "its launcher has ended"
+    assert training.records(IncidentOpened) == []
+
+    spare.launcher_id, spare.started_s, spare.is_silent = "c-2", 9.0, False
+    training.beat(0.5, 6)
+
+    assert training.control.ledger.members["c"].left is None
+    assert training.control.refuses("c", "c-2") is None
+
+
+def test_the_end_of_a_launcher_that_has_a_successor_says_nothing_of_it(training: Bench) -> None:
+    old = last_word(training.nodes["b"])
+    training.nodes["b"].launcher_id, training.nodes["b"].started_s = "b-2", 9.0
+    training.nodes["b"].attempt, training.nodes["b"].ranks = 0, {}
+    training.beat(0.5)
+
+    training.control.handle_report(old)
+    training.beat(0.5)
+
+    assert training.records(LaunchersEnded) == []
+    assert training.control.ledger.members["b"].left is None
+
+
+def test_the_end_of_a_launcher_of_another_boot_or_that_never_joined_says_nothing(
+    training: Bench,
+) -> None:
+    word = last_word(training.nodes["b"])
+
+    training.control.handle_report(replace(word, boot_id="boot-9"))
+    training.control.handle_report(replace(word, launcher_id="stranger"))
+    training.beat(0.5, 5)
+
+    assert training.records(LaunchersEnded) == []
+
+
+def test_a_launcher_that_ends_while_its_plan_is_carried_out_is_left_with_the_gates_leave(
+    training: Bench,
+) -> None:
+    training.kill("a")
+    training.nodes["b"].is_silent = True
+    training.beat(1.0)  # restart in place: b is to say that it is empty
+    assert training.asked[-1].step is PlanStep.RESTART_IN_PLACE
+
+    training.control.handle_report(last_word(training.nodes["b"]))
+    training.beat(2.0)
+
+    assert training.asked[-1].without == ("b",)
+    assert training.placed == ["a", "c"]
+
+
+def test_no_lease_is_over_while_reports_wait_that_may_have_renewed_it(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    waiting = training.nodes["b"].report()
+    training.hearing.hear_through(training.clock.time_s)
+    training.kill("a")
+
+    training.beat(60.0)  # b's report was answered, and lies in the queue
+    assert training.records(AttemptEnded) == []
+
+    training.control.handle_report(waiting)
+    training.hearing.hear_through(training.clock.time_s)
+    training.beat(1.0)
+    for _second in range(40):
+        training.hearing.hear_through(training.clock.time_s)
+        training.beat(1.0)
+
+    (ended,) = training.records(AttemptEnded)
+    assert [(one.node, one.proof) for one in ended.proofs] == [("b", Proof.LEASE)]
+
+
+def test_a_late_first_report_of_an_older_launcher_replaces_nobody(training: Bench) -> None:
+    late = replace(training.nodes["c"].report(), launcher_id="c-0", launcher_started_s=0.5)
+
+    training.control.handle_report(late)
+    training.control.tick()
+
+    assert training.control.ledger.members["c"].launcher_id == "c-1"
+
+
+def test_a_report_that_was_overtaken_changes_nothing(training: Bench) -> None:
+    node = training.nodes["a"]
+    early = node.report()
+    training.beat(1.0, 5)
+    dead = replace(early.ranks[0], exit=RankExit(0.1, None, 9, False, False, None, ()))
+
+    training.control.handle_report(replace(early, ranks=(dead,)))
+    training.control.tick()
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_node_speaks_for_no_ranks_but_its_own(training: Bench) -> None:
+    foreign = replace(
+        training.nodes["a"].ranks[0], rank=1, exit=RankExit(0.1, None, 9, False, False, None, ())
+    )
+    report = training.nodes["a"].report()
+
+    training.control.handle_report(replace(report, ranks=(*report.ranks, foreign)))
+    training.control.tick()
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_every_attempt_meets_at_a_place_where_none_has_met(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+
+    met = [one.rendezvous for one in training.records(AttemptStarted)]
+    assert met == [Endpoint("a", 1000), Endpoint("a", 1001)]
+
+
+def test_without_a_new_place_to_meet_no_attempt_starts(training: Bench) -> None:
+    training.nodes["a"].port -= 1
+    training.kill("b")
+    training.beat(2.0)
+    assert len(training.records(AttemptStarted)) == 1
+
+    training.nodes["a"].port += 1
+    training.beat(1.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_checkpoints_are_looked_for_by_one_launcher_after_the_fence() -> None:
+    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+    bench.beat(2.0)
+
+    (chosen,) = bench.records(FinderChosen)
+    assert (chosen.node, chosen.attempt) == ("a", 0)
+    assert [order.finds_checkpoints for order in bench.nodes["b"].orders] == [False] * 2
+    assert bench.nodes["a"].orders[-1].restore.path == "/c/7"
+
+
+def test_a_finder_that_falls_silent_is_replaced() -> None:
+    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+    bench.nodes["a"].take = lambda order: setattr(bench.nodes["a"], "is_silent", True)
+    bench.beat(POLICY.join_wait_s + 3.0)
+
+    assert [one.node for one in bench.records(FinderChosen)] == ["a", "b"]
+    assert bench.placed == ["b", "c"]
+
+
+def test_each_start_of_a_controller_is_an_epoch(training: Bench) -> None:
+    again = Bench(opened=training.journal.entries)
+
+    assert again.control.ledger.epoch == 2
+    claimed = Bench(replace(SETTINGS, epoch_min=7), opened=again.journal.entries)
+    assert claimed.control.ledger.epoch == 7
+
+
+def test_a_journal_without_placement_still_folds(training: Bench) -> None:
+    old = [
+        replace(entry, record=replace(entry.record, placement=(), rendezvous=None))
+        if isinstance(entry.record, AttemptStarted)
+        else entry
+        for entry in training.journal.entries
+    ]
+
+    assert fold_all(old).placement == ()
+
+
+# Moves.
+
+
+def test_a_silent_node_whose_peers_stand_still_is_left_for_a_spare(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    training.age(POLICY.node_silent_s + 5.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert (opened.failure.finding.kind, opened.failure.finding.node) == (Kind.HOST, "b")
+    assert training.records(Decided)[0].plan.without == ("b",)
+    assert len(training.records(AttemptStarted)) == 1  # not before the lease
+
+    training.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
+    assert training.placed == ["a", "c"]
+    assert training.blamed == [("b", opened.incident_id)]
+
+
+def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
+    training: Bench,
+) -> None:
+    training.nodes["a"].unreachable = ("b",)
+
+    training.age(301.0)  # past the floor of a hang; both are heard all the time
+
+    decided = training.records(Decided)[0]
+    assert decided.plan.step is PlanStep.MOVE
+    assert decided.plan.without == ("b",)
+    assert "leave b: cut off from a;" in decided.plan.reason
+    assert training.placed == ["a", "c"]
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+    assert [one.node for one in training.records(NodesJoined)[-1].nodes] == ["b"]  # a spare now
+    assert training.placed == ["a", "c"]
+
+
+def test_a_torn_link_counts_where_ranks_at_one_end_look_as_if_they_were_behind(
+    training: Bench,
+) -> None:
+    training.nodes["a"].unreachable = ("b",)
+    for name, entered in (("a", 726), ("b", 690)):
+        ranks = training.nodes[name].ranks
+        for rank, told in ranks.items():
+            ranks[rank] = replace(told, sections_entered=entered)
+
+    training.age(301.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.blame is Blame.RANK
+    decided = training.records(Decided)[0]
+    assert decided.plan.without == ("b",)
+    assert "cut off from a" in decided.plan.reason
+
+
+def test_ranks_that_stand_still_without_a_spare_start_again_where_they_are_though_nodes_are_torn() -> (
+    None
+):
+    bench = Bench(names="ab")
+    bench.beat(40.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.nodes["a"].unreachable = ("b",)
+
+    bench.age(310.0)
+
+    assert [one.plan.step for one in bench.records(Decided)][:1] == [PlanStep.RESTART_IN_PLACE]
+
+
+def test_a_controller_that_stood_still_itself_takes_nobody_for_silent(training: Bench) -> None:
+    training.clock.time_s += 600.0
+    training.control.tick()
+    training.nodes["b"].is_silent = True  # its report comes later than that of the other
+    for rank, told in training.nodes["a"].ranks.items():
+        training.nodes["a"].ranks[rank] = replace(told, step_age_s=60.0, section_age_s=60.0)
+    training.beat(POLICY.node_silent_s - 2.0)
+    training.nodes["b"].is_silent = False
+    training.beat(3.0, 5)
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_nodes_that_were_left_are_used_again_when_a_person_starts_the_job_again(
+    training: Bench,
+) -> None:
+    training.control.take_command(command(PersonAct.LEAVE_NODE, "c"))
+    training.control.take_command(command(PersonAct.STOP))
+    training.beat(3.0)
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+
+    again = Bench(opened=training.journal.entries)
+
+    assert again.control.ledger.members["c"].left is None
+
+
+def test_a_silent_node_whose_peers_make_steps_stops_nothing(training: Bench) -> None:
+    training.nodes["b"].is_silent = True
+    for step in range(5, 60):
+        training.beat(1.0, step)
+
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_long_evaluation_without_steps_stops_nothing_although_a_node_is_silent() -> None:
+    bench = Bench(replace(SETTINGS, policy=Policy()))
+    bench.beat(1.0)
+    for step in (1, 2, 3):
+        bench.beat(1.0, step)
+    for node in bench.nodes.values():
+        node.ranks = {r: replace(told, section="idle") for r, told in node.ranks.items()}
+    bench.beat(1.0)
+    bench.nodes["b"].is_silent = True
+
+    bench.age(20 * 60)
+
+    assert bench.records(IncidentOpened) == []
+
+
+def test_the_second_failure_in_a_row_that_blames_a_node_moves_the_job(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+    assert training.placed == ["a", "b"]
+
+    training.kill("b")
+    training.beat(3.0)
+    assert training.placed == ["a", "c"]
+    assert "2 times in a row" in training.records(NodeLeft)[0].reason
+
+
+def dump(launched: int) -> FlightDump:
+    """Return the flight-recorder dump of one of two ranks; the one that launched more waits."""
+    entries = [
+        {
+            "record_id": number,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": number,
+            "profiling_name": "nccl:all_reduce",
+            "state": "completed" if number <= 6 else "started",
+            "retired": number <= 6,
+            "is_p2p": False,
+        }
+        for number in range(1, launched + 1)
+    ]
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    return parse_dump(
+        json.dumps({"version": "2.10", "entries": entries, "pg_config": groups}).encode()
+    )
+
+
+def hang(bench: Bench, *, is_told: bool = True) -> None:
+    """Let all ranks stand alike, of which only the dumps know that rank 1 is waited for."""
+    step = 100 * len(bench.records(AttemptStarted))
+    for more in range(4):
+        bench.beat(1.0, step + more)
+    before = len(bench.records(IncidentOpened))
+    while len(bench.records(IncidentOpened)) == before:
+        bench.age(1.0)
+    opened = bench.records(IncidentOpened)[-1]
+    for name, rank, launched in (("a", 0, 7), ("b", 1, 6)):
+        ranks = (RankEvidence(rank, (), dump(launched)),)
+        told = Collected(opened.incident_id, opened.failure.attempt, "/e", 1, 10, 0.1, (), ranks)
+        if is_told:
+            bench.control.handle_report(replace(bench.nodes[name].report(), collected=told))
+    bench.beat(3.0)
+
+
+def test_evidence_of_hangs_that_nobody_was_blamed_for_moves_the_job_when_it_repeats(
+    training: Bench,
+) -> None:
+    hang(training)
+    first, collected = training.records(IncidentOpened)[0], training.records(EvidenceCollected)[0]
+    assert first.failure.finding.blame is Blame.NOBODY
+    assert (collected.finding.ranks, collected.finding.node) == ((1,), "b")
+    assert training.blamed == [("b", first.incident_id)], "the cluster hears of it, too"
+    assert training.placed == ["a", "b"], "blamed once"
+
+    hang(training)
+    if training.placed == ["a", "b"]:  # the evidence came after the restart, which waits for none
+        hang(training, is_told=False)
+
+    assert training.placed == ["a", "c"]
+    assert "b: blamed 2 times in a row" in training.records(Decided)[-1].plan.reason
+
+
+def test_evidence_is_judged_when_every_node_of_the_attempt_has_told_or_is_late(
+    training: Bench,
+) -> None:
+    told = Collected("i-1", 1, "/e", 1, 10, 0.1, ())
+    report = replace(training.nodes["a"].report(), collected=told)
+    training.control.handle_report(report)
+
+    training.beat(2.0)
+    assert training.records(EvidenceCollected) == []
+    training.beat(LATE_S)
+    assert [one.node for one in training.records(EvidenceCollected)[0].saved] == ["a"]
+
+
+def test_a_node_that_the_cluster_holds_back_is_not_used_again(training: Bench) -> None:
+    training.held["a"] = "drained by ada"
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["c", "b"]
+
+
+def test_an_attempt_that_one_node_alone_tells_of_stops_no_other_and_is_counted_above(
+    training: Bench,
+) -> None:
+    spare = training.nodes["c"]
+    spare.attempt, spare.ranks = 9, {0: RankReport(0, 0, 5, "S")}
+    training.beat(3.0, 7)
+    assert training.records(AttemptEnded) == []
+    assert {training.nodes[name].attempt for name in "ab"} == {1}
+
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.records(AttemptStarted)[-1].attempt == 10
+    assert training.placed == ["a", "b"]
+
+
+# Gate and people.
+
+
+def test_a_plan_that_waits_stays_where_it_is_and_says_so_once(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "paused")
+    training.kill("b")
+    training.beat(10.0)
+
+    (waits,) = training.records(PlanWaits)
+    assert (waits.plan.step, waits.reason) == (PlanStep.RESTART_IN_PLACE, "paused")
+    assert training.nodes["a"].orders[-1].ranks == (0,)
+
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(3.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_plan_that_is_refused_escalates(training: Bench) -> None:
+    training.answer = Answer(Judgement.REFUSED, "6 stops within an hour")
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.control.outcome.kind is OutcomeKind.ESCALATED
+    assert "6 stops within an hour" in training.control.outcome.reason
+
+
+def test_a_person_approves_and_the_gate_is_overruled(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+
+    assert not training.control.take_command(command(PersonAct.APPROVE)).is_refused
+    training.beat(2.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_person_rejects_and_the_incident_is_escalated(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+    training.control.take_command(command(PersonAct.REJECT))
+    training.beat(2.0)
+
+    assert "rejected by ada" in training.control.outcome.reason
+
+
+def test_a_repeated_key_does_nothing_twice(training: Bench) -> None:
+    first = training.control.take_command(command(PersonAct.RESTART, key="k"))
+    training.beat(4.0)
+    again = training.control.take_command(command(PersonAct.RESTART, key="k"))
+    training.beat(4.0)
+
+    assert again.result == first.result
+    assert len(training.records(PersonActed)) == 1
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_cancelled_incident_leaves_the_ranks_and_decides_nothing_until_resumed(
+    training: Bench,
+) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.kill("b")
+    training.beat(2.0)
+    training.control.take_command(command(PersonAct.CANCEL))
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(30.0)
+    assert len(training.records(AttemptStarted)) == 1
+
+    training.control.take_command(command(PersonAct.RESUME))
+    training.beat(3.0)
+    assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_person_has_the_job_leave_a_node_and_gives_it_back(training: Bench) -> None:
+    training.control.take_command(command(PersonAct.LEAVE_NODE, "a"))
+    training.beat(3.0)
+    assert training.placed == ["c", "b"]
+    assert training.blamed == []
+
+    refused = training.control.take_command(command(PersonAct.LEAVE_NODE, "b"))
+    assert refused.is_refused
+    assert "no node in the place of b" in refused.result
+    training.control.take_command(command(PersonAct.RESUME, "a"))
+    assert training.control.ledger.members["a"].left is None
+
+
+def test_a_persons_word_is_no_proof_while_the_launcher_speaks(training: Bench) -> None:
+    refused = training.control.take_command(command(PersonAct.CONFIRM_GONE, "b"))
+
+    assert refused.is_refused
+    assert "its own word counts" in refused.result
+
+
+def test_a_person_stops_the_job(training: Bench) -> None:
+    training.control.take_command(command(PersonAct.STOP))
+    training.beat(3.0)
+
+    assert training.control.outcome.kind is OutcomeKind.STOPPED
+
+
+# Evidence.
+
+
+def test_evidence_is_journaled_once_an_attempt_and_moves_nothing_while_steps_are_made(
+    training: Bench,
+) -> None:
+    for step in range(5, 40):
+        training.control.take_evidence(evidence("b"))
+        training.beat(1.0, step)
+
+    (taken,) = training.records(EvidenceTaken)
+    assert taken.incident_id is None
+    assert training.records(IncidentOpened) == []
+
+
+def test_a_stand_still_with_evidence_is_acted_upon_before_the_hang_limit(training: Bench) -> None:
+    training.control.take_evidence(evidence("b"))
+    training.age(16.0)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.signature == "evidence:XidFatal"
+    assert training.placed == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"severity": Severity.WARNING},
+        {"action": "watch"},
+        {"action": "something new"},
+        {"node": "c"},
+        {"node": "z"},
+        {"ranks": (0,)},
+        {"is_active": False},
+    ],
+)
+def test_evidence_that_ends_no_use_of_what_the_ranks_stand_on_moves_nothing(
+    training: Bench, changes: dict[str, object]
+) -> None:
+    training.control.take_evidence(replace(evidence("b"), **changes))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["a", "b"]
+
+
+def test_evidence_that_comes_while_the_ranks_are_restarted_is_waited_for() -> None:
+    bench = Bench(replace(SETTINGS, hears_evidence=True))
+    bench.beat(1.0)
+    for step in (1, 2, 3):
+        bench.beat(1.0, step)
+    bench.kill("b")
+    bench.beat(2.0)
+    assert len(bench.records(AttemptStarted)) == 1
+
+    bench.control.take_evidence(evidence("b"))
+    bench.beat(3.0)
+    assert bench.placed == ["a", "c"]
+    assert bench.records(EvidenceTaken)[0].incident_id is not None
+
+
+def test_late_evidence_moves_ranks_that_have_made_no_steps_again(training: Bench) -> None:
+    training.kill("b")
+    training.beat(2.0)
+    assert training.placed == ["a", "b"]
+
+    training.control.take_evidence(evidence("b"))
+    training.beat(4.0)
+    assert training.placed == ["a", "c"]
+
+
+def test_that_an_alert_is_over_proves_nothing(training: Bench) -> None:
+    training.control.take_evidence(evidence("b"))
+    training.beat(0.25)
+    training.control.take_evidence(evidence("b", is_active=False))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["a", "c"]
+
+
+def test_a_thousand_alerts_are_one_incident_with_one_plan(training: Bench) -> None:
+    for number in range(1000):
+        training.control.take_evidence(evidence("b", number))
+    training.kill("b")
+    training.beat(3.0)
+
+    assert len(training.records(EvidenceTaken)) == 1
+    assert len(training.records(IncidentOpened)) == 1
+    assert len(training.records(Decided)) == 1
+
+
+# Slow ranks.
+
+
+def slow() -> Finding:
+    return Finding(
+        Kind.RANK_SLOW, Severity.WARNING, Blame.RANK, "rank 1 is slow", SETTINGS.job_id, 1, "b",
+        (1,), (0,), 10.0, "slow:compute",
+    )  # fmt: skip
+
+
+def test_a_slow_rank_is_only_named_while_the_cost_of_a_restart_is_not_measured(
+    training: Bench,
+) -> None:
+    assert "never measured" in training.control.take_slow(slow(), 1.6)
+    assert training.records(IncidentOpened) == []
+
+
+@pytest.mark.parametrize(("factor", "moves"), [(1.6, True), (1.00001, False)])
+def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
+    training: Bench, factor: float, moves: bool
+) -> None:
+    training.kill("a")
+    training.beat(2.0)
+    for step in (5, 6, 7, 8):
+        training.beat(1.0, step)
+    assert training.control.ledger.restart_cost_s > 1.0
+
+    said = training.control.take_slow(slow(), factor)
+    training.beat(3.0)
+
+    assert said.startswith("moved" if moves else "only named")
+    assert training.placed == (["a", "c"] if moves else ["a", "b"])
+    assert training.asked[-1].is_standing is not moves
+
+
+def wait_for_approval_of_a_slow_rank(bench: Bench) -> None:
+    """Have the plan to move rank 1 wait, while what stands may be restarted without a word."""
+    bench.kill("a")
+    bench.beat(2.0)
+    for step in (5, 6, 7, 8):
+        bench.beat(1.0, step)
+    bench.answer_standing = bench.answer
+    bench.answer = Answer(Judgement.WAIT, "needs approval")
+    bench.control.take_slow(slow(), 1.6)
+    bench.beat(2.0, 9)
+    assert len(bench.records(PlanWaits)) == 1
+    assert len(bench.records(AttemptStarted)) == 2
+
+
+def assert_superseded(bench: Bench, kind: Kind, why: str) -> IncidentOpened:
+    """Check that the newest incident ended another in one go, and keeps its evidence."""
+    kept = [one.record for one in bench.journal.entries]
+    opened = bench.records(IncidentOpened)[-1]
+    ended = kept[kept.index(opened) - 1]
+    before = bench.records(IncidentOpened)[-2]
+    assert ended.event.incident_id == before.incident_id
+    assert ended.event.outcome is Outcome.CANCEL
+    assert ended.event.reason.startswith("superseded by a failure: ")
+    finding = opened.failure.finding
+    assert finding.kind is kind
+    assert Evidence(f"incident {before.incident_id}", why) in finding.evidence
+    assert set(before.failure.finding.evidence) <= set(finding.evidence)
+    return opened
+
+
+def test_a_rank_that_dies_while_a_slow_one_waits_to_be_moved_is_handled_at_once(
+    training: Bench,
+) -> None:
+    wait_for_approval_of_a_slow_rank(training)
+
+    training.kill("a")
+    training.beat(3.0)
+
+    opened = assert_superseded(training, Kind.RANK_FAILED, "rank 1 is slow")
+    assert opened.failure.exit_code == 128 + 9
+    assert len(training.records(AttemptStarted)) == 3
+
+
+def test_a_hang_while_a_slow_rank_waits_to_be_moved_is_handled_at_once(training: Bench) -> None:
+    wait_for_approval_of_a_slow_rank(training)
+
+    training.age(POLICY.hung.floor_s + 5.0)
+
+    assert_superseded(training, Kind.RANK_HUNG, "rank 1 is slow")
+    assert len(training.records(AttemptStarted)) == 3
+
+
+def test_a_rank_that_dies_while_an_alerts_plan_waits_is_an_incident_that_joins_the_alert(
+    training: Bench,
+) -> None:
+    training.answer = Answer(Judgement.WAIT, "paused (cluster) by ada")
+    training.control.take_evidence(evidence("b"))
+    training.age(16.0)
+    training.age(POLICY.hung.ceil_s)  # the same stand-still, for longer, is no news
+    assert len(training.records(IncidentOpened)) == 1
+
+    training.kill("a")
+    training.beat(2.0)
+    assert_superseded(training, Kind.RANK_FAILED, "XidFatal on b: Xid 79")
+    assert len(training.records(AttemptStarted)) == 1, "what waits for everybody waits for a death"
+
+    training.answer = Answer(Judgement.ALLOWED, "open")
+    training.beat(4.0)
+    assert training.placed == ["a", "c"], "the alert still counts"
+
+
+def test_a_plan_that_waits_is_dropped_when_the_ranks_advance_again(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.nodes["b"].is_silent = True
+    training.age(POLICY.node_silent_s + 5.0)
+    assert len(training.records(PlanWaits)) == 1
+
+    training.nodes["b"].is_silent = False
+    for step in (5, 6, 7):
+        training.beat(1.0, step)
+
+    assert training.control.ledger.incident is None
+    assert training.records(NodeLeft) == []
+
+
+def test_a_job_that_ends_while_a_plan_waits_is_done(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "needs approval")
+    training.control.take_command(command(PersonAct.RESTART))
+    training.beat(1.0)
+    for node in training.nodes.values():
+        done = RankExit(0.1, 0, None, False, False, None, ())
+        node.ranks = {rank: replace(told, exit=done) for rank, told in node.ranks.items()}
+    training.beat(1.0)
+    for name in "ab":
+        training.nodes[name].empty_through = 1
+    training.beat(2.0)
+
+    assert training.control.outcome.kind is OutcomeKind.DONE
+
+
+# What was counted as reports came.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),  # rank
+            st.integers(0, 5),  # steps
+            st.sampled_from([None, None, None, 0, 1, -9]),  # exit
+            st.booleans(),  # by the launcher
+        ),
+        max_size=40,
+    )
+)
+def test_counts_are_what_a_look_at_every_rank_would_give(
+    told: list[tuple[int, int, int | None, bool]],
+) -> None:
+    seen = Observation(1, 4, places={"a": frozenset({0, 1}), "b": frozenset({2, 3})})
+    for at, (rank, steps, ended, by_launcher) in enumerate(told):
+        code, number = (None, 9) if ended == -9 else (ended, None)
+        end = None if ended is None else RankExit(0.1, code, number, by_launcher, False, None, ())
+        report = RankReport(
+            rank, 0, 100, "S", attached_age_s=0.1, step=steps or None, step_age_s=0.1,
+            steps_done=steps, exit=end,
+        )  # fmt: skip
+        node = "a" if rank < 2 else "b"
+        seen.take(Report(1, node, "boot", "job", 1, 1, (report,), 0), float(at))
+
+        views = list(seen.ranks.values())
+        is_whole = len(views) == 4
+        assert seen.is_started is (is_whole and all(view.is_started for view in views))
+        assert seen.has_ended is (is_whole and all(view.exit is not None for view in views))
+        assert seen.is_done is (is_whole and all(view.is_done for view in views))
+        assert {view.rank for view in seen.failed} == {v.rank for v in views if v.has_failed}
+        assert seen.telling_ranks == tuple(sorted(v.rank for v in views if v.steps_done))
+        ages = [view.advanced_at_s for view in views if view.advanced_at_s is not None]
+        assert seen.advanced_at_s == max(ages, default=None)
+
+
+def test_records_of_an_older_rankmend_are_read_with_what_they_did_not_know(
+    training: Bench,
+) -> None:
+    new = {"placement", "rendezvous", "proofs", "epoch", "controller_id", "without", "nodes"}
+    for record in (training.records(AttemptStarted)[0], training.records(LauncherStarted)[0]):
+        fields = json.loads(encode_record(record))
+        old = json.dumps({name: value for name, value in fields.items() if name not in new})
+        if isinstance(record, LauncherStarted):
+            old = json.dumps({**json.loads(old), "nodes": ["n1"]})
+
+        read = decode_record(kind_of(record), 1, 0, old.encode())
+
+        assert type(read) is type(record)
+        assert getattr(read, "placement", ()) == ()
+        assert getattr(read, "epoch", 0) == 0

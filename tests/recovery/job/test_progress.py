@@ -1,0 +1,99 @@
+"""The controller gives a job up for lack of progress, and for nothing that merely looks like it."""
+
+from dataclasses import replace
+
+import pytest
+
+from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.journal.records import AttemptStarted, OutcomeKind
+from recovery.messages.exchange import RankExit
+from tests.recovery.job.test_controller import Bench
+
+FAULTS = 40
+
+
+def save(bench: Bench, step: int) -> None:
+    candidate = Candidate(f"/c/{step}", step, CheckpointKind.NPZ, 10, 1000.0 + step)
+    bench.storage.verdicts.insert(0, CheckpointVerdict(candidate, is_valid=True, reason="whole"))
+
+
+def fail(bench: Bench, rank: int, signal: int) -> None:
+    ended = RankExit(0.1, None, signal, False, False, None, ())
+    bench.ranks[rank] = replace(bench.ranks[rank], process_state="", exit=ended)
+    bench.tell()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A job whose rank 1 ran ahead to step 100,000 while rank 0 stood at step 10."""
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1)
+    bench.step(10, 10)
+    save(bench, 5)
+    bench.ranks[1] = replace(bench.ranks[1], step=100_000, steps_done=100_000)
+    bench.tell(after_s=10.0)
+    assert bench.control.ledger.highest_step == 100_000
+    return bench
+
+
+def restart(bench: Bench, step: int) -> None:
+    """Have the node carry out what is ordered after a failure, and make two steps."""
+    bench.empty()
+    for _second in range(70):
+        if bench.orders[-1].ranks or bench.control.outcome is not None:
+            break
+        bench.tell(after_s=1.0)
+    if bench.control.outcome is None:
+        bench.run_attempt(bench.orders[-1].attempt)
+        bench.step(step, 1)
+        bench.step(step + 1, 2)
+
+
+def test_job_that_saves_newer_checkpoints_is_not_given_up_below_its_highest_step(
+    bench: Bench,
+) -> None:
+    """Ranks that do not wait for each other, and the same crash again and again."""
+    for fault in range(1, FAULTS + 1):
+        fail(bench, 0, signal=11)
+        restart(bench, 2)
+        assert bench.control.outcome is None, bench.control.outcome
+        save(bench, 5 + fault)
+
+    started = bench.records(AttemptStarted)
+    assert len(started) == FAULTS + 1
+    assert all(one.is_progress for one in started[1:])
+    assert bench.control.ledger.highest_step == 100_000
+
+
+def test_same_crash_without_a_newer_checkpoint_ends_the_job(bench: Bench) -> None:
+    for _fault in range(4):
+        assert bench.control.outcome is None
+        fail(bench, 0, signal=11)
+        restart(bench, 2)
+
+    outcome = bench.control.outcome
+    assert outcome is not None
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.ESCALATED, 139)
+    assert "3 restarts after the same failure brought no new step" in outcome.reason
+    assert bench.control.ledger.restarts == 3
+
+
+def test_crashes_of_other_ranks_are_not_one_crash_repeated(bench: Bench) -> None:
+    for fault in range(12):
+        fail(bench, fault % 2, signal=11)
+        restart(bench, 2)
+
+        assert bench.control.outcome is None, bench.control.outcome
+
+
+def test_checkpoint_that_is_written_again_at_the_same_step_is_no_progress(bench: Bench) -> None:
+    for _fault in range(4):
+        assert bench.control.outcome is None
+        fail(bench, 0, signal=11)
+        restart(bench, 2)
+        newest = bench.storage.verdicts[0]
+        again = replace(newest.candidate, modified_unix_s=newest.candidate.modified_unix_s + 1)
+        bench.storage.verdicts = [replace(newest, candidate=again)]
+
+    assert bench.control.outcome is not None

@@ -1,0 +1,513 @@
+import contextlib
+import os
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankmend.clock import SystemClock
+from rankmend.errors import JournalError
+from recovery.journal import records
+from recovery.journal.records import (
+    Entry,
+    JobOpened,
+    Milestone,
+    TailCut,
+    UnknownRecord,
+    decode_record,
+)
+from recovery.journal.store import (
+    GENESIS,
+    NETWORK_FUSE_TYPES,
+    NETWORK_TYPES,
+    Journal,
+    JournalRow,
+    make_row,
+    open_readonly,
+    refuse_network_file_system,
+    verify_rows,
+)
+
+ROOT = Path(__file__).parents[3]
+JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Journal]:
+    journal = Journal(path, SystemClock(), "boot-1")
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def write(path: Path, steps: int) -> None:
+    with opened(path) as journal:
+        journal.append(JOB)
+        for step in range(1, steps + 1):
+            journal.append(Milestone(1, step))
+
+
+def change(path: Path, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def rows_of(count: int) -> list[JournalRow]:
+    rows, head = [], GENESIS
+    for number in range(1, count + 1):
+        row = make_row(Entry(number, 100.0 + number, 5.0, "boot-1", Milestone(1, number)), head)
+        rows.append(row)
+        head = row.checksum
+    return rows
+
+
+def test_records_come_back_numbered_from_one_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "journal.db", steps=3)
+
+    with opened(tmp_path / "journal.db") as journal:
+        assert journal.warnings == ()
+        assert [(entry.number, entry.record) for entry in journal.opened] == [
+            (1, JOB),
+            (2, Milestone(1, 1)),
+            (3, Milestone(1, 2)),
+            (4, Milestone(1, 3)),
+        ]
+        assert journal.append(Milestone(1, 4)).number == 5
+
+
+def test_append_many_writes_all_under_consecutive_numbers(tmp_path: Path) -> None:
+    with opened(tmp_path / "journal.db") as journal:
+        entries = journal.append_many([JOB, Milestone(1, 1), Milestone(1, 2)])
+
+    assert [entry.number for entry in entries] == [1, 2, 3]
+    assert open_readonly(tmp_path / "journal.db").entries == entries
+
+
+def test_ten_thousand_nodes_that_are_left_at_once_are_one_write(tmp_path: Path) -> None:
+    left = [records.NodeLeft(f"n{number}", "silent", is_lost=True) for number in range(10_000)]
+
+    with opened(tmp_path / "j") as journal:
+        entries = journal.append_many(left)
+
+    assert [entry.number for entry in entries] == list(range(1, 10_001))
+
+
+def test_many_threads_that_append_get_each_its_own_number(tmp_path: Path) -> None:
+    numbers: list[int] = []
+
+    def append_ten(attempt: int) -> None:
+        for step in range(10):
+            numbers.append(journal.append(Milestone(attempt, step)).number)
+
+    with opened(tmp_path / "journal.db") as journal:
+        threads = [threading.Thread(target=append_ten, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+
+    assert sorted(numbers) == list(range(1, 81))
+    assert len(open_readonly(tmp_path / "journal.db").entries) == 80
+
+
+def test_a_reader_sees_acknowledged_records_while_the_writer_works(tmp_path: Path) -> None:
+    with opened(tmp_path / "journal.db") as journal:
+        journal.append(JOB)
+
+        first = open_readonly(tmp_path / "journal.db")
+        journal.append(Milestone(1, 1))
+        second = open_readonly(tmp_path / "journal.db")
+
+    assert [len(first.entries), len(second.entries)] == [1, 2]
+    assert len(open_readonly(tmp_path / "journal.db").entries) == 2  # and after it has gone
+
+
+def test_a_missing_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"no journal at .*journal\.db"):
+        open_readonly(tmp_path / "journal.db")
+
+
+@pytest.mark.parametrize("torn_from", [2, 4, 5])
+def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, torn_from: int) -> None:
+    path = tmp_path / "journal.db"
+    write(path, steps=4)  # records 1 to 5
+    change(path, "UPDATE record SET checksum = zeroblob(16) WHERE number >= ?", torn_from)
+
+    assert open_readonly(path).torn == 6 - torn_from
+    with opened(path) as journal:
+        (warning,) = journal.warnings
+        kept = len(journal.opened)
+        journal.append(Milestone(1, 9))
+    again = open_readonly(path)
+
+    assert f"from number {torn_from} on" in warning
+    assert "journal.db" in warning
+    assert kept == torn_from  # those before it, and the TailCut itself
+    assert isinstance(again.entries[torn_from - 1].record, TailCut)
+    assert again.entries[torn_from].record == Milestone(1, 9)
+    assert (len(again.entries), again.torn) == (torn_from + 1, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        'UPDATE record SET body = \'{"attempt":1,"step":77}\' WHERE number = 3',
+        "UPDATE record SET unix_s = unix_s + 1 WHERE number = 3",
+        "UPDATE record SET boot_id = 'another' WHERE number = 3",
+        "UPDATE record SET kind = 'caught_up' WHERE number = 3",
+        "UPDATE record SET major = 'x' WHERE number = 3",
+        "UPDATE record SET body = NULL WHERE number = 3",
+    ],
+)
+def test_a_torn_middle_is_refused_with_the_record_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal.db"
+    write(path, steps=4)
+    if "NULL" in damage:
+        damage = "UPDATE record SET body = x'00' WHERE number = 3"
+    change(path, damage)
+
+    with pytest.raises(JournalError, match=r"journal\.db: record 3 is damaged.*Restore the file"):
+        Journal(path, SystemClock(), "boot-1")
+
+
+def test_a_gap_in_the_numbers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    write(path, steps=4)
+    change(path, "DELETE FROM record WHERE number = 3")
+
+    with pytest.raises(JournalError, match="record 3 is missing"):
+        Journal(path, SystemClock(), "boot-1")
+
+
+@pytest.mark.parametrize("offset", [0, 100, 4096, 8192 - 64])
+def test_a_malformed_database_is_refused_with_what_to_do(tmp_path: Path, offset: int) -> None:
+    path = tmp_path / "journal.db"
+    write(path, steps=4)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff" * 64)
+
+    with pytest.raises(JournalError, match=r"journal\.db"):
+        Journal(path, SystemClock(), "boot-1")
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    change(path, "CREATE TABLE mine (a)")
+    before = path.read_bytes()
+
+    with pytest.raises(JournalError, match="another program's database"):
+        Journal(path, SystemClock(), "boot-1")
+    assert path.read_bytes() == before
+
+
+def test_a_newer_major_version_is_refused_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    write(path, steps=1)
+    change(path, "PRAGMA user_version=2")
+
+    with pytest.raises(JournalError, match="journal version 2, this rankmend reads 1"):
+        Journal(path, SystemClock(), "boot-1")
+
+
+def test_a_newer_minor_versions_kind_is_kept_and_skipped() -> None:
+    record = decode_record("heartbeat", 1, records.MINOR + 1, b'{"a":1}')
+
+    assert record == UnknownRecord("heartbeat", b'{"a":1}')
+    assert records.encode_record(record) == b'{"a":1}'
+    with pytest.raises(JournalError, match="kind 'heartbeat' does not exist"):
+        decode_record("heartbeat", 1, records.MINOR, b"{}")
+
+
+def test_an_unfinished_write_at_the_end_of_the_log_is_cut_and_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path, SystemClock(), "boot-1")
+    journal.append_many([JOB, Milestone(1, 1)])
+    journal.append(Milestone(1, 2))
+    copy = tmp_path / "copy" / "journal.db"
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())
+    wal = bytearray((tmp_path / "journal.db-wal").read_bytes())
+    journal.close()
+    page_size = struct.unpack_from(">I", wal, 8)[0]
+    wal[-page_size // 2] ^= 0xFF  # the last frame's page: its commit never happened
+    (copy.parent / "journal.db-wal").write_bytes(wal)
+
+    with opened(copy) as reopened:
+        (warning,) = reopened.warnings
+        assert "frames of the write-ahead log were cut off" in warning
+        assert [entry.number for entry in reopened.opened] == [1, 2, 3]
+        assert reopened.append(Milestone(1, 2)).number == 4  # 3 is the TailCut
+
+
+KILLED_WRITER = """
+import sys
+from pathlib import Path
+from rankmend.clock import SystemClock
+from recovery.journal.store import Journal
+from recovery.journal.records import Milestone
+journal = Journal(Path(sys.argv[1]), SystemClock(), "boot-1")
+step = 0
+while True:
+    step += 1
+    print(journal.append(Milestone(1, step)).number, flush=True)
+"""
+
+
+@pytest.mark.real
+def test_kill_9_of_the_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED_WRITER, str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        acknowledged = 0
+        while acknowledged < 200:
+            acknowledged = int(writer.stdout.readline())
+        writer.send_signal(signal.SIGKILL)
+        for line in writer.stdout:  # what it had said before it died
+            if line.endswith("\n"):
+                acknowledged = int(line)
+
+    with opened(path) as journal:
+        assert len(journal.opened) - acknowledged in (0, 1)
+        assert journal.warnings == () or "write-ahead log" in journal.warnings[0]
+
+
+FULL_DISK = """
+import os
+import sys
+from pathlib import Path
+from rankmend.clock import SystemClock
+from rankmend.errors import JournalError
+from recovery.journal.store import Journal
+from recovery.journal.records import BudgetsReset, Milestone
+folder = Path(sys.argv[1])
+journal = Journal(folder / "journal.db", SystemClock(), "boot-1")
+filler = folder / "filler"
+descriptor = os.open(filler, os.O_CREAT | os.O_WRONLY)
+try:
+    while True:
+        os.write(descriptor, b"x" * 4096)
+except OSError:
+    os.close(descriptor)
+os.truncate(filler, filler.stat().st_size - 64 * 1024)  # room for a few records
+acknowledged, refused = 0, ""
+for number in range(1, 500):
+    try:
+        journal.append(BudgetsReset("somebody", "r" * 2000))
+        acknowledged = number
+    except JournalError as error:
+        refused = str(error)
+        break
+if "dies" in sys.argv:
+    print(acknowledged, flush=True)
+    os._exit(0)  # as by kill -9: nothing is closed
+for _again in range(3):  # the caller tries again while the disk stays full
+    try:
+        journal.append(Milestone(1, 1))
+    except JournalError:
+        pass
+    else:
+        acknowledged += 1
+filler.unlink()
+entry = journal.append(Milestone(1, 2))
+journal.close()
+print(acknowledged, entry.number, refused, sep="|")
+"""
+
+
+OPENED_ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+from rankmend.clock import SystemClock
+from rankmend.errors import JournalError
+from recovery.journal.store import Journal
+from recovery.journal.records import BudgetsReset, Milestone, TailCut
+disk = Path(sys.argv[1])
+journal = Journal(disk / "journal.db", SystemClock(), "boot-1")
+cuts = sum(isinstance(entry.record, TailCut) for entry in journal.opened)
+refused = ""
+try:
+    journal.append(BudgetsReset("somebody", "r" * 20000))
+except JournalError as error:
+    refused = str(error)
+(disk / "filler").unlink()
+number = journal.append(Milestone(1, 2)).number
+journal.close()
+print(number, refused, cuts, sep="|")
+"""
+
+
+def run_on_a_small_disk(tmp_path: Path, *scripts: str) -> list[str]:
+    """Return what each script printed; the disk is its first argument, words after a script the others."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    steps = [f"mount -t tmpfs -o size=1m tmpfs {disk}"]
+    for number, script in enumerate(scripts):
+        source, _, words = script.partition("\0")
+        file = tmp_path / f"script-{number}.py"
+        file.write_text(source)
+        steps.append(f"{sys.executable} {file} {disk} {words}")
+    result = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", " && ".join(steps)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "unshare" in result.stderr or "mount:" in result.stderr:
+        pytest.skip(f"no mount namespace here: {result.stderr.strip()}")
+
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.mark.real
+def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
+    (told,) = run_on_a_small_disk(tmp_path, FULL_DISK)
+
+    acknowledged, number, refused = told.split("|")
+    assert "journal.db" in refused
+    assert "ENOSPC" in refused
+    assert int(acknowledged) > 0
+    assert int(number) == int(acknowledged) + 1  # no gap, nothing half written
+
+
+@pytest.mark.real
+def test_a_journal_whose_writer_died_on_a_full_disk_opens_while_it_is_full(tmp_path: Path) -> None:
+    acknowledged, told = run_on_a_small_disk(tmp_path, f"{FULL_DISK}\0dies", OPENED_ON_A_FULL_DISK)
+
+    number, refused, unfinished = told.split("|")
+    assert "ENOSPC" in refused
+    # A small record still fits: that of what the refused write has left.
+    assert int(number) == int(acknowledged) + 1 + int(unfinished)
+
+
+def test_a_record_that_is_too_large_is_refused_and_the_journal_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "journal.db") as journal:
+        with pytest.raises(JournalError, match="over the limit"):
+            journal.append(records.BudgetsReset("me", "x" * records.BODY_BYTES_MAX))
+
+        assert journal.append(JOB).number == 1
+
+
+def test_a_closed_journal_says_so(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db", SystemClock(), "boot-1")
+    journal.close()
+
+    with pytest.raises(JournalError, match="is closed"):
+        journal.append(JOB)
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"cannot open .*missing/journal\.db"):
+        Journal(tmp_path / "missing" / "journal.db", SystemClock(), "boot-1")
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 22 0:35 / /home rw shared:2 - {kind} server:/export rw
+41 22 0:36 / /home/local rw - ext4 /dev/vdb rw
+42 22 0:37 / /with\\040space rw - {kind} server:/b rw
+43 22 0:38 / /mnt rw - {kind} server:/c rw
+44 22 0:39 / /mnt rw - xfs /dev/vdc rw
+broken line
+"""
+
+
+@pytest.mark.parametrize("kind", sorted(NETWORK_TYPES | NETWORK_FUSE_TYPES))
+def test_a_network_file_system_is_refused_by_name_with_the_way_out(
+    tmp_path: Path, kind: str
+) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(MOUNTS.format(kind=kind))
+
+    for path in ("/home/someone/state/journal.db", "/with space/journal.db"):
+        with pytest.raises(JournalError, match=f"lies on {kind} .*--state-dir"):
+            refuse_network_file_system(Path(path), mountinfo)
+    for path in ("/tmp/j.db", "/home/local/j.db", "/homework/j.db", "/mnt/j.db"):
+        refuse_network_file_system(Path(path), mountinfo)
+
+
+def test_a_journal_on_a_network_file_system_is_not_even_made(tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(f"22 1 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
+
+    with pytest.raises(JournalError, match="nfs4"):
+        Journal(tmp_path / "journal.db", SystemClock(), "boot-1", mountinfo=mountinfo)
+    assert not (tmp_path / "journal.db").exists()
+
+
+@given(st.integers(1, 12), st.data())
+def test_any_one_change_to_a_row_is_seen(count: int, data: st.DataObject) -> None:
+    rows = rows_of(count)
+    place = data.draw(st.integers(0, count - 1))
+    changed = data.draw(
+        st.sampled_from(
+            [
+                {"kind": "caught_up"},
+                {"major": 2},
+                {"minor": 7},
+                {"unix_s": 1.0},
+                {"monotonic_s": -1.0},
+                {"boot_id": ""},
+                {"body": b""},
+                {"body": None},
+                {"checksum": b"\0" * 16},
+                {"checksum": "text"},
+            ]
+        )
+    )
+    rows[place] = replace(rows[place], **changed)
+
+    try:
+        entries, torn = verify_rows(rows, "journal")
+    except JournalError:
+        assert place < count - 1  # in the middle: refused
+    else:
+        # at the end: cut; a changed checksum takes the row behind it along
+        assert torn >= 1
+        assert len(entries) + torn == count
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(sorted(records.KINDS)), st.binary(max_size=300))
+def test_no_bytes_make_the_decoder_raise_anything_but_a_journal_error(
+    kind: str, body: bytes
+) -> None:
+    with contextlib.suppress(JournalError):
+        decode_record(kind, records.MAJOR, records.MINOR, body)
+
+
+def test_every_kind_of_record_is_listed_in_the_documentation() -> None:
+    text = (ROOT / "docs/reference/journal.md").read_text(encoding="utf-8")
+    listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+
+    assert listed == list(records.KINDS)
+
+
+def test_a_journal_that_is_being_made_reads_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.touch()
+
+    view = open_readonly(path)
+
+    assert view.entries == ()

@@ -1,0 +1,276 @@
+import contextlib
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from rankmend.errors import MessageError
+from recovery.messages import exchange
+from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_order, decode_report, encode_message
+from recovery.messages.exchange import (
+    Order,
+    RankError,
+    RankExit,
+    RankReport,
+    Report,
+    Restore,
+    StepTiming,
+    Stop,
+)
+
+ROOT = Path(__file__).parents[3]
+FINDING = Finding(
+    kind=Kind.HOST,
+    severity=Severity.WARNING,
+    blame=Blame.NOBODY,
+    summary="warm",
+    job_id="job",
+    attempt=1,
+    node="n1",
+    ranks=(),
+    victims=(),
+    since_age_s=1.5,
+    signature="host:warm",
+    evidence=(Evidence("hwmon", "81 C"),),
+)
+REPORT = Report(
+    version=1,
+    node="n1",
+    boot_id="boot",
+    job_id="job",
+    revision=4,
+    attempt=2,
+    ranks=(
+        RankReport(
+            rank=0,
+            local_rank=0,
+            pid=77,
+            process_state="S",
+            attached_age_s=9.5,
+            step=12,
+            step_age_s=0.25,
+            steps_done=3,
+            timings=(StepTiming(3, 12, 0.25, 1.0, 0.5, 0.0, 0.0),),
+        ),
+        RankReport(
+            rank=1,
+            local_rank=1,
+            pid=78,
+            process_state="",
+            exit=RankExit(
+                0.5, 1, None, False, False, RankError("ValueError", "bad", "Trace"), ("a", "b")
+            ),
+        ),
+    ),
+    empty_through=1,
+    stop_requested="SIGTERM",
+    findings=(FINDING,),
+)
+ORDER = Order(
+    version=1,
+    job_id="job",
+    revision=5,
+    attempt=3,
+    ranks=(0, 1),
+    world_size=2,
+    group_rank=0,
+    group_count=1,
+    stop=Stop.GRACE,
+    grace_s=30.0,
+    restore=Restore("/c/step-10", 10),
+    restarts=2,
+    restarts_max=100,
+)
+
+
+def changed(message: Report | Order, **changes: object) -> bytes:
+    value = json.loads(encode_message(message))
+    for path, new in changes.items():
+        *parents, last = path.split("__")
+        place = value
+        for parent in parents:
+            place = place[int(parent) if parent.isdigit() else parent]
+        place[last] = new
+    return json.dumps(value).encode()
+
+
+def test_messages_come_back_as_they_were() -> None:
+    assert decode_report(encode_message(REPORT)) == REPORT
+    assert decode_order(encode_message(ORDER)) == ORDER
+
+
+def test_an_age_below_zero_is_read_as_zero_so_that_nobody_seems_to_have_moved_in_the_future() -> (
+    None
+):
+    ended = RankExit(-0.5, 1, None, False, False, None, ())
+    timing = replace(REPORT.ranks[0].timings[0], age_s=-0.02)
+    ahead = replace(
+        REPORT.ranks[0], step_age_s=-1e9, section_age_s=-0.1, attached_age_s=3.0, exit=ended,
+        timings=(timing,),
+    )  # fmt: skip
+
+    (first, *others) = decode_report(
+        encode_message(replace(REPORT, ranks=(ahead, *REPORT.ranks[1:])))
+    ).ranks
+
+    assert (first.step_age_s, first.section_age_s, first.attached_age_s) == (0.0, 0.0, 3.0)
+    assert first.exit is not None
+    assert (first.exit.age_s, first.timings[0].age_s) == (0.0, 0.0)
+    assert first.resumed_age_s is None, "what was not told stays untold"
+    assert tuple(others) == REPORT.ranks[1:]
+
+
+def test_fields_of_a_newer_version_are_ignored() -> None:
+    body = changed(REPORT, version=2, temperature_celsius=81, ranks__0__flops=5)
+
+    assert decode_report(body) == replace(REPORT, version=2)
+
+
+def test_fields_that_a_version_did_not_have_take_their_defaults() -> None:
+    value = json.loads(encode_message(REPORT))
+    del value["findings"], value["launch_error"], value["ranks"][0]["timings"]
+
+    decoded = decode_report(json.dumps(value).encode())
+
+    assert decoded.findings == ()
+    assert decoded.ranks[0].timings == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"version": 3}, "version is 3, this understands 0 to 2"),
+        ({"version": True}, "version is True"),
+        ({"version": "1"}, "version is '1'"),
+        ({"node": 5}, r"\$\.node.*it is 5"),
+        ({"attempt": "2"}, r"\$\.attempt.*it is '2'"),
+        ({"attempt": -1}, "attempt is -1"),
+        ({"attempt": 2**63}, "attempt"),
+        ({"empty_through": -5}, "empty_through is -5"),
+        ({"ranks__0__pid": 1.5}, r"ranks\[0\]\.pid.*it is 1\.5"),
+        ({"ranks__0__pid": -1}, "pid is -1"),
+        ({"ranks__0__rank": 10**7}, "rank is 10000000"),
+        ({"ranks__0__rank": 1}, "names a rank twice"),
+        ({"ranks__0__step": -3}, "step is -3"),
+        ({"ranks__1__exit__signal": 9}, "exit of rank 1 has not one of code and signal"),
+        ({"findings__0__kind": "weather"}, "weather|kind"),
+    ],
+)
+def test_a_report_that_does_not_fit_is_refused_with_field_and_value(
+    changes: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(MessageError, match=complaint):
+        decode_report(changed(REPORT, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"stop": "softly"}, "softly"),
+        ({"ranks": [0, 0]}, "names a rank twice"),
+        ({"ranks": [0, 2]}, "ranks is 2"),
+        ({"world_size": 0}, "world_size is 0"),
+        ({"group_rank": 1}, "group_rank is 1"),
+        ({"grace_s": -1.0}, r"grace_s is -1\.0"),
+        ({"restore__step": "ten"}, r"restore\.step.*it is 'ten'"),
+    ],
+)
+def test_an_order_that_does_not_fit_is_refused_with_field_and_value(
+    changes: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(MessageError, match=complaint):
+        decode_order(changed(ORDER, **changes))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"nul", b'{"version":1}', b"[" * 100_000])
+def test_what_is_no_message_is_refused(body: bytes) -> None:
+    with pytest.raises(MessageError):
+        decode_report(body)
+    with pytest.raises(MessageError):
+        decode_order(body)
+
+
+def test_a_message_that_is_too_large_is_neither_read_nor_sent() -> None:
+    with pytest.raises(MessageError, match=f"at most {MESSAGE_BYTES_MAX} are read"):
+        decode_report(b" " * (MESSAGE_BYTES_MAX + 1))
+    with pytest.raises(MessageError, match=f"at most {MESSAGE_BYTES_MAX} are sent"):
+        encode_message(replace(REPORT, launch_error="x" * MESSAGE_BYTES_MAX))
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_make_the_decoder_raise_anything_else(body: bytes) -> None:
+    with contextlib.suppress(MessageError):
+        decode_report(body)
+    with contextlib.suppress(MessageError):
+        decode_order(body)
+
+
+@given(st.data())
+def test_no_change_to_a_message_makes_the_decoder_raise_anything_else(data: st.DataObject) -> None:
+    body = bytearray(encode_message(data.draw(st.sampled_from([REPORT, ORDER]))))
+    for _change in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+
+    with contextlib.suppress(MessageError):
+        decode_report(bytes(body))
+    with contextlib.suppress(MessageError):
+        decode_order(bytes(body))
+
+
+@given(
+    st.builds(
+        Order,
+        version=st.just(1),
+        job_id=st.text(),
+        revision=st.integers(0, 2**63 - 1),
+        attempt=st.integers(0, 2**63 - 1),
+        ranks=st.just((1, 0)),
+        world_size=st.integers(2, 1000),
+        group_rank=st.integers(0, 2),
+        group_count=st.integers(3, 9),
+        stop=st.sampled_from(Stop),
+        grace_s=st.floats(0, 1e9),
+        restore=st.none() | st.builds(Restore, st.text(), st.none() | st.integers(0, 2**62)),
+        restarts=st.integers(0, 100),
+        restarts_max=st.integers(0, 100),
+    )
+)
+def test_any_order_comes_back_as_it_was(order: Order) -> None:
+    assert decode_order(encode_message(order)) == order
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Report,
+        RankReport,
+        StepTiming,
+        RankExit,
+        RankError,
+        Order,
+        Restore,
+        exchange.Endpoint,
+        exchange.Peer,
+        exchange.Collected,
+        exchange.RankEvidence,
+        exchange.Found,
+        exchange.FoundCheckpoint,
+    ],
+)
+def test_every_field_is_listed_in_the_documentation(message: type) -> None:
+    text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {message.__name__}\n")[1].split("\n## ")[0]
+    listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+
+    assert listed == [one.name for one in fields(message)]
+
+
+def test_the_variables_that_an_order_sets_are_listed_in_the_documentation() -> None:
+    text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
+
+    assert all(f"`{name}`" in text for name in exchange.ORDER_ENVIRONMENT)

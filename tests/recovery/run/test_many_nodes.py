@@ -1,0 +1,87 @@
+"""What `rankmend run` says to its user while it waits for a controller, for nodes, or as a spare."""
+
+from dataclasses import replace
+
+import pytest
+
+from recovery.api.client import ControllerError, RefusedError, UnreachableError
+from recovery.api.wire import Join, JoinAnswer, Problem
+from recovery.run.many_nodes import describe, hint_for, join
+from tests.recovery.launcher.test_remote import order
+from tests.support.service import join_of
+
+REFUSED = "c:1: Connection refused"
+STRANGER = "c:1: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"
+
+
+class Answers:
+    """A controller that fails as it is told, and then takes the launcher in."""
+
+    def __init__(self, *errors: ControllerError) -> None:
+        self._errors = list(errors)
+
+    def join(self, _request: Join) -> JoinAnswer:
+        if self._errors:
+            raise self._errors.pop(0)
+        return JoinAnswer("job", is_new=True, report_s=1.0, wait_s=25.0, secret="00")
+
+
+def test_what_time_does_not_heal_is_said_at_once_with_the_way_out_and_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    joined = join(Answers(UnreachableError(STRANGER), UnreachableError(STRANGER)), join_of("n1"))
+
+    said = capsys.readouterr().err
+    assert joined.job_id == "job"
+    assert said.count("waiting for the controller") == 1
+    assert "--ca-file names the authority" in said
+
+
+def test_a_controller_that_is_away_for_a_moment_is_nothing_to_speak_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    join(Answers(UnreachableError(REFUSED)), join_of("n1"))
+
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reason_that_lasts_is_said_and_said_again_when_it_changes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = UnreachableError("a; b", problems=["a", "b"])
+    turned = UnreachableError("b; a", problems=["b", "a"])
+    other = UnreachableError("a; c", problems=["a", "c"])
+    join(Answers(both, turned, other), join_of("n1"), said_after_s=0.0)
+
+    assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "a; b",
+        "a; c",
+    ]
+
+
+def test_a_refusal_is_not_waited_out() -> None:
+    refusal = RefusedError("401: no token", 401, Problem("no token"))
+
+    with pytest.raises(RefusedError, match="no token"):
+        join(Answers(refusal), join_of("n1"))
+
+
+def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
+    nothing = order(5)
+
+    assert "is a spare" in describe(nothing, is_over=False)
+    assert describe(nothing, is_over=True).startswith("attempt 1 is over")
+    assert describe(replace(nothing, attempt=0), is_over=False).startswith("waiting for other")
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("certificate verify failed: certificate has expired", "is the clock right"),
+        ("certificate verify failed: certificate is not yet valid", "is the clock right"),
+        ("certificate verify failed: IP address mismatch", "a name that is in its certificate"),
+        ("certificate verify failed: self-signed certificate", "--ca-file"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_is_told_apart(reason: str, hint: str) -> None:
+    assert hint in str(hint_for(f"[SSL: CERTIFICATE_VERIFY_FAILED] {reason}"))

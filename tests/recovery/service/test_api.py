@@ -1,0 +1,692 @@
+"""The controller's HTTP API with the real core behind it: launchers that join, report and are ordered."""
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import urllib3
+
+from rankmend.errors import ConfigError
+from recovery.api import wire
+from recovery.api.client import (
+    ConflictError,
+    ControllerClient,
+    JobEndedError,
+    RefusedError,
+    UnknownJobError,
+    UnreachableError,
+    pause_s,
+)
+from recovery.cluster.gate import PersonAct
+from recovery.journal.records import OutcomeKind
+from recovery.messages.outside import Refusal
+from recovery.service.roles import Role
+from recovery.service.routes import ROUTES, describe
+from recovery.service.tokens import add_token, make_token
+from recovery.service.web import NotNow
+from tests.support.service import (
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    two_speakers,
+    wait_until,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("controller") / "files"
+    make_folder(folder)
+    for name, roles, options in (
+        ("alice", [Role.LAUNCH], {}),
+        ("reader", [Role.READ], {}),
+        ("narrow", [Role.LAUNCH], {"nodes": ["n1"], "jobs": ["narrow-*"]}),
+        ("alerts", [Role.ALERT], {}),
+    ):
+        text, entry = make_token(name, roles, **options)
+        add_token(folder / "tokens.toml", entry)
+        path = folder / f"{name}.token"
+        path.write_text(text)
+        path.chmod(0o600)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def up(folder: Path) -> Iterator[Running]:
+    with running(folder) as up:
+        yield up
+
+
+def ask(
+    up: Running, method: str, path: str, token: str = "admin", **options: object
+) -> tuple[int, bytes]:
+    """Ask without the client, for what it would not send."""
+    headers = {"Authorization": f"Bearer {(up.folder / f'{token}.token').read_text().strip()}"}
+    pool = urllib3.PoolManager(ca_certs=str(up.ca), retries=False)
+    headers |= options.pop("headers", {})  # type: ignore[arg-type]
+    try:
+        answer = pool.request(method, up.url + path, headers=headers, redirect=False, **options)  # type: ignore[arg-type]
+        return answer.status, answer.data
+    finally:
+        pool.clear()
+
+
+# Launchers.
+
+
+def test_same_key_and_owner_is_the_same_job_and_another_owners_is_not(up: Running) -> None:
+    ours, theirs = up.client("launch"), up.client("alice")
+
+    first = ours.join(join_of("n1", key="same"))
+    second = ours.join(join_of("n2", key="same"))
+    other = theirs.join(join_of("n1", key="same"))
+
+    assert (first.is_new, second.is_new, other.is_new) == (True, False, True)
+    assert first.job_id == second.job_id != other.job_id
+    assert first.secret == second.secret != other.secret
+
+
+def test_two_launchers_that_report_are_ordered_their_ranks(up: Running) -> None:
+    one, two = two_speakers(up.client(), key="ordered")
+
+    assert one.order is not None
+    assert two.order is not None
+    assert (one.order.ranks, two.order.ranks) == ((0, 1), (2, 3))
+    assert one.order.rendezvous == two.order.rendezvous
+    assert one.order.epoch == 1
+
+
+def test_time_in_which_the_event_loop_stood_still_is_counted_as_unheard(up: Running) -> None:
+    hearing = up.service.worker.hearing
+    before_s = hearing.unheard_s
+
+    up.thread._loop.call_soon_threadsafe(time.sleep, 1.5)
+    wait_until(lambda: hearing.unheard_s - before_s > 1.0, "the loop goes round again")
+
+    _status, text = ask(up, "GET", "/metrics", "reader")
+    (told,) = re.findall(rb"^rankmend_controller_unheard_seconds_total (\S+)", text, re.MULTILINE)
+    assert float(told) - before_s > 1.0
+
+
+def test_poll_answers_at_once_when_an_order_comes(up: Running) -> None:
+    speakers = two_speakers(up.client(), key="wakes")
+    one, _two = speakers
+    for speaker in speakers:
+        speaker.obey()
+    heard: list[object] = []
+    waiting = threading.Thread(target=lambda: heard.append(one.ask(wait_s=25)))
+    waiting.start()
+    wait_until(lambda: up.service.board.waiting > 0, "a poll that waits")
+
+    up.client("admin").command(one.job_id, PersonAct.STOP, reason="enough")
+    waiting.join(20)
+
+    assert one.order is not None
+    assert heard == [one.order]
+    assert one.order.ranks == ()
+
+
+def test_answer_that_was_lost_is_given_again(up: Running) -> None:
+    one, _two = two_speakers(up.client(), key="lost")
+    first = one.order
+    assert first is not None
+
+    again = one.client.order(one.job_id, "n1", one.launcher_id, after=0, epoch=0, wait_s=0)
+    nothing = one.client.order(
+        one.job_id, "n1", one.launcher_id, after=first.revision, epoch=first.epoch, wait_s=0
+    )
+
+    assert again == first
+    assert nothing is None
+
+
+def test_job_that_is_done_is_gone_for_its_launchers_and_kept_for_people(up: Running) -> None:
+    speakers = two_speakers(up.client(), key="done", name="done-job", run="submission-1")
+    for speaker in speakers:
+        speaker.obey()
+    for speaker in speakers:
+        speaker.finish()
+    job_id = speakers[0].job_id
+    wait_until(lambda: up.service.worker.known[job_id].outcome is not None, "the job's end")
+
+    with pytest.raises(JobEndedError) as report:
+        speakers[0].say()
+    with pytest.raises(JobEndedError) as poll:
+        speakers[1].ask(wait_s=20)
+    with pytest.raises(JobEndedError):
+        up.client().join(
+            join_of("n3", key="done", name="done-job", run="submission-1", launcher_id="late")
+        )
+
+    assert report.value.outcome.kind is poll.value.outcome.kind is OutcomeKind.DONE
+    views = {view.job_id: view for view in up.client("reader").jobs(with_ended=True)}
+    assert views[job_id].state == "done"
+    assert up.client("reader").job(job_id).job.attempt == 1
+    assert up.client("reader").story(job_id).lines[-1].kind == "job_ended"
+
+
+def test_job_that_has_ended_begins_again_in_its_next_run_with_its_journal(up: Running) -> None:
+    speakers = two_speakers(up.client(), key="again", run="1")
+    for speaker in speakers:
+        speaker.obey()
+    for speaker in speakers:
+        speaker.finish()
+    job_id = speakers[0].job_id
+    wait_until(lambda: up.service.worker.known[job_id].outcome is not None, "the job's end")
+
+    later = two_speakers(up.client(), key="again", run="2", launcher_id="another", grace_s=5.0)
+
+    assert later[0].job_id == job_id
+    assert later[0].order is not None
+    assert later[0].order.attempt == 2
+    assert later[0].order.epoch == 2
+
+
+def test_launcher_that_contradicts_the_first_is_told_in_what(up: Running) -> None:
+    up.client().join(join_of("n1", key="differs"))
+
+    with pytest.raises(ConflictError) as refused:
+        up.client().join(join_of("n2", key="differs", slots=8))
+
+    assert (refused.value.problem.field, refused.value.problem.value) == ("slots", "8")
+    assert "2" in refused.value.problem.error
+
+
+def test_launcher_that_was_replaced_is_refused_with_reports_and_polls(up: Running) -> None:
+    one, _two = two_speakers(up.client(), key="replaced")
+    newer = Speaker(one.client, "n1", one.job_id, "newer-launcher")
+    newer.say()
+    wait_until(
+        lambda: up.service.worker.jobs[one.job_id].refuses("n1", one.launcher_id) is not None,
+        "the newer launcher",
+    )
+
+    with pytest.raises(ConflictError):
+        one.say()
+    with pytest.raises(ConflictError):
+        one.ask(wait_s=0)
+
+
+def test_job_of_another_subject_is_none(up: Running) -> None:
+    joined = up.client("launch").join(join_of("n1", key="private"))
+
+    with pytest.raises(UnknownJobError):
+        Speaker(up.client("alice"), "n1", joined.job_id).say()
+    with pytest.raises(UnknownJobError):
+        Speaker(up.client("alice"), "n1", joined.job_id).ask(wait_s=0)
+
+
+def test_token_speaks_for_its_nodes_and_jobs_only(up: Running) -> None:
+    client = up.client("narrow")
+    joined = client.join(join_of("n1", name="narrow-job", key="narrow"))
+
+    for wrong in (
+        join_of("n2", name="narrow-job", key="narrow"),
+        join_of("n1", name="wide", key="w"),
+    ):
+        with pytest.raises(RefusedError, match="403"):
+            client.join(wrong)
+    with pytest.raises(RefusedError, match="403"):
+        Speaker(client, "n2", joined.job_id).say()
+
+
+def test_claimed_identity_of_another_job_is_refused(up: Running) -> None:
+    known = up.client("launch").join(join_of("n1", key="first"))
+
+    with pytest.raises(ConflictError, match="another key or owner"):
+        up.client("alice").join(join_of("n1", key="stolen", job_id=known.job_id))
+
+
+def test_identity_found_beside_the_checkpoints_is_kept(up: Running) -> None:
+    job_id = "0f0e0d0c-0b0a-4908-8706-050403020100"
+
+    assert up.client().join(join_of("n1", key="beside", job_id=job_id)).job_id == job_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"nodes_min": 3}, "nodes_min"),
+        ({"slots": 0}, "slots"),
+        ({"policy": {"lease_s": 1.0}}, "lease_s"),
+        ({"policy": {"restarts_max": 1.5}}, "restarts_max"),
+        ({"policy": {"restarts_max": 1e9}}, "restarts_max"),
+        ({"node": "a/b"}, "node"),
+        ({"node": "n1\n"}, "node"),
+        ({"shrink_multiple": 3}, "multiple of 3"),
+        ({"version": 2, "key": ""}, "key"),
+    ],
+)
+def test_join_that_can_not_be_is_named(up: Running, changes: dict[str, object], named: str) -> None:
+    with pytest.raises(RefusedError, match=named) as refused:
+        up.client().join(join_of(**({"node": "n1", "key": "wrong"} | changes)))
+
+    assert refused.value.status == 400
+
+
+# After a restart.
+
+
+def test_restart_takes_jobs_up_and_orders_nothing_before_the_nodes_are_heard(
+    tmp_path: Path,
+) -> None:
+    make_folder(tmp_path / "files")
+    with running(tmp_path / "files") as first:
+        speakers = two_speakers(first.client())
+        for speaker in speakers:
+            speaker.obey()
+        job_id = speakers[0].job_id
+        epochs = [speaker.order.epoch for speaker in speakers if speaker.order]
+
+    with running(tmp_path / "files") as second:
+        client = second.client()
+        quiet = Speaker(client, "n1", job_id)
+        before = client.order(job_id, "n1", quiet.launcher_id, after=0, epoch=0, wait_s=1)
+        assert second.service.worker.known[job_id].outcome is None
+        for speaker in speakers:
+            speaker.client = client
+            speaker.say()
+        orders = [speaker.ask() for speaker in speakers]
+
+    assert before is None
+    assert epochs == [1, 1]
+    assert [order.epoch for order in orders if order] == [2, 2]
+    assert [order.attempt for order in orders if order] == [1, 1]  # the same ranks go on
+
+
+def test_second_controller_on_the_same_folder_is_refused(up: Running) -> None:
+    with pytest.raises(Exception, match="another controller runs"), running(up.folder):
+        pass
+
+
+def test_redirect_is_followed_with_the_same_path(up: Running, tmp_path: Path) -> None:
+    make_folder(tmp_path / "other")
+
+    def send_on(config: object) -> object:
+        return msgspec.structs.replace(config, redirect_to=up.url)  # type: ignore[type-var]
+
+    with running(tmp_path / "other", send_on) as other:  # type: ignore[arg-type]
+        both = tmp_path / "both.crt"
+        both.write_text(up.ca.read_text() + other.ca.read_text())
+        client = ControllerClient([other.url], token_file=up.folder / "launch.token", ca_file=both)
+        joined = client.join(join_of("n1", key="redirected"))
+        asked_at = client.url
+        client.close()
+
+    assert asked_at == up.url
+    assert joined.job_id in up.service.worker.known
+
+
+def test_next_controller_of_the_list_is_asked_when_one_is_away(up: Running) -> None:
+    client = ControllerClient(
+        ["https://127.0.0.1:1", up.url], token_file=up.folder / "launch.token", ca_file=up.ca
+    )
+
+    joined = client.join(join_of("n1", key="listed"))
+    client.close()
+
+    assert joined.is_new
+    assert client.url == up.url
+
+
+def test_a_launcher_stays_with_the_controller_that_it_joined(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a")
+    make_folder(tmp_path / "b")
+    both = tmp_path / "both.crt"
+    with running(tmp_path / "b") as other:
+        with running(tmp_path / "a") as home:
+            both.write_text(home.ca.read_text() + other.ca.read_text())
+            (tmp_path / "b" / "launch.token").write_text(
+                (tmp_path / "a" / "launch.token").read_text()
+            )
+            client = ControllerClient(
+                [home.url, other.url], token_file=tmp_path / "a" / "launch.token", ca_file=both
+            )
+            speaker = Speaker(client, "n1", client.join(join_of("n1")).job_id)
+            speaker.say()
+
+        with pytest.raises(UnreachableError, match=f"waiting for {home.url}, the only one"):
+            speaker.say()
+        client.close()
+
+    assert other.service.worker.known == {}
+
+
+def test_a_job_is_not_begun_by_a_launcher_that_only_looks_for_it(up: Running) -> None:
+    client, known = up.client(), up.service.worker.known.keys()
+
+    with pytest.raises(UnknownJobError, match="does not run here"):
+        client.join(join_of("n1", key="looked-for", begins=False))
+    assert up.service.worker.known.keys() == known
+    begun = client.join(join_of("n1", key="looked-for"))
+    again = client.join(join_of("n1", key="looked-for", begins=False))
+    assert again.job_id == begun.job_id
+
+
+def test_a_forged_epoch_leaves_room_above_itself(up: Running) -> None:
+    client = up.client()
+
+    with pytest.raises(RefusedError, match="epoch"):
+        client.join(join_of("n1", key="forged", epoch=2**63))
+    joined = client.join(join_of("n1", key="forged", epoch=10**9))
+
+    job = up.service.worker.jobs[joined.job_id]
+    assert job.decided_by[0] == 1_000_001
+
+
+def test_nobody_at_home_is_said_with_every_controller() -> None:
+    client = ControllerClient(["http://127.0.0.1:1", "http://127.0.0.1:2"])
+
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+        client.jobs()
+    client.close()
+
+
+def test_pause_before_the_next_try_doubles_to_a_bound_and_is_spread() -> None:
+    assert [pause_s(n, 1.0) for n in (1, 2, 3, 6, 60)] == [0.5, 1.0, 2.0, 15.0, 15.0]
+    assert pause_s(6, 0.0) == 7.5
+
+
+# People and scripts.
+
+
+def test_people_pause_drain_and_take_back(up: Running) -> None:
+    client = up.client("admin")
+
+    client.pause("maintenance of the core switch")
+    client.drain("n77", "fan broken", is_expected=True)
+    held = client.cluster()
+    client.resume("done")
+    client.release("n77", "fan replaced")
+    free = client.cluster()
+
+    assert [(one.scope, one.who, one.reason) for one in held.paused] == [
+        ("cluster", "admin", "maintenance of the core switch")
+    ]
+    assert [(one.node, one.who) for one in held.held] == [("n77", "admin")]
+    assert (free.paused, free.held) == ([], [])
+    with pytest.raises(ConflictError, match="not paused"):
+        client.resume("twice")
+
+
+def test_dry_run_shows_the_step_and_changes_nothing(up: Running) -> None:
+    one, two = two_speakers(up.client(), key="dry")
+    one.obey()
+    two.obey()
+    reached = {"attempt_verified", "milestone"}  # no further record follows by itself
+    wait_until(
+        lambda: reached <= {line.kind for line in up.client("admin").story(one.job_id).lines},
+        "the job trains",
+    )
+    before = len(up.client("admin").story(one.job_id).lines)
+
+    shown = up.client("reader").dry_run(one.job_id, "n1")
+
+    assert (shown.step, shown.judgement, shown.without) == ("move", "allowed", ["n1"])
+    assert len(up.client("admin").story(one.job_id).lines) == before
+
+
+def test_command_is_obeyed_in_the_name_of_the_token_and_refusals_say_why(up: Running) -> None:
+    one, _two = two_speakers(up.client(), key="commanded")
+    client = up.client("admin")
+
+    client.command(one.job_id, PersonAct.PAUSE, reason="look at it", key="k1")
+    client.command(one.job_id, PersonAct.PAUSE, reason="look at it", key="k1")
+
+    acted = [line for line in client.story(one.job_id).lines if line.kind == "person_acted"]
+    assert len(acted) == 1
+    assert b'"who":"admin"' in bytes(acted[0].record)
+    with pytest.raises(ConflictError):
+        client.command(one.job_id, PersonAct.APPROVE, incident_id="none-1")
+
+
+def test_a_controller_that_stops_says_so_in_a_word_for_programs(up: Running) -> None:
+    up.service.api.is_stopping = True
+    try:
+        status, body = ask(up, "GET", "/readyz", "reader")
+    finally:
+        up.service.api.is_stopping = False
+
+    problem = msgspec.json.decode(body, type=wire.Problem)
+    assert (status, problem.refusal) == (503, NotNow.STOPPING.value)
+    assert f"`{problem.refusal}`" in (ROOT / "docs/reference/api.md").read_text()
+    assert all(f"`{one.value}`" in (ROOT / "docs/reference/api.md").read_text() for one in NotNow)
+
+
+def test_prometheus_is_given_the_whole_list_of_agents(up: Running) -> None:
+    two_speakers(up.client(), key="discovered")
+
+    status, body = ask(up, "GET", "/v1/sd/agents", "reader")
+
+    targets = {
+        target: entry["labels"]
+        for entry in msgspec.json.decode(body)
+        for target in entry["targets"]
+    }
+    assert status == 200
+    assert targets["n1:9476"]["node"] == "n1"
+    assert "n2:9476" in targets
+
+
+def test_list_of_agents_is_an_empty_list_without_jobs(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    with running(tmp_path / "files") as empty:
+        assert ask(empty, "GET", "/v1/sd/agents") == (200, b"[]")
+
+
+def test_alerts_are_taken_in_both_forms(up: Running) -> None:
+    client = up.client("alerts")
+    webhook = {
+        "version": "4",
+        "alerts": [{"status": "firing", "labels": {"alertname": "RankmendX"}}],
+    }
+
+    assert (
+        client.post_alerts([{"labels": {"alertname": "RankmendGpuLost", "node": "n1"}}]).alerts == 1
+    )
+    status, body = ask(up, "POST", "/v1/alertmanager", "alerts", json=webhook)
+    assert (status, msgspec.json.decode(body)) == (200, {"alerts": 1})
+    assert (
+        ask(up, "POST", "/v1/alertmanager", "alerts", json={"version": "3", "alerts": []})[0] == 400
+    )
+
+
+def test_health_is_open_to_all_and_metrics_are_not(up: Running) -> None:
+    pool = urllib3.PoolManager(ca_certs=str(up.ca), retries=False)
+    statuses = [
+        pool.request("GET", up.url + path).status for path in ("/healthz", "/readyz", "/metrics")
+    ]
+    pool.clear()
+
+    assert statuses == [200, 200, 401]
+
+
+def test_incident_is_counted_with_its_phases(up: Running) -> None:
+    status, body = ask(up, "GET", "/metrics", "reader")
+
+    assert status == 200
+    for name in (
+        "jobs",
+        "orders_pending",
+        "reports_queued",
+        "restarts_left",
+        'budget_left{budget="stops_per_hour"} 6.0',
+        "turn_seconds_bucket",
+    ):
+        assert f"rankmend_controller_{name}".encode() in body
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "llama\x1b]0;x\x07"),
+        ("name", "llama\nFAKE running"),
+        ("name", "llama\u202e"),
+        ("name", " llama"),
+        ("launcher_id", "l\x1b"),
+        ("run", "r\n"),
+        ("attributes", {"a\x1b[31m": "b"}),
+        ("attributes", {"a": "b\x9b31m"}),
+        ("budgets_reset_by", "uid 0\r"),
+        ("node", "n1\n"),
+    ],
+)
+def test_name_that_would_steer_a_terminal_is_refused_by_its_field(
+    up: Running, field: str, value: object
+) -> None:
+    join = msgspec.to_builtins(join_of("n1", key="odd")) | {field: value}
+
+    status, body = ask(up, "POST", "/v1/jobs", "launch", body=msgspec.json.encode(join))
+
+    assert status == 400
+    assert f"`$.{field}" in msgspec.json.decode(body)["error"]
+
+
+def test_job_that_an_older_controller_took_with_odd_texts_is_taken_up(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    with running(tmp_path / "files") as up:
+        job_id = up.client().join(join_of("n1")).job_id
+    (file,) = (tmp_path / "files/state/jobs").glob("*/service.json")
+    stored = msgspec.json.decode(file.read_bytes())
+    stored["join"] |= {"run": "old\n", "attributes": {"a": "old\x1b[2J"}}
+    file.write_bytes(msgspec.json.encode(stored))
+
+    with running(tmp_path / "files") as up:
+        assert up.client("admin").job(job_id).job.attributes == {"a": "old\x1b[2J"}
+
+
+# Roles, documentation.
+
+
+def _paths() -> list[tuple[str, str, frozenset[Role]]]:
+    job = "00000000-0000-4000-8000-000000000000"
+    fill = {
+        "{job}": job,
+        "{node}": "n1",
+        "{incident}": "x-1",
+        "{scope}": f"job:{job}",
+        "{window}": "w1",
+    }
+    found = []
+    for route in ROUTES:
+        path = route.path
+        for name, value in fill.items():
+            path = path.replace(name, value)
+        found.append((route.method, path, frozenset(route.roles)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("token", "role"), [("alice", Role.LAUNCH), ("reader", Role.READ), ("alerts", Role.ALERT)]
+)
+def test_role_opens_its_paths_and_no_other(up: Running, token: str, role: Role) -> None:
+    wrong = []
+    for method, path, roles in _paths():
+        status, _body = ask(up, method, path, token, body=b"")
+        is_refused = status == 403
+        if roles and is_refused != (role not in roles):
+            wrong.append((method, path, status))
+
+    assert wrong == []
+
+
+def test_every_path_but_health_and_description_wants_somebody(up: Running) -> None:
+    pool = urllib3.PoolManager(ca_certs=str(up.ca), retries=False)
+    open_paths = {
+        path
+        for method, path, _roles in _paths()
+        if pool.request(method, up.url + path, redirect=False).status != 401
+    }
+    pool.clear()
+
+    assert open_paths == {"/healthz", "/readyz", "/openapi.json"}
+
+
+def test_document_lists_the_paths_of_the_api() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text()
+
+    missing = [f"{one.method} {one.path}" for one in ROUTES if f"`{one.method} {one.path}" not in
+               text.replace("{job_id}", "{job}")]  # fmt: skip
+    assert missing == []
+
+
+def test_document_lists_the_fields_of_a_join() -> None:
+    section = (ROOT / "docs/reference/api.md").read_text().partition("### `POST /v1/jobs`: join")[2]
+    rows = [
+        line.split("|")[1]
+        for line in section.partition("\n### ")[0].splitlines()
+        if line.startswith("| `")
+    ]
+    named = {name.strip(" `") for row in rows for name in row.split(",")}
+
+    assert named == {*wire.Join.__struct_fields__, *wire.JoinAnswer.__struct_fields__}
+
+
+def test_description_names_every_path_and_is_served(up: Running) -> None:
+    status, body = ask(up, "GET", "/openapi.json")
+
+    assert status == 200
+    told = msgspec.json.decode(body)
+    assert told["openapi"].startswith("3.1")
+    assert set(told["paths"]) == {route.path for route in ROUTES} == set(describe("1")["paths"])
+
+
+def test_token_file_that_others_can_read_is_not_used(up: Running, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text((up.folder / "launch.token").read_text())
+    path.chmod(0o644)
+
+    with pytest.raises(ConfigError, match="chmod 600"):
+        ControllerClient([up.url], token_file=path, ca_file=up.ca)
+
+
+def test_token_goes_out_by_tls_only() -> None:
+    with pytest.raises(ConfigError, match="https only"):
+        ControllerClient(["http://controller.example:9477"], token="secret")
+
+
+def test_certificate_of_an_unknown_authority_is_refused(up: Running, tmp_path: Path) -> None:
+    make_folder(tmp_path / "stranger")
+    client = ControllerClient([up.url], token="rm_x", ca_file=tmp_path / "stranger" / "ca.crt")
+
+    with pytest.raises(UnreachableError, match="certificate"):
+        client.jobs()
+    client.close()
+
+
+def test_stop_answers_polls_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    with running(tmp_path / "files") as up:
+        one, _two = two_speakers(up.client())
+        began_s = time.monotonic()
+        waiting = threading.Thread(target=lambda: _poll(one))
+        waiting.start()
+        wait_until(lambda: up.service.board.waiting > 0, "a poll that waits")
+        up.thread.stop()
+        waiting.join(20)
+
+    assert not waiting.is_alive()
+    assert time.monotonic() - began_s < 20  # and not the 25 s of the poll
+
+
+def _poll(speaker: Speaker) -> None:
+    try:
+        speaker.ask(wait_s=25)
+    except UnreachableError:
+        return
+
+
+def test_document_lists_why_a_command_is_not_obeyed() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text()
+
+    listed = re.findall(r"(?m)^\| `([a-z_]+)` \|", text.partition("| refusal |")[2])
+
+    assert listed[: len(Refusal)] == [one.value for one in Refusal]

@@ -1,0 +1,354 @@
+"""The deciding thread: jobs that fail apart from each other, queues with a bound, state on disk."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError, JobHeldError, JournalError
+from recovery.cluster.cluster import Desk
+from recovery.cluster.limits import ClusterPolicy
+from recovery.journal.limits import Policy
+from recovery.journal.records import JobEnded, JobOutcome, OutcomeKind
+from recovery.journal.store import Journal
+from recovery.service import stored_jobs, worker
+from recovery.service.measures import Measures
+from recovery.service.newest_orders import Board
+from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
+from recovery.service.stored_jobs import StateFolder
+from recovery.service.worker import CallConflictError, EndedError, FullError, Worker
+from tests.support.service import Speaker, join_of, wait_until
+
+
+class FaultyCore:
+    """The real core, which raises for the job named ``broken`` as often as it is told."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.made = 0
+
+    def __call__(self, journal: Any, orders: Any, settings: Any, *others: Any) -> Core:
+        core = make_core(journal, orders, settings, *others)
+        self.made += 1
+        if settings.name != "broken":
+            return core
+        tick = core.tick
+
+        def fail() -> None:
+            if self.failures:
+                self.failures -= 1
+                raise RuntimeError("a fault of ours")
+            tick()
+
+        core.tick = fail  # type: ignore[method-assign]
+        return core
+
+
+class Bench:
+    """A worker with its parts, without any HTTP."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        clock = SystemClock()
+        self.folder = StateFolder(path)
+        self.journal = Journal(self.folder.cluster / "journal.db", clock, "boot")
+        desk = Desk(self.journal, ClusterPolicy(), clock, lambda job_id: job_id)
+        self.board = Board()
+        self.measures = Measures()
+        self.worker = Worker(
+            self.folder, desk, self.board, self.measures, clock, lambda _name: Policy(), **options
+        )
+
+    def close(self) -> None:
+        self.worker.stop(10)
+        self.journal.close()
+        self.folder.close()
+
+    def join(self, **changes: Any) -> str:
+        join = join_of(**({"node": "n1"} | changes))
+        return self.ask(lambda: self.worker.join("alice", join)[0].job_id)
+
+    def ask(self, act: Callable[[], Any]) -> Any:
+        asked: Future[Any] = self.worker.call(act)
+        return asked.result(20)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def start(name: str = "state", **options: Any) -> Bench:
+        bench = Bench(tmp_path / name, **options)
+        made.append(bench)
+        bench.worker.start()
+        wait_until(lambda: bench.worker.is_taken_up, "jobs taken up")
+        return bench
+
+    yield start
+    for bench in made:
+        if bench.worker.is_alive:
+            bench.close()
+
+
+def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
+    make: Callable[..., Bench],
+) -> None:
+    core = FaultyCore()
+    bench = make(make_core=core)
+    sound = bench.join(key="sound", name="sound")
+    broken = bench.join(key="broken", name="broken")
+    core.failures = 1
+
+    wait_until(lambda: bench.worker.jobs[broken].problem is not None, "the failure")
+    problem = bench.worker.jobs[broken].problem
+    wait_until(lambda: bench.worker.jobs[broken].controller is not None, "another try")
+
+    assert problem == "RuntimeError: a fault of ours"
+    assert bench.worker.jobs[sound].failures == 0
+    assert bench.worker.jobs[sound].controller is not None
+    assert core.made == 3
+    assert b"rankmend_controller_job_failures_total 1.0" in bench.measures.render()
+    wait_until(lambda: bench.worker.jobs[broken].problem is None, "nothing wrong any more")
+
+
+def test_job_that_fails_again_and_again_is_tried_less_and_less(make: Callable[..., Bench]) -> None:
+    core = FaultyCore()
+    bench = make(make_core=core)
+    broken = bench.join(key="broken", name="broken")
+    core.failures = 2
+    wait_until(lambda: bench.worker.jobs[broken].failures == 2, "the second failure")
+
+    job = bench.worker.jobs[broken]
+
+    assert job.retry_at_s - job.ticked_at_s > 1.5  # the second pause is 2 s
+
+
+def test_full_queue_of_reports_is_said_and_bounded(make: Callable[..., Bench]) -> None:
+    bench = make()
+    job_id = bench.join()
+    report = Speaker(None, "n1", job_id).report  # type: ignore[arg-type]
+    assert report is not None
+    bench.close()  # a thread that takes nothing out
+
+    with pytest.raises(FullError, match="bytes"):
+        bench.worker.put_report(report, worker.REPORT_BYTES_MAX + 1)
+    for _ in range(worker.REPORTS_MAX):
+        bench.worker.put_report(report, 1)
+    hearing = bench.worker.hearing
+    hearing.beat()
+    with pytest.raises(FullError, match=str(worker.REPORTS_MAX)):
+        bench.worker.put_report(report, 1)
+
+    refused_s = hearing.listened_s()
+    hearing.beat()
+    assert hearing.listened_s() == refused_s  # nobody is silent who is turned away
+
+
+class ListeningCore:
+    """The real core, with the times at which it heard reports and ticked."""
+
+    def __init__(self) -> None:
+        self.heard_at_s: list[float] = []
+        self.ticked: list[tuple[int, float]] = []  # reports heard before, and when
+
+    def __call__(self, journal: Any, orders: Any, settings: Any, *others: Any) -> Core:
+        core = make_core(journal, orders, settings, *others)
+        hearing, tick = others[0].hearing, core.tick
+
+        def note_tick() -> None:
+            self.ticked.append((len(self.heard_at_s), hearing.now_s()))
+            tick()
+
+        core.handle_report = lambda _report: self.heard_at_s.append(hearing.now_s())  # type: ignore[method-assign]
+        core.tick = note_tick  # type: ignore[method-assign]
+        return core
+
+
+def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_them(
+    make: Callable[..., Bench],
+) -> None:
+    core = ListeningCore()
+    bench = make(make_core=core)
+    report = Speaker(None, "n1", bench.join()).report  # type: ignore[arg-type]
+    assert report is not None
+    reports = worker.BATCH_MAX + 500
+    may_go_on = threading.Event()
+    stuck = bench.worker.call(lambda: may_go_on.wait(20))
+
+    began_s = bench.worker.hearing.listened_s()
+    for _ in range(reports):
+        bench.worker.put_report(report, 1)
+    came_s = bench.worker.hearing.listened_s()
+    wait_until(lambda: bench.worker.hearing.listened_s() > came_s + 0.3, "time in which they wait")
+    late_s = bench.worker.lateness_s
+    may_go_on.set()
+    wait_until(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
+
+    assert stuck.result(20)
+    assert late_s > 0.3
+    assert began_s <= min(core.heard_at_s)
+    assert max(core.heard_at_s) <= came_s
+    assert all(at_s <= came_s for heard, at_s in core.ticked if 0 < heard < reports)
+    assert core.ticked[-1][1] > came_s
+
+
+def test_question_after_the_stop_is_refused_at_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.close()
+
+    with pytest.raises(FullError):
+        bench.worker.call(lambda: None)
+
+
+def test_question_that_raises_is_the_askers_affair(make: Callable[..., Bench]) -> None:
+    bench = make()
+
+    with pytest.raises(ZeroDivisionError):
+        bench.ask(lambda: 1 // 0)
+    assert bench.ask(lambda: "still here") == "still here"
+
+
+def test_jobs_beyond_the_bound_are_refused(make: Callable[..., Bench]) -> None:
+    bench = make(jobs_max=1)
+    bench.join(key="first")
+
+    with pytest.raises(FullError, match="1 are allowed"):
+        bench.join(key="second")
+
+
+def test_jobs_are_taken_up_again_with_owner_secret_and_settings(make: Callable[..., Bench]) -> None:
+    first = make()
+    job_id = first.join(key="kept", slots=4)
+    before = first.worker.jobs[job_id]
+    first.close()
+
+    after = make().worker.jobs[job_id]
+
+    assert after.stored == before.stored
+    assert dataclasses.replace(after.settings, controller_id="") == dataclasses.replace(
+        before.settings, controller_id=""
+    )
+
+
+def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Bench]) -> None:
+    first = make()
+    job_id = first.join()
+    path = first.worker.jobs[job_id].folder.path
+    first.close()
+    outcome = JobOutcome(OutcomeKind.STOPPED, 143, "told so")
+    journal = Journal(path / "journal.db", SystemClock(), "boot")
+    journal.append(JobEnded(outcome, True))  # and the controller died before it kept the end
+    journal.close()
+
+    second = make()
+    wait_until(lambda: second.worker.known[job_id].outcome is not None, "the end")
+
+    assert second.worker.known[job_id].outcome == outcome
+    assert stored_jobs.read_end(path) is not None
+    assert second.worker.jobs == {}
+
+
+def test_ended_jobs_leave_the_disk_in_the_end(make: Callable[..., Bench]) -> None:
+    bench = make(ended_max=1)
+    jobs = [bench.worker.jobs[bench.join(key=key, name=key)] for key in ("one", "two")]
+
+    for job in jobs:
+        bench.ask(lambda job=job: bench.worker._end(job, _stopped()))
+
+    assert [job.folder.path.exists() for job in jobs] == [False, True]
+
+
+def _stopped() -> JobOutcome:
+    return JobOutcome(OutcomeKind.STOPPED, 143, "enough")
+
+
+def test_state_folder_belongs_to_one_controller(make: Callable[..., Bench], tmp_path: Path) -> None:
+    make()
+
+    with pytest.raises(JobHeldError, match="another controller runs"):
+        StateFolder(tmp_path / "state")
+
+
+def test_state_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"30 1 0:30 / {tmp_path} rw - nfs4 server:/x rw\n")
+
+    with pytest.raises(JournalError, match="nfs4"):
+        StateFolder(tmp_path / "state", mounts)
+
+
+def test_damaged_folder_is_said_and_the_others_are_taken_up(
+    make: Callable[..., Bench],
+) -> None:
+    first = make()
+    good, bad = first.join(key="good", name="good"), first.join(key="bad", name="bad")
+    path = first.worker.jobs[bad].folder.path
+    first.close()
+    (path / "service.json").write_bytes(b"{")
+
+    second = make()
+
+    assert list(second.worker.jobs) == [good]
+    assert str(path) in second.worker.problems[0]
+
+
+def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[..., Bench]) -> None:
+    first = make()
+    job_id = first.join()
+    path = first.worker.jobs[job_id].folder.path
+    first.close()
+    (path / "journal.db").write_bytes(b"no database at all" * 100)
+
+    second = make()
+
+    assert "journal.db" in str(second.worker.jobs[job_id].problem)
+    with pytest.raises(FullError, match="not looked after"):
+        second.ask(lambda: second.worker.dry_run(job_id, None))
+
+
+def test_override_of_an_owner_is_bounded_by_the_controllers_own_limit() -> None:
+    base = Policy()
+    most = OVERRIDE_FACTOR_MAX * base.restarts_max
+
+    assert policy_of(join_of("n1", policy={"restarts_max": most}), base).restarts_max == most
+    assert policy_of(join_of("n1", policy={"join_wait_s": 0.5}), base).join_wait_s == 0.5
+    for wrong in ({"restarts_max": most + 1}, {"join_wait_s": -1.0}, {"join_wait_s": float("nan")}):
+        with pytest.raises(ConfigError):
+            policy_of(join_of("n1", policy=wrong), base)
+
+
+def test_launcher_of_an_ended_run_does_not_begin_the_job_again(make: Callable[..., Bench]) -> None:
+    bench = make()
+    job_id = bench.join(run="r1")
+    job = bench.worker.jobs[job_id]
+    bench.ask(lambda: bench.worker._end(job, _stopped()))
+
+    for changes in ({"run": "r1", "launcher_id": "other"}, {"run": ""}):
+        with pytest.raises(EndedError):
+            bench.join(**changes)
+    assert bench.join(run="r2", launcher_id="other") == job_id
+
+
+def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_changed(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    job_id = bench.join()
+    with pytest.raises(
+        CallConflictError, match=r"nodes_min 2, this launcher says 1.*rankmend stop"
+    ):
+        bench.join(nodes_min=1)
+    job = bench.worker.jobs[job_id]
+    job.joined_at_s -= Policy().node_silent_s
+
+    again = bench.join(nodes_min=1, launcher_id="other")
+
+    assert again == job_id
+    assert bench.worker.jobs[job_id].settings.nodes_min == 1
+    assert bench.worker.jobs[job_id].stored.secret == job.stored.secret
+    with pytest.raises(CallConflictError):
+        bench.join(nodes_min=2)

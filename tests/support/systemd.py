@@ -1,0 +1,248 @@
+"""A real systemd as PID 1 of namespaces of its own, over a throw-away overlay of this machine's root.
+
+What a test starts here reads and writes a copy: the units of this machine are not in it, and
+nothing of it is left afterwards. Needs root, overlayfs and a systemd that knows this machine's
+cgroups; `why_not` says what is missing.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEMD = Path("/lib/systemd/systemd")
+_CGROUPS = Path("/sys/fs/cgroup")
+_V1 = ("cpu", "cpuacct", "memory", "pids", "devices")
+_DEVICES = "null zero full random urandom tty kmsg"
+_ENTER = ("-m", "-p", "-u", "-i", "-C", "-r", "-w")  # mount, pid, uts, ipc, cgroup, root, folder
+_UP_S = 30.0
+
+_INNER = r"""
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$BED"; mkdir "$BED/up" "$BED/work" "$BED/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$BED/up,workdir=$BED/work" "$BED/root"
+cd "$BED/root"
+mount -t proc proc proc; mount -t sysfs -o ro sysfs sys
+mount -t tmpfs -o mode=755 tmpfs dev
+for n in $DEVICES; do touch "dev/$n"; mount --bind "/dev/$n" "dev/$n"; done
+mkdir dev/pts dev/shm; mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
+ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd; mount -t tmpfs tmpfs dev/shm
+mount -t tmpfs -o mode=755 tmpfs run; mount -t tmpfs -o mode=1777 tmpfs tmp
+if [ -n "$V1" ]; then
+  mount -t tmpfs -o mode=755 tmpfs sys/fs/cgroup
+  for c in $V1; do mkdir "sys/fs/cgroup/$c"; mount -t cgroup -o "$c" cgroup "sys/fs/cgroup/$c"; done
+  mkdir sys/fs/cgroup/systemd sys/fs/cgroup/unified
+  mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
+  mount -t cgroup2 cgroup2 sys/fs/cgroup/unified
+else
+  mount -t cgroup2 cgroup2 sys/fs/cgroup
+fi
+rm -rf etc/systemd/system/*; mkdir -p etc/systemd/system etc/rankmend
+mkdir -p opt/rankmend/bin opt/rankmend/lib opt/rankmend/src opt/rankmend/site
+mount --bind "$PYTHON_HOME" opt/rankmend/lib
+mount --bind "$SOURCE" opt/rankmend/src
+mount --bind "$SITE" opt/rankmend/site
+cat > opt/rankmend/bin/python <<EOF
+#!/bin/sh
+export LD_LIBRARY_PATH=/opt/rankmend/lib/lib PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=/opt/rankmend/src:/opt/rankmend/site
+exec /opt/rankmend/lib/bin/$PYTHON_NAME "\$@"
+EOF
+printf '#!/bin/sh\nexec /opt/rankmend/bin/python -m rankmend.cli "$@"\n' > opt/rankmend/bin/rankmend
+chmod 755 opt/rankmend/bin/*
+cp -r "$FILES/." .
+printf '[Unit]\nRequires=dbus.socket\nWants=systemd-journald.service\n' \
+  > etc/systemd/system/testbed.target
+mkdir -p mnt/old; pivot_root . mnt/old; cd /; umount -l /mnt/old
+export container=testbed
+exec /lib/systemd/systemd --system --unit=testbed.target --log-target=journal
+"""
+
+
+def why_not() -> str:
+    """Return why no bed can be made here; empty when one can."""
+    if os.geteuid() != 0:
+        return "needs root for namespaces of its own"
+    if not SYSTEMD.exists():
+        return "systemd is not installed"
+    if "overlay" not in Path("/proc/filesystems").read_text(encoding="ascii"):
+        return "this kernel has no overlayfs"
+    if shutil.which("unshare") is None or shutil.which("nsenter") is None:
+        return "util-linux is not installed"
+    if not (_CGROUPS / "cgroup.controllers").exists() and not (_CGROUPS / "systemd").is_dir():
+        return "no cgroup hierarchy for systemd"
+    return ""
+
+
+class Bed:
+    """A running systemd."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def run(
+        self, *command: str, text: str = "", check: bool = True, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["nsenter", "-t", str(self.pid), *_ENTER, "--", *command],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        if check and done.returncode != 0:
+            journal = self.run("journalctl", "--no-pager", "-n", "60", check=False).stdout
+            raise AssertionError(f"{command}: {done.returncode}\n{done.stderr}\n{journal}")
+        return done
+
+    def show(self, unit: str, name: str) -> str:
+        return self.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
+
+    def journal(self, unit: str, cursor: str = "") -> str:
+        """Return what a unit has logged, after a cursor where one is given."""
+        after = ("--after-cursor", cursor) if cursor else ()
+        return self.run("journalctl", "--no-pager", "-o", "cat", "-u", unit, *after).stdout
+
+    def cursor(self) -> str:
+        shown = self.run("journalctl", "--no-pager", "-n", "1", "--show-cursor").stdout
+        return shown.rpartition("-- cursor: ")[2].strip()
+
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                journal = self.run("journalctl", "--no-pager", "-n", "60", check=False).stdout
+                raise AssertionError(f"waited {timeout_s} s for: {what}\n{journal}")
+            time.sleep(0.05)
+
+    def get(self, url: str) -> str:
+        """Fetch a page as somebody within would; empty when nobody answers."""
+        script = "import sys,urllib.request as u;print(u.urlopen(sys.argv[1],timeout=10).read().decode())"
+        return self.run("/opt/rankmend/bin/python", "-c", script, url, check=False).stdout
+
+
+def _python_name() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@contextmanager
+def running_systemd(files: Path) -> Iterator[Bed]:
+    """Run systemd over a copy of the root with ``files`` laid over it."""
+    name = f"rankmend-bed-{uuid.uuid4().hex[:8]}"
+    scratch = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    console = scratch / "console"
+    mounted = scratch / "bed"
+    mounted.mkdir()
+    has_v1 = not (_CGROUPS / "cgroup.controllers").exists()
+    cgroups = _own_cgroups(name)
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "BED": str(mounted),
+        "FILES": str(files),
+        "SOURCE": str(ROOT),
+        "SITE": sysconfig.get_paths()["purelib"],
+        "PYTHON_HOME": sys.base_prefix,
+        "PYTHON_NAME": _python_name(),
+        "DEVICES": _DEVICES,
+        "V1": " ".join(_V1) if has_v1 else "",
+    }
+    enter = "; ".join(f"echo $$ > {json.dumps(str(folder / 'cgroup.procs'))}" for folder in cgroups)
+    unshare = "exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc"
+    with console.open("wb") as output:
+        outer = subprocess.Popen(
+            ["bash", "-c", f'set -e; {enter}; {unshare} bash -c "$INNER"'],
+            env={**environment, "INNER": _INNER},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    inner: int | None = None
+    try:
+        inner = _wait_for_pid_1(outer, console)
+        bed = Bed(inner)
+        _wait_until_up(bed, outer, console)
+        yield bed
+    finally:
+        if inner is not None:
+            _kill(inner)
+        outer.kill()
+        outer.wait()
+        _remove(cgroups, name)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _own_cgroups(name: str) -> list[Path]:
+    """Make a cgroup below this process's own in each hierarchy."""
+    made = []
+    for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        _number, controllers, path = line.split(":", 2)
+        if not controllers:
+            is_v2_only = (_CGROUPS / "cgroup.controllers").exists()
+            hierarchy = _CGROUPS if is_v2_only else _CGROUPS / "unified"
+        elif controllers == "name=systemd":
+            hierarchy = _CGROUPS / "systemd"
+        elif controllers in _V1:
+            hierarchy = _CGROUPS / controllers
+        else:
+            continue
+        folder = hierarchy / path.lstrip("/") / name
+        if hierarchy.is_dir():
+            folder.mkdir()
+            made.append(folder)
+    return made
+
+
+def _remove(cgroups: list[Path], name: str) -> None:
+    for own in cgroups:
+        folders = sorted((path for path in own.rglob("*") if path.is_dir()), reverse=True)
+        for folder in [*folders, own]:
+            assert name in str(folder)
+            deadline_s = time.monotonic() + 5
+            while folder.exists() and time.monotonic() < deadline_s:
+                try:
+                    folder.rmdir()
+                except OSError:
+                    time.sleep(0.02)
+
+
+def _wait_for_pid_1(outer: subprocess.Popen[bytes], console: Path) -> int:
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    deadline_s = time.monotonic() + _UP_S
+    while time.monotonic() < deadline_s and outer.poll() is None:
+        for text in children.read_text(encoding="ascii").split():
+            try:
+                if Path(f"/proc/{text}/comm").read_text(encoding="ascii").strip() == "systemd":
+                    return int(text)
+            except OSError:
+                continue
+        time.sleep(0.02)
+    raise AssertionError(f"systemd did not start: {console.read_text(errors='replace')[-4000:]}")
+
+
+def _wait_until_up(bed: Bed, outer: subprocess.Popen[bytes], console: Path) -> None:
+    deadline_s = time.monotonic() + _UP_S
+    while time.monotonic() < deadline_s and outer.poll() is None:
+        if bed.run("systemctl", "is-active", "testbed.target", check=False).returncode == 0:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"systemd is not up: {console.read_text(errors='replace')[-4000:]}")
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)  # the namespace's PID 1: takes all of its processes along
+    except ProcessLookupError:
+        return

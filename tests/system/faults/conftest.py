@@ -1,0 +1,78 @@
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.faults.harness import EXAMPLES, JOBS, Job
+
+
+@pytest.fixture(scope="session")
+def digits_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import subprocess
+
+    pytest.importorskip("sklearn")
+    path = tmp_path_factory.mktemp("data") / "digits.npz"
+    script = EXAMPLES / "digits" / "prepare.py"
+    subprocess.run([sys.executable, str(script), str(path)], check=True, timeout=120)
+    return path
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Make jobs that leave nothing behind: make_job(script, *arguments, **fields)."""
+    jobs: list[Job] = []
+
+    def make(script: str, *arguments: str, **fields: object) -> Job:
+        folder = tmp_path / f"job{len(jobs)}"
+        folder.mkdir()
+        job = Job(folder, JOBS / script, list(arguments), **fields)  # type: ignore[arg-type]
+        jobs.append(job)
+        return job
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+@pytest.fixture
+def make_lockstep(make_job: Callable[..., Job]) -> Callable[..., Job]:
+    """Make jobs of 60 steps of 10 ms and a checkpoint every 10, which misbehave on request."""
+
+    def make(*arguments: str, **fields: object) -> Job:
+        job = make_job("lockstep.py", **fields)
+        job.arguments = [
+            f"--checkpoint-dir={job.checkpoints}",
+            f"--result={job.folder / 'result.json'}",
+            *arguments,
+        ]
+        return job
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return what the lockstep job comes to when nothing goes wrong."""
+    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), "--step-s=0")
+
+
+@pytest.fixture(scope="session")
+def undisturbed_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return the same for 600 steps."""
+    return run_undisturbed(tmp_path_factory.mktemp("long"), "--step-s=0", "--steps=600")
+
+
+def run_undisturbed(folder: Path, *arguments: str, world_size: int = 4) -> dict[str, object]:
+    job = Job(folder, JOBS / "lockstep.py", [], world_size)
+    job.arguments = [
+        f"--checkpoint-dir={job.checkpoints}",
+        f"--result={folder / 'result.json'}",
+        *arguments,
+    ]
+    job.start()
+    try:
+        assert job.wait() == 0, job.output
+        return job.result()
+    finally:
+        job.close()

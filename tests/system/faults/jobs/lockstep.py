@@ -1,0 +1,152 @@
+"""A job of a few milliseconds a step whose ranks wait for each other, and which can misbehave.
+
+Its state depends on every step of every rank, so that a step lost or done twice shows in the
+result. Everything that goes wrong is chosen on the command line, by attempt where that matters.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples" / "digits"))
+from ring import Ring
+
+import rankmend
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checkpoint-dir", type=Path, required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--step-s", type=float, default=0.01)
+    parser.add_argument("--fail-rank", type=int, default=-1)
+    parser.add_argument("--fail-step", type=int, default=-1)
+    parser.add_argument("--fail-attempts", type=int, default=1, help="how many attempts fail")
+    parser.add_argument("--fail-with", default="exception")
+    parser.add_argument("--fail-at-start", action="store_true")
+    parser.add_argument("--ignore-sigterm", action="store_true")
+    parser.add_argument("--grandchild", type=Path, help="leave a daemon; its pid goes here")
+    parser.add_argument("--forked", type=Path, help="the same by a fork without exec")
+    parser.add_argument("--early-rank", type=int, default=-1, help="ends with 0 at once")
+    parser.add_argument("--ballast-mb", type=int, default=0, help="memory that dies with a rank")
+    parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--until", type=Path, help="ends once this file is there")
+    parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
+    return parser.parse_args()
+
+
+def fail(arguments: argparse.Namespace) -> None:
+    how = arguments.fail_with
+    if how == "exception":
+        raise ValueError("the loss is not a number")
+    if how == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if how.startswith("statvfs:"):
+        os.statvfs(how.partition(":")[2])
+        return
+    sys.exit(int(how))
+
+
+def leave_daemon(path: Path) -> None:
+    """Start a process that leaves our session and outlives us."""
+    code = "import os, time; os.setsid(); os.fork() and os._exit(0); open({!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    subprocess.run([sys.executable, "-c", code.format(str(path))], check=True)
+
+
+def fork_daemon(path: Path) -> None:
+    """Leave a process that was never executed anew, and so has the environment that we had."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            path.write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+
+
+def main() -> None:
+    arguments = read_arguments()
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    attempt = int(os.environ["RANKMEND_ATTEMPT"])
+    is_failing = attempt <= arguments.fail_attempts and arguments.fail_rank in (rank, -2)
+    stopping = [False]
+    if arguments.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: stopping.__setitem__(0, True))
+    if arguments.fail_at_start and is_failing:
+        fail(arguments)
+    if arguments.grandchild and rank == 0:
+        leave_daemon(arguments.grandchild)
+    if arguments.forked and rank == 0 and attempt == 2:
+        fork_daemon(arguments.forked)
+    if rank == arguments.early_rank:
+        return
+    others = world_size - (0 <= arguments.early_rank < world_size)
+    ballast = bytearray(b"x") * (arguments.ballast_mb * 1_000_000)
+    step, state = 0, np.ones(4, np.float32)
+    chosen = rankmend.resume()
+    if chosen is not None:
+        with np.load(chosen.path, allow_pickle=False) as file:
+            step, state = int(file["step"]), file["state"]
+    with Ring(
+        rank=rank,
+        world_size=others,
+        address=os.environ["MASTER_ADDR"],
+        port=int(os.environ["MASTER_PORT"]),
+        timeout_s=arguments.timeout_s,
+    ) as ring:
+        while step < arguments.steps:
+            step += 1
+            with rankmend.section("compute"):
+                time.sleep(arguments.step_s)
+                if arguments.until is not None and rank == 0:
+                    stopping[0] = stopping[0] or arguments.until.exists()
+                shared = np.concatenate([state * (rank + 1) / 7 + step, [float(stopping[0])]])
+                shared = shared.astype(np.float32)
+            if is_failing and step == arguments.fail_step:
+                fail(arguments)
+            with rankmend.section("communication"):
+                ring.all_reduce(shared)
+            state = (shared[:4] % 1000).astype(np.float32)
+            rankmend.step(step)
+            is_last = step == arguments.steps or shared[4] > 0
+            if rank == 0 and (is_last or step % arguments.every == 0):
+                with rankmend.section("checkpoint"):
+                    is_saved = save(arguments.checkpoint_dir, step, state)
+                if is_saved and arguments.published is not None:
+                    with arguments.published.open("a") as file:
+                        file.write(f"{attempt} {step}\n")
+            if is_last:
+                break
+    del ballast
+    if rank == 0:
+        body = {"step": step, "state": [float(value) for value in state]}
+        arguments.result.write_text(json.dumps(body))
+
+
+def save(folder: Path, step: int, state: np.ndarray) -> bool:
+    path = folder / f"step-{step:08d}.npz"
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    with temporary.open("wb") as file:
+        np.savez(file, step=step, state=state)
+        file.flush()
+        os.fsync(file.fileno())
+    if not rankmend.may_publish(path):
+        return False
+    temporary.replace(path)
+    return True
+
+
+main()

@@ -1,0 +1,71 @@
+"""Ranks that live and do not move."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from detectors.finding import Blame, Kind
+from tests.system.faults.harness import Job, kill
+from tests.system.faults.test_deaths import assert_recovered
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.real_fault("rank stopped"))])
+def test_a_stopped_rank_is_named_and_the_job_goes_on(
+    make_lockstep: Make, undisturbed: dict[str, object], rank: int
+) -> None:
+    job = make_lockstep(flags=["--hang-stopped=1"])
+    job.start()
+
+    kill(job.pids_at_step(25)[rank], number=signal.SIGSTOP)
+
+    assert_recovered(job, undisturbed, incidents=1)
+    finding = job.incidents[0].failure.finding
+    assert finding.kind is Kind.RANK_HUNG
+    assert finding.ranks == (rank,)
+
+
+def test_a_rank_that_stops_inside_the_all_reduce_is_named(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(
+        "--fail-rank=3", "--fail-step=25", "--fail-with=stop", flags=["--hang-stopped=1"]
+    )
+
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert job.incidents[0].failure.finding.ranks == (3,)
+
+
+def test_ranks_that_all_sleep_are_restarted_and_nobody_is_blamed(make_job: Make) -> None:
+    job = make_job(
+        "all_sleep.py",
+        world_size=2,
+        flags=["--hang-min=1.5", "--hang-max=1.5"],
+    )
+
+    job.start()
+
+    assert job.wait() == 0, job.output
+    finding = job.incidents[0].failure.finding
+    assert finding.kind is Kind.RANK_HUNG
+    assert finding.ranks == ()
+    assert finding.blame is Blame.NOBODY
+
+
+def test_hang_detection_can_be_switched_off(make_lockstep: Make) -> None:
+    job = make_lockstep(flags=["--no-hang-detection", "--hang-stopped=0.5"])
+    job.start()
+    pid = job.pids_at_step(25)[1]
+
+    kill(pid, number=signal.SIGSTOP)
+    with pytest.raises(AssertionError, match="still running"):
+        job.wait(4)
+
+    assert not job.incidents
+    kill(pid, number=signal.SIGCONT)
+    assert job.wait() == 0, job.output

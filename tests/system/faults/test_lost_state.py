@@ -1,0 +1,182 @@
+"""A controller that loses its state folder, or is away, under launchers that know another one."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.journal.records import Adopted, AttemptStarted
+from recovery.report.overview import list_folders, read_entries
+from tests.support.faults import process, storage
+from tests.system.faults.harness import wait_for
+from tests.system.faults.test_nodes import POLICY, Nodes, free_port
+from tests.system.faults.test_nodes import make as make  # noqa: PLC0414 - a fixture
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+class Service:
+    """A controller of this machine alone."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.state = folder / name
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.config = folder / f"{name}.toml"
+        policy = folder / "cluster.toml"
+        policy.write_text(POLICY)
+        self.config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\nstate_dir = "{self.state}"\n'
+            f'policy_file = "{policy}"\n'
+        )
+        self.log = folder / f"{name}.log"
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Service":
+        self.state.mkdir(exist_ok=True)
+        command = ("-m", "rankmend.cli", "controller", "run", f"--config={self.config}")
+        with self.log.open("ab") as out:
+            self.running = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
+        return self
+
+    def kill(self) -> None:
+        assert self.running is not None, "called while it runs"
+        process.kill(self.running)
+        self.running.wait(30)
+
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    def journaled(self, kind: type[Any]) -> list[Any]:
+        return [
+            entry.record
+            for job in list_folders(self.state)
+            if (job / "journal.db").is_file()
+            for entry in read_entries(job)
+            if isinstance(entry.record, kind)
+        ]
+
+    def wait_logged(self, text: str, times: int = 1) -> None:
+        try:
+            wait_for(lambda: self.log.read_text().count(text) >= times, f"{text!r} in the log", 90)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log.read_text()}") from None
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
+    made: list[Service] = []
+
+    def make_service(name: str) -> Service:
+        made.append(Service(tmp_path, name))
+        return made[-1]
+
+    yield make_service
+    for one in made:
+        if one.running is not None and one.running.poll() is None:
+            one.running.terminate()
+            one.running.wait(30)
+
+
+def newest(nodes: Nodes) -> int:
+    return max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
+
+
+@pytest.mark.real_fault("controller's state lost")
+def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_recovered_by_it(
+    make: Callable[..., Nodes], services: Callable[[str], Service]
+) -> None:
+    service = services("ctl").start()
+    nodes = make("2:3", f"--controller={service.url}", steps=100_000)
+    nodes.start("a", "b", "c")
+    nodes.wait_step(20)
+    placed = [name for name in "abc" if "attempt 1: ranks" in nodes.said(name)]
+    ranks = {name: nodes.rank_pids(name) for name in placed}
+
+    service.kill()
+    lost = storage.lose(service.state)
+    service.start()
+    service.wait_logged("attempt adopted")
+    (adopted,) = service.journaled(Adopted)
+    nodes.wait_step(newest(nodes) + 50)
+
+    assert adopted.attempt == 1
+    assert {place.node for place in adopted.placement} == set(placed)
+    assert {name: nodes.rank_pids(name) for name in placed} == ranks
+    status = service.ask("status").stdout
+    assert "the journal was lost" in status
+    assert "adopted at attempt 1" in service.ask("incidents").stdout
+    assert "adopted: attempt 1 runs" in service.ask("why", nodes.name).stdout
+
+    process.kill(ranks[placed[0]][0])
+    wait_for(
+        lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits", 60
+    )
+    assert service.journaled(AttemptStarted) == []
+    confirmed = service.ask("reset-budgets", nodes.name, "--yes", "--reason=looked")
+    assert confirmed.returncode == 0, confirmed.stderr
+    for name in placed:
+        nodes.wait_said(name, "attempt 2: ranks")
+    assert service.journaled(AttemptStarted)[-1].choice.restore is not None
+    nodes.wait_step(newest(nodes) + 50)
+
+    # The old folder is found: whoever starts a controller on it goes on from what runs.
+    service.kill()
+    lost.end()
+    service.start()
+    service.wait_logged("attempt adopted", 2)
+    (again,) = service.journaled(Adopted)
+    assert (again.attempt, again.is_history_lost) == (2, False)
+    assert again.epoch > adopted.epoch
+    nodes.wait_step(newest(nodes) + 50)
+    assert nodes.said(placed[0]).count(": ranks ") == 2
+
+
+def test_launchers_wait_for_the_controller_that_knows_their_job_beside_one_that_does_not(
+    make: Callable[..., Nodes], services: Callable[[str], Service]
+) -> None:
+    first, second = services("ctl").start(), services("ctl-2").start()
+    nodes = make("2", f"--controller={first.url},{second.url}", steps=100_000)
+    nodes.start("a", "b")
+    nodes.wait_step(20)
+    ranks = {name: nodes.rank_pids(name) for name in "ab"}
+    # The first of the list, unless it was too busy for a moment when they joined.
+    home, other = (first, second) if first.journaled(AttemptStarted) else (second, first)
+
+    home.kill()
+    for name in "ab":
+        nodes.wait_said(name, f"waiting for {home.url}, the only one that knows this job")
+    nodes.wait_step(newest(nodes) + 100)
+    home.start()
+    for name in "ab":
+        nodes.wait_said(name, "the controller answers again")
+
+    assert other.journaled(AttemptStarted) == []
+    process.kill(ranks["b"][0])
+    for name in "ab":
+        nodes.wait_said(name, "attempt 2: ranks")
+    nodes.wait_step(newest(nodes) + 50)
+
+
+def test_launchers_that_joined_different_controllers_meet_at_the_first_of_the_list(
+    make: Callable[..., Nodes], services: Callable[[str], Service]
+) -> None:
+    first, second = services("ctl"), services("ctl-2").start()
+    nodes = make("2", f"--controller={first.url},{second.url}", steps=100_000)
+    nodes.start("a")
+    wait_for(lambda: list_folders(second.state), "a joins the second", 60)
+    second.kill()
+    first.start()
+    nodes.start("b")
+    wait_for(lambda: list_folders(first.state), "b joins the first", 60)
+
+    second.start()
+
+    for name in "ab":
+        nodes.wait_said(name, "attempt 1: ranks")
+    assert len(first.journaled(AttemptStarted)) == 1
+    assert second.journaled(AttemptStarted) == []

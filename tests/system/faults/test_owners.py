@@ -1,0 +1,211 @@
+"""Two launchers and one checkpoint folder: a living owner is named and never killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recovery.journal.records import ClaimProof, ClaimTaken
+from recovery.launcher.processes.tree import find_marked
+from recovery.ownership.claim_folder import ClaimFolder
+from tests.system.faults.harness import JOBS, Job, wait_for
+from tests.system.faults.test_launcher_deaths import children, command_of
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+ENDLESS_STEP = 30
+OTHER_NAMESPACE = ["unshare", "-mpf", "--kill-child", "--mount-proc"]
+NEEDS_NAMESPACES = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*OTHER_NAMESPACE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="a PID namespace needs root",
+)
+
+
+@pytest.fixture
+def rival(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Make other launchers for the checkpoints of a job, each with a state folder of its own."""
+    made: list[Job] = []
+
+    def make(job: Job, **changes: object) -> Job:
+        folder = tmp_path / f"rival{len(made)}"
+        folder.mkdir()
+        # The last of two options counts.
+        flags = [f"--checkpoint-dir={job.checkpoints}", *job.flags]
+        other = replace(
+            job, folder=folder, flags=flags, process=None, starts=0, name=f"{job.name}-r{len(made)}"
+        )
+        other = replace(other, **changes)  # type: ignore[arg-type]
+        made.append(other)
+        return other
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Return a job that trains until the module's tests are over."""
+    folder = tmp_path_factory.mktemp("endless")
+    job = Job(folder, JOBS / "lockstep.py", [], 2)
+    job.arguments = [
+        f"--checkpoint-dir={job.checkpoints}",
+        f"--result={folder / 'result.json'}",
+        "--steps=1000000",
+    ]
+    job.start()
+    yield job
+    job.close()
+
+
+def claims(job: Job) -> ClaimFolder:
+    return ClaimFolder(job.checkpoints / ".rankmend")
+
+
+@pytest.mark.parametrize("option", [(), ("--take-over",)])
+def test_second_launcher_with_another_state_folder_is_refused_and_the_first_trains_on(
+    endless: Job, rival: Make, option: tuple[str, ...]
+) -> None:
+    ranks = endless.pids_at_step(5)
+    other = rival(endless)
+
+    other.start(*option)
+
+    assert other.wait() == 75, other.output
+    assert f"process {endless.process.pid} on {os.uname().nodename}" in other.output
+    assert "killed" not in other.output
+    assert ("--take-over is only for an owner that is gone" in other.output) == bool(option)
+    assert endless.pids_at_step(ENDLESS_STEP) == ranks
+
+
+@NEEDS_NAMESPACES
+def test_launcher_in_another_container_is_refused_and_the_first_trains_on(
+    endless: Job, rival: Make
+) -> None:
+    ranks = endless.pids_at_step(5)
+    other = rival(endless, prefix=OTHER_NAMESPACE)
+
+    other.start()
+
+    assert other.wait() == 75, other.output
+    assert "in another container of this machine. It is alive" in other.output
+    assert endless.pids_at_step(ENDLESS_STEP) == ranks
+
+
+def test_owner_that_was_stopped_releases_the_folder(make_lockstep: Make, rival: Make) -> None:
+    job = make_lockstep("--steps=100000")
+    job.start()
+    job.pids_at_step(5)
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 143
+    pretend_elsewhere(claims(job))  # where nothing else could prove that it has ended
+    again = rival(job, arguments=[*job.arguments, "--steps=20"])
+
+    again.start()
+
+    assert again.wait() == 0, again.output
+    assert again.records(ClaimTaken) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
+)
+def test_launcher_that_is_stopped_before_its_ranks_start_releases_the_folder(
+    make_lockstep: Make, number: int, code: int
+) -> None:
+    job = make_lockstep()
+    job.start()
+    wait_for(lambda: claims(job).newest(), "it has taken the folder")
+    job.signal(number)
+
+    assert job.wait() == code, job.output
+    found = claims(job).newest()
+    assert found is not None
+    assert found.claim is not None
+    assert found.claim.is_released
+
+
+def pretend_elsewhere(folder: ClaimFolder) -> None:
+    """Have the newest claim be that of a launcher on another machine."""
+    found = folder.newest()
+    assert found is not None
+    assert found.claim is not None
+    folder.replace(msgspec.structs.replace(found.claim, host="elsewhere", machine="m", boot_id="b"))
+
+
+def test_killed_owner_on_this_machine_makes_way_without_an_option(
+    make_lockstep: Make, rival: Make
+) -> None:
+    job = make_lockstep()
+    job.start()
+    job.pids_at_step(10)
+    guardian = [pid for pid in children(job.process.pid) if "guardian" in command_of(pid)]
+    mark = job.job_id
+    for pid in (job.process.pid, *guardian):  # the ranks are left, without a launcher
+        os.kill(pid, signal.SIGKILL)
+    job.wait()
+    other = rival(job)
+
+    other.start()
+
+    assert other.wait() == 0, other.output
+    taken = other.records(ClaimTaken)
+    assert [one.proof for one in taken] == [ClaimProof.PROCESSES]
+    assert "took the checkpoint folder from job" in other.output
+    assert not find_marked(mark)
+
+
+def test_owner_from_whom_the_folder_was_taken_stops_its_ranks(make_lockstep: Make) -> None:
+    job = make_lockstep("--steps=100000")
+    job.start()
+    job.pids_at_step(5)
+    folder = claims(job)
+    found = folder.newest()
+    assert found is not None
+    assert found.claim is not None
+    newer = msgspec.structs.replace(
+        found.claim, generation=found.generation + 1, token="t", owner="launcher:t", host="other"
+    )
+
+    assert folder.make(newer)
+
+    assert job.wait() == 75, job.output
+    assert "was taken by" in job.output
+    assert not find_marked(job.job_id)
+
+
+def test_run_in_a_copied_folder_is_a_job_of_its_own_beside_the_original(
+    endless: Job, rival: Make, tmp_path: Path
+) -> None:
+    ranks = endless.pids_at_step(25)
+    copy = tmp_path / "copy"
+    shutil.copytree(endless.checkpoints, copy)
+    arguments = [f"--checkpoint-dir={copy}", f"--result={tmp_path / 'r.json'}", "--steps=20"]
+    branch = rival(endless, flags=[f"--checkpoint-dir={copy}"], arguments=arguments)
+
+    branch.start()
+
+    assert branch.wait() == 0, branch.output
+    assert branch.job_id != endless.job_id
+    assert "killed" not in branch.output
+    assert endless.pids_at_step(ENDLESS_STEP) == ranks
+
+
+def test_checkpoint_folder_behind_a_link_of_ones_own_works(
+    make_lockstep: Make, tmp_path: Path
+) -> None:
+    job = make_lockstep("--steps=2", world_size=1)
+    (tmp_path / "scratch").mkdir()
+    job.checkpoints.symlink_to(tmp_path / "scratch")
+
+    job.start()
+
+    assert job.wait() == 0, job.output
+    assert (tmp_path / "scratch" / ".rankmend" / "owner-1.json").is_file()

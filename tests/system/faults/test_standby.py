@@ -1,0 +1,179 @@
+"""Restarts out of processes that have imported the framework already."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.processes.tree import find_marked, read_state
+from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
+from tests.system.faults.test_deaths import assert_recovered
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+
+
+def ready_standbys(job: Job, count: int) -> list[int]:
+    """Return the pids of this job's standbys once all have done their imports."""
+
+    def look() -> list[int] | None:
+        marked = find_marked(job.job_id)
+        pids = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
+        is_ready = len(pids) == count and not list(job.runtime.glob("standby-*.log"))
+        return pids if is_ready else None
+
+    return wait_for(look, f"{count} standbys are ready")
+
+
+def test_ranks_are_restarted_out_of_standbys_and_standbys_made_again(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=["--standby=numpy,json"])
+    job.start()
+    job.pids_at_step(3)
+    first = ready_standbys(job, 4)
+
+    kill(job.pids_at_step(10)[2])
+    second = job.pids_at_step(20, attempt=2)
+
+    assert set(second.values()) == set(first), "the very processes that stood by"
+    again = ready_standbys(job, 4)
+    assert not set(again) & set(first)
+    kill(second[0])
+    assert_recovered(job, undisturbed_long, incidents=2)
+    assert not [pid for pid in (*first, *again) if read_state(pid) is not None]
+
+
+def test_a_promoted_rank_looks_like_one_that_was_started_afresh(make_job: Make) -> None:
+    job = make_job("tell_itself.py", world_size=1)
+    job.arguments = ["--flag", "{checkpoint}", "a b"]
+    job.start()
+    assert job.wait() == 0, job.output
+    fresh = told_by(job)
+    job.flags = ["--standby=json"]
+    job.environment = {"TELL_WAIT": "1"}
+    job.start()
+    job.pids_at_step(2, attempt=2)
+    ready_standbys(job, 1)
+
+    kill(job.pids_at_step(2, attempt=2)[0])
+
+    assert job.wait() == 0, job.output
+    warm = told_by(job)
+    changes = {"attempt": "3", "mark": "3"}
+    assert warm == {**fresh, **changes}
+
+
+def told_by(job: Job) -> dict[str, str]:
+    lines = [line.removeprefix("[rank 0] ") for line in job.output.splitlines()]
+    start = len(lines) - 1 - lines[::-1].index("tells:")
+    return dict(line.split("=", 1) for line in lines[start + 1 :] if "=" in line)
+
+
+def test_an_exception_of_a_promoted_rank_shows_the_scripts_frames_only(
+    make_lockstep: Make,
+) -> None:
+    job = make_lockstep(
+        "--steps=100000",
+        "--fail-rank=1",
+        "--fail-step=500",
+        "--fail-attempts=99",
+        flags=["--standby=numpy"],
+    )
+    job.start()
+    ready_standbys(job, 4)
+
+    kill(job.pids_at_step(5)[0])
+
+    assert job.wait() == 1
+    assert "ValueError: the loss is not a number" in job.output
+    assert "lockstep.py" in job.output
+    assert "hook/standby.py" not in job.output
+
+
+def test_a_daemon_of_a_promoted_rank_is_found_by_its_mark(
+    make_lockstep: Make, undisturbed_long: dict[str, object], tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "daemon"
+    job = make_lockstep("--steps=600", f"--forked={pid_file}", flags=["--standby=numpy"])
+    job.start()
+    job.pids_at_step(3)
+    ready_standbys(job, 4)
+    kill(job.pids_at_step(5)[3])
+    ranks = job.pids_at_step(15, attempt=2)
+    daemon = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
+
+    kill(ranks[1])
+    job.pids_at_step(20, attempt=3)
+
+    assert read_state(daemon) is None
+    assert_recovered(job, undisturbed_long, incidents=2)
+
+
+def test_a_killed_launcher_leaves_no_standby(make_lockstep: Make) -> None:
+    job = make_lockstep("--steps=100000", flags=["--standby=numpy"])
+    job.start()
+    job.pids_at_step(3)
+    ready_standbys(job, 4)
+
+    job.signal(signal.SIGKILL)
+    job.wait()
+
+    wait_for(lambda: not find_marked(job.job_id), "no process is left", 20)
+
+
+def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=["--standby=no_such_module"])
+    job.start()
+
+    wait_for(lambda: "there will be no more" in job.output, "they are given up")
+    kill(job.pids_at_step(5)[0])
+
+    assert_recovered(job, undisturbed_long, incidents=1)
+    assert "No module named 'no_such_module'" in job.output
+
+
+def test_a_standby_that_dies_is_replaced_by_an_ordinary_start(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=["--standby=numpy"])
+    job.start()
+    job.pids_at_step(3)
+    standbys = ready_standbys(job, 4)
+
+    kill(job.pids_at_step(10)[2], *standbys)
+
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+@pytest.mark.parametrize("modules", ["", "torch; import os", "-x", "a..b"])
+def test_modules_that_are_none_are_refused(make_lockstep: Make, modules: str) -> None:
+    job = make_lockstep(flags=[f"--standby={modules}"])
+
+    job.start()
+
+    assert job.wait() == 2
+    assert "is no list of modules" in job.output
+
+
+@pytest.mark.torch
+def test_an_unchanged_pytorch_script_restarts_warm_and_is_still_seen(make_job: Make) -> None:
+    pytest.importorskip("torch")
+    job = make_job("", world_size=2, flags=["--standby=torch,torch._dynamo"])
+    job.script = EXAMPLES / "unchanged" / "train.py"
+    job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
+    job.start()
+    job.pids_at_step(15)
+    standbys = ready_standbys(job, 2)
+
+    kill(job.pids_at_step(20)[1])
+    second = job.pids_at_step(40, attempt=2)
+    assert set(second.values()) == set(standbys)
+    job.signal(signal.SIGINT)
+
+    assert job.wait() in (0, 130), job.output
+    assert len(job.incidents) == 1
