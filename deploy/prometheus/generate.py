@@ -294,14 +294,15 @@ def runbook_text() -> str:
     lines = [
         "# Runbook: findings",
         "",
-        "Written by `deploy/prometheus/generate.py` from `detectors/data`: change the tables, not this file.",
-        "Every alert `Rankmend<Check>` of a node leads here, to the section of its check. First look:",
+        "Generated from `detectors/data` by `make docs`: change the tables, not this file.",
+        "Each alert `Rankmend<Check>` links to the section of its check. First look:",
         "",
         "    curl -s http://NODE:9476/api/v1/findings      # evidence, since when, which ranks, how to silence",
-        "    rankmend check node                           # on the node: one look at everything",
+        "    rankmend check node                           # on the node: check everything once",
         "",
-        "The alert's own `action` wins over the one below: the driver's verdict, or a finding that came",
-        "back after reboots, changes it, and `reason` says so.",
+        "The alert's own `action` overrides the one below: the driver's verdict, or a finding that came",
+        "back after reboots, changes it, and `reason` says so. To silence a finding on one node:",
+        "`amtool silence add alertname=ALERT node=NODE`, or its name under `[findings] silenced` of the agent.",
         "",
         "| action | what to do |",
         "| --- | --- |",
@@ -318,8 +319,6 @@ def runbook_text() -> str:
             f"- Alert: `{rule.alert}`, {rule.severity}; action `{rule.action}`.",
             f"- When: {rule.condition}",
             f"- Why: {rule.source}",
-            f"- Silence: `amtool silence add alertname={rule.alert} node=NODE`, or `{rule.check}` under"
-            " `[findings] silenced` of that node's agent.",
             "",
         ]
     return "\n".join(lines)
