@@ -19,7 +19,8 @@ import msgspec
 
 from detectors.node.findings import NodeState
 from rankmend.errors import ConfigError, StorageError
-from rankmend.foreign_links import open_new, open_to_append, refuse_foreign_link
+from rankmend.files import read_if_there, replace_file
+from rankmend.foreign_links import open_to_append, refuse_foreign_link
 
 FILE_BYTES_MAX: Final = 1_000_000  # about 1,500 changes; quiet nodes have a few a day
 KEEP: Final = 4
@@ -88,29 +89,15 @@ class FindingStore:
 
     def save(self, saved: SavedState) -> None:
         """Replace the state as a whole: a crash leaves the old one or the new one."""
-        path = self.folder / "state.json"
-        beside = path.with_name("state.json.new")
-        try:
-            with os.fdopen(open_new(beside, 0o644), "wb") as file:
-                file.write(msgspec.json.encode(saved))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        body = msgspec.json.encode(saved)
+        replace_file(self.folder / "state.json", body, StorageError, mode=0o644)
 
     def load(self) -> SavedState | None:
         """Return the saved state; None at the first start. Raises StorageError for a broken one."""
         path = self.folder / "state.json"
-        try:
-            with path.open("rb") as file:
-                data = file.read(STATE_BYTES_MAX + 1)
-        except FileNotFoundError:
+        data = read_if_there(path, STATE_BYTES_MAX, StorageError)
+        if data is None:
             return None
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}") from error
-        if len(data) > STATE_BYTES_MAX:
-            raise StorageError(f"{path} has more than {STATE_BYTES_MAX} bytes")
         try:
             saved = msgspec.json.decode(data, type=SavedState)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from detectors.node.checks import (
     parse_rows,
 )
 from rankmend.errors import ConfigError
+from rankmend.files import read_capped
 
 _BYTES_MAX: Final = 1_000_000  # the larger shipped table, node_policy.toml, has 60,000
 _CHECKS: Final = "node_policy.toml"
@@ -58,14 +59,9 @@ def _shipped(name: str) -> str:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read the policy table {path}: {error.strerror}") from error
-    if len(data) > _BYTES_MAX:
-        raise ConfigError(f"the policy table {path} has more than {_BYTES_MAX} bytes")
+    name = f"the policy table {path}"
+    data = read_capped(path, _BYTES_MAX, ConfigError, name=name)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the policy table {path} is not UTF-8: {error}") from error
+        raise ConfigError(f"{name} is not UTF-8: {error}") from error

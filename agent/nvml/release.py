@@ -5,7 +5,6 @@ of the MIG mode is over after a reboot. A file that makes no sense is no release
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ import msgspec
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
-from rankmend.foreign_links import open_new
+from rankmend.files import read_if_there, replace_file
 
 _BYTES_MAX: Final = 1_000
 
@@ -34,11 +33,11 @@ class ReleaseFile:
     def load(self, now_s: float) -> Release | None:
         """Return the release that still holds, if any."""
         try:
-            with self._path.open("rb") as file:
-                release = msgspec.json.decode(file.read(_BYTES_MAX), type=Release)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.MsgspecError) as error:
+            body = read_if_there(self._path, _BYTES_MAX, StorageError)
+            if body is None:
+                return None
+            release = msgspec.json.decode(body, type=Release)
+        except (StorageError, msgspec.MsgspecError) as error:
             fields = {"path": str(self._path), "error": str(error)}
             log.warning("saved release of the GPUs ignored", extra=fields)
             return None
@@ -47,13 +46,8 @@ class ReleaseFile:
 
     def save(self, since_s: float, until_s: float) -> None:
         """Put the file in place, or raise StorageError."""
-        beside = self._path.with_name(f".{self._path.name}.new")
-        try:
-            with os.fdopen(open_new(beside, 0o644), "wb") as file:
-                file.write(msgspec.json.encode(Release(self._boot_id, since_s, until_s)))
-            beside.replace(self._path)
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+        body = msgspec.json.encode(Release(self._boot_id, since_s, until_s))
+        replace_file(self._path, body, StorageError, mode=0o644, durable=False)
 
     def clear(self) -> None:
         """Forget the release: the GPUs are taken up again."""

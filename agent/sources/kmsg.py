@@ -6,7 +6,6 @@ Source: Linux Documentation/ABI/testing/dev-kmsg. One read gives one record; EAG
 Cost:   1 system call a record; nothing while the kernel is silent.
 """
 
-import errno
 import logging
 import os
 import select
@@ -19,7 +18,7 @@ import msgspec
 from detectors.kernel.event_groups import StateSnapshot
 from detectors.kernel.log import Record, parse_kmsg
 from rankmend.errors import NoSourceError, SourceError
-from rankmend.foreign_links import open_new
+from rankmend.files import read_if_there, replace_file
 
 RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
 SAVED_BYTES_MAX: Final = 4_000_000  # 550 groups of at most 6 KB
@@ -139,16 +138,13 @@ class SavedKernelLog:
 def load_saved(path: Path, boot_id: str) -> SavedKernelLog | None:
     """Return what an agent of this boot has saved, or None: then all of the log is read again."""
     try:
-        with path.open("rb") as file:
-            data = file.read(SAVED_BYTES_MAX + 1)
-        if len(data) > SAVED_BYTES_MAX:
-            raise ValueError(f"more than {SAVED_BYTES_MAX} bytes")
+        data = read_if_there(path, SAVED_BYTES_MAX, SourceError)
+        if data is None:
+            return None
         saved = msgspec.json.decode(data, type=SavedKernelLog)
         if saved.version != _VERSION:
             raise ValueError(f"version {saved.version}")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+    except (SourceError, ValueError) as error:  # msgspec's errors are ValueErrors
         log.warning(
             "saved kernel log state ignored", extra={"path": str(path), "error": str(error)}
         )
@@ -158,12 +154,4 @@ def load_saved(path: Path, boot_id: str) -> SavedKernelLog | None:
 
 def save(path: Path, saved: SavedKernelLog) -> None:
     """Put the file in place at once. Not flushed to disk: a new boot has a new log anyway."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        with os.fdopen(open_new(beside, 0o644), "wb") as file:
-            file.write(msgspec.json.encode(saved))
-        beside.replace(path)
-    except OSError as error:
-        raise SourceError(
-            f"cannot write {path}: {errno.errorcode.get(error.errno or 0)}"
-        ) from error
+    replace_file(path, msgspec.json.encode(saved), SourceError, mode=0o644, durable=False)

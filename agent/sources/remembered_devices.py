@@ -6,7 +6,6 @@ A file that makes no sense is put aside under another name, and the node is lear
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ import msgspec
 from agent.sources.pci_topology import read_text
 from detectors.node.inventory import DEVICES_MAX, DeviceMemory, KnownDevice
 from rankmend.errors import StorageError
-from rankmend.foreign_links import open_new
+from rankmend.files import read_if_there, replace_file
 
 BYTES_MAX: Final = 1_000_000  # 512 devices of 300 bytes
 VERSION: Final = 1
@@ -40,16 +39,13 @@ class InventoryFile:
     def load(self) -> DeviceMemory:
         """Return what is remembered: nothing at the first start, or of a broken file."""
         try:
-            with self._path.open("rb") as file:
-                data = file.read(BYTES_MAX + 1)
-            if len(data) > BYTES_MAX:
-                raise StorageError(f"more than {BYTES_MAX} bytes")
+            data = read_if_there(self._path, BYTES_MAX, StorageError)
+            if data is None:
+                return DeviceMemory()
             saved = msgspec.json.decode(data, type=_Saved)
             if saved.version != VERSION:
                 raise StorageError(f"version {saved.version}, not {VERSION}")
-        except FileNotFoundError:
-            return DeviceMemory()
-        except (OSError, StorageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (StorageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             fields = {"path": str(self._path), "error": str(error)}
             log.warning("devices of this node not remembered, they are learned anew", extra=fields)
             self._put_aside()
@@ -67,15 +63,7 @@ class InventoryFile:
             memory_bytes_max=memory.memory_bytes_max,
             machine_id=self._machine_id,
         )
-        beside = self._path.with_name(f".{self._path.name}.new")
-        try:
-            with os.fdopen(open_new(beside, 0o644), "wb") as file:
-                file.write(msgspec.json.encode(saved))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+        replace_file(self._path, msgspec.json.encode(saved), StorageError, mode=0o644)
 
     def _put_aside(self) -> None:
         try:

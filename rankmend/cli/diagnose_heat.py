@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankmend.cli import output
 from rankmend.cli.options import fail
+from rankmend.errors import StorageError
+from rankmend.files import write_output
 
 if TYPE_CHECKING:
     from detectors.slow.causes import SlowExplanation
@@ -108,14 +110,15 @@ def _colour(ratio: float) -> tuple[int, int, int]:
 def write_plot(file: Path, table: "WorkTable", found: "SlowDiagnosis") -> None:
     rows, ratios, _width = _heat(table, 512, 1024, [suspect.row for suspect in found.suspects])
     labels = [table.workers[row].name() for row in rows]
+    if file.suffix == ".png":
+        picture = _png(ratios)
+    else:
+        steps = (table.steps[0], table.steps[-1])
+        picture = _svg(ratios, labels, found.explanation, steps).encode()
     try:
-        if file.suffix == ".png":
-            file.write_bytes(_png(ratios))
-        else:
-            steps = (table.steps[0], table.steps[-1])
-            file.write_text(_svg(ratios, labels, found.explanation, steps), encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {file}: {error.strerror or error}")
+        write_output(file, picture, StorageError)
+    except StorageError as error:
+        fail(str(error))
 
 
 def _svg(ratios: Any, labels: list[str], title: str, steps: tuple[int, int]) -> str:

@@ -13,6 +13,7 @@ from rankmend.cli import output
 from rankmend.cli.diagnose_readings import Prometheus, prometheus_options, read_files
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.files import read_capped
 
 if TYPE_CHECKING:
     from detectors.diagnosis import Diagnosis
@@ -79,13 +80,10 @@ def read_csv_table(path: Path) -> "HostTable":
     from detectors.formats.host_csv import read
     from detectors.formats.neutral import read_csv
 
+    data = read_capped(path, FILE_BYTES_MAX, SourceError)
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise SourceError(f"more than {FILE_BYTES_MAX} bytes")
         return read(read_csv(data.decode("utf-8-sig")), path.stem)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise SourceError(f"cannot read {path}: {error}") from error
     except SourceError as error:
         raise SourceError(f"{path}: {error}") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rankmend.errors import ConfigError, SourceError
+from rankmend.files import read_capped
 
 if TYPE_CHECKING:
     from detectors.parallel_groups import Sizes
@@ -43,12 +44,8 @@ def read_hosts(path: Path) -> dict[int, Place]:
     from detectors.slow.placement import expand_hosts
 
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise SourceError(f"{path}: more than {FILE_BYTES_MAX} bytes")
-        lines = data.decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_capped(path, FILE_BYTES_MAX, SourceError).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
         raise SourceError(f"cannot read {path}: {error}") from error
     places: dict[int, Place] = {}
     is_numbered: bool | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rankmend.errors import ConfigError, SourceError
+from rankmend.files import read_capped
 
 if TYPE_CHECKING:
     from detectors.slow.hardware_reading import HardwareReading
@@ -83,12 +84,9 @@ def read_files(named: Sequence[str], metrics: Collection[str]) -> "list[Hardware
         node, _equals, name = text.partition("=")
         path = Path(name) if name and not Path(text).exists() else Path(text)
         node = node if path != Path(text) else path.name.partition(".")[0]
+        data = read_capped(path, FILE_BYTES_MAX, SourceError)
         try:
-            with path.open("rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
             written_s = path.stat().st_mtime
-            if len(data) > FILE_BYTES_MAX:
-                raise SourceError(f"more than {FILE_BYTES_MAX} bytes")
             page = data.decode("utf-8")
             if page.lstrip().startswith(("{", "[")) and is_answer(document := parse_answer(page)):
                 readings += read_answer(document, metrics, node)

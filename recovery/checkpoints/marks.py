@@ -1,7 +1,7 @@
 """What rankmend itself keeps beside the checkpoints, in `<folder>/.rankmend/`.
 
-Small files, replaced as a whole: a reader sees the old content or the new one, also after a
-power cut. One writer: the launcher that holds the job; of the fence, every launcher of it.
+Small files, replaced as a whole: a reader sees the old content or the new one, also after a power cut. Only the launcher
+that holds the job writes them; every launcher of the job writes the fence.
 """
 
 import errno
@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
+from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import open_new, refuse_foreign_link
 
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
 BUDGETS_BYTES_MAX: Final = 1 << 20
+_MODE: Final = 0o644
 
 
 class FenceFile:
     """The attempt that may publish checkpoints. `rankmend.may_publish` compares it with its own."""
 
-    def __init__(self, path: Path, writer: str = "") -> None:
-        """``writer``: name of the node, where several advance one fence."""
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._writer = writer
         self._attempt: int | None = None  # the newest that was let publish from here
 
     def advance(self, attempt: int) -> None:
@@ -40,7 +40,7 @@ class FenceFile:
                 f"{self.path} is at attempt {current}: another launcher went beyond {attempt}"
             )
         if current != attempt:
-            _replace(self.path, b"%d\n" % attempt, self._writer)
+            _replace(self.path, b"%d\n" % attempt)
         self._attempt = attempt
 
     def restore(self) -> bool:
@@ -51,22 +51,11 @@ class FenceFile:
         """
         if self._attempt is None or _read(self.path, _FENCE_BYTES_MAX) is not None:
             return False
-        name = ".".join(filter(None, (self.path.name, self._writer, "again")))
-        temporary = self.path.with_name(name)
+        _make_folder(self.path, parents=True)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            refuse_foreign_link(self.path.parent, StorageError)
-            _write(temporary, b"%d\n" % self._attempt)
-            try:
-                os.link(temporary, self.path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            create_file(self.path, b"%d\n" % self._attempt, StorageError, mode=_MODE)
         except FileExistsError:
             return False
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} can't be written: {error.strerror or error}"
-            ) from error
         return True
 
     def read(self) -> int | None:
@@ -122,37 +111,24 @@ def _parse_attempt(content: bytes) -> int | None:
 
 
 def _read(path: Path, bytes_max: int) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(bytes_max + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
-    if len(content) > bytes_max:
-        raise SourceError(f"{path} has more than {bytes_max} bytes: not ours")
-    return content
+    return read_if_there(path, bytes_max, SourceError, follow_link=False)
 
 
-def _replace(path: Path, content: bytes, writer: str = "") -> None:
-    temporary = path.with_name(".".join(filter(None, (path.name, writer, "tmp"))))
+def _replace(path: Path, content: bytes) -> None:
+    _make_folder(path)
+    replace_file(path, content, StorageError, mode=_MODE)
+
+
+def _make_folder(path: Path, *, parents: bool = False) -> None:
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=parents, exist_ok=True)
         refuse_foreign_link(path.parent, StorageError)
-        _write(temporary, content)
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
     except OSError as error:
-        raise StorageError(f"{path} can't be written: {error.strerror or error}") from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(open_new(path, 0o644), "wb") as file:
+    with os.fdopen(open_new(path, _MODE), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
-from rankmend.foreign_links import make_private, open_new, refuse_foreign_link
+from rankmend.files import read_if_there, replace_file
+from rankmend.foreign_links import make_private, refuse_foreign_link
 from rankmend.own_folder import find_own_folder
 from recovery.journal.job_key import JobKey
 
@@ -47,7 +48,7 @@ class JobFolder:
 
     def write_run(self, run: Mapping[str, Any]) -> None:
         """Tell `rankmend status` which process runs the job, and where its ranks tell of it."""
-        write_atomically(self.path / "run.json", json.dumps(run, indent=1).encode())
+        replace_file(self.path / "run.json", json.dumps(run, indent=1).encode(), LaunchError)
 
 
 def open_job(
@@ -108,7 +109,7 @@ def _read_or_make_id(
     if found is None:
         job_id = known_id or uuid.uuid4()
         body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": made_unix_s}
-        write_atomically(job_file, json.dumps(body, indent=1).encode())
+        replace_file(job_file, json.dumps(body, indent=1).encode(), LaunchError)
         return job_id
     try:
         return uuid.UUID(str(found["job_id"]))
@@ -118,13 +119,9 @@ def _read_or_make_id(
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return a small JSON object of ours, or None where there is none (yet)."""
-    try:
-        with path.open("rb") as file:
-            body = file.read(_JSON_BYTES_MAX)
-    except FileNotFoundError:
+    body = read_if_there(path, _JSON_BYTES_MAX, LaunchError)
+    if body is None:
         return None
-    except OSError as error:
-        raise LaunchError(f"cannot read {path}: {error.strerror}") from error
     try:
         value = json.loads(body)
     except ValueError as error:
@@ -147,20 +144,6 @@ def is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def write_atomically(path: Path, body: bytes) -> None:
-    """Replace a file by write, fsync and rename, so that a crash leaves the old or the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(open_new(temporary), "wb") as file:
-            file.write(body)  # all of it, where os.write may take a part on a nearly full disk
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise LaunchError(f"cannot write {path}: {error.strerror}") from error
 
 
 def default_state_folder(

@@ -25,6 +25,7 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
+from rankmend.files import sync_folder
 from recovery.journal.records import (
     MAJOR,
     MINOR,
@@ -329,7 +330,7 @@ class Journal:
                 " unix_s REAL NOT NULL, monotonic_s REAL NOT NULL, boot_id TEXT NOT NULL,"
                 " body BLOB NOT NULL, checksum BLOB NOT NULL); COMMIT;"
             )
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         _refuse_other_version(connection, self.path)
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
@@ -546,14 +547,6 @@ def _count_sound_frames(path: Path) -> int:
     except OSError as error:
         raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
     return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no

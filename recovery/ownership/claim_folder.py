@@ -9,10 +9,8 @@ system answers from the server (close-to-open), and an owner on a full disk can 
 """
 
 import contextlib
-import errno
 import os
 import re
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +18,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import SourceError, StorageError
+from rankmend.files import create_file, replace_file
 from rankmend.foreign_links import refuse_foreign_link
 from recovery.ownership.claim import FolderClaim
 
@@ -28,9 +27,7 @@ KEPT: Final = 3  # claims; older ones are removed
 _CLAIM: Final = re.compile(r"owner-(\d{1,9})\.json")
 _BEAT_DIGITS: Final = 20
 _RELEASED: Final = b"released".ljust(_BEAT_DIGITS) + b"\n"
-_NO_LINKS: Final = frozenset(
-    (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-)
+_MODE: Final = 0o644
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +65,13 @@ class ClaimFolder:
         True also where it is the newest by then: else another owner went beyond it.
         """
         target = self.path(claim.generation)
-        body = msgspec.json.encode(claim)
-        temporary = self.beside / f".owner-{claim.token}.tmp"
         try:
             self.beside.mkdir(exist_ok=True)
             refuse_foreign_link(self.beside, StorageError)
-            _write_new(temporary, body)
-            try:
-                _link(temporary, target, body)
-            finally:
-                temporary.unlink(missing_ok=True)
-            _sync(self.beside)
         except OSError as error:
             raise StorageError(f"cannot write {target}: {error.strerror or error}") from error
+        with contextlib.suppress(FileExistsError):
+            create_file(target, msgspec.json.encode(claim), StorageError, mode=_MODE)
         # A server may have made the link although its answer was lost: what is there counts.
         found = self.newest()
         if found is None or found.generation != claim.generation or found.claim is None:
@@ -92,17 +83,8 @@ class ClaimFolder:
 
     def replace(self, claim: FolderClaim) -> None:
         """Replace one's own claim; return when it is on stable storage."""
-        temporary = self.beside / f".owner-{claim.token}-{uuid.uuid4().hex[:8]}.tmp"
-        try:
-            _write_new(temporary, msgspec.json.encode(claim))
-            try:
-                temporary.replace(self.path(claim.generation))
-            finally:
-                temporary.unlink(missing_ok=True)
-            _sync(self.beside)
-        except OSError as error:
-            path = self.path(claim.generation)
-            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        body = msgspec.json.encode(claim)
+        replace_file(self.path(claim.generation), body, StorageError, mode=_MODE)
 
     def release(self, claim: FolderClaim) -> None:
         """Give the folder back; return when that is on stable storage.
@@ -122,7 +104,7 @@ class ClaimFolder:
         path = self._beat_path(generation)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = os.open(path, flags, 0o644)
+            descriptor = os.open(path, flags, _MODE)
             try:
                 written = os.pwrite(descriptor, text, 0)
                 if text == _RELEASED:
@@ -175,26 +157,6 @@ class ClaimFolder:
                         path.unlink()
 
 
-def _write_new(path: Path, body: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(source: Path, target: Path, body: bytes) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except FileExistsError:
-        return
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        with contextlib.suppress(FileExistsError):  # no links here: O_EXCL is as good
-            _write_new(target, body)
-
-
 def _read(path: Path, bytes_max: int) -> bytes | None:
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -204,11 +166,3 @@ def _read(path: Path, bytes_max: int) -> bytes | None:
         return None
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@ import msgspec
 
 from detectors.formats.plain_pickle import load_plain
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.files import replacing
 from recovery.journal.job_folder import read_json
 from recovery.journal.narrator import details, narrate
 from recovery.journal.records import Entry, IncidentOpened, kind_of
@@ -96,39 +97,31 @@ def make_bundle(
     packed: list[Packed] = []
     left_out = [f"{one.path}: more than {FILES_MAX} files" for one in sources[FILES_MAX:]]
     total = 0
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with (
-            os.fdopen(os.open(temporary, flags, 0o600), "wb") as file,
-            tarfile.open(fileobj=file, mode="w:gz") as archive,
-        ):
-            for number, source in enumerate(sources[:FILES_MAX], start=1):
-                try:
-                    body = source.read()
-                except (OSError, RankmendError) as error:
-                    left_out.append(f"{source.path}: {scrubber.scrub(str(error))}")
-                    continue
-                if len(body) > FILE_BYTES_MAX or total + len(body) > TOTAL_BYTES_MAX:
-                    left_out.append(f"{source.path}: {len(body)} bytes are over the bound")
-                    continue
-                total += len(body)
-                _add(archive, source.path, body, made_unix_s)
-                packed.append(Packed(source.path, len(body), hashlib.sha256(body).hexdigest()))
-                on_file(number, len(sources))
-            manifest = {
-                "version": VERSION,
-                "incident": incident_id,
-                "made_unix_s": made_unix_s,
-                "files": [asdict(one) for one in packed],
-                "left_out": left_out,
-            }
-            _add(archive, "manifest.json", _json(manifest), made_unix_s)
-        temporary.replace(output)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(output, ConfigError, durable=False) as file,
+        tarfile.open(fileobj=file, mode="w:gz") as archive,
+    ):
+        for number, source in enumerate(sources[:FILES_MAX], start=1):
+            try:
+                body = source.read()
+            except (OSError, RankmendError) as error:
+                left_out.append(f"{source.path}: {scrubber.scrub(str(error))}")
+                continue
+            if len(body) > FILE_BYTES_MAX or total + len(body) > TOTAL_BYTES_MAX:
+                left_out.append(f"{source.path}: {len(body)} bytes are over the bound")
+                continue
+            total += len(body)
+            _add(archive, source.path, body, made_unix_s)
+            packed.append(Packed(source.path, len(body), hashlib.sha256(body).hexdigest()))
+            on_file(number, len(sources))
+        manifest = {
+            "version": VERSION,
+            "incident": incident_id,
+            "made_unix_s": made_unix_s,
+            "files": [asdict(one) for one in packed],
+            "left_out": left_out,
+        }
+        _add(archive, "manifest.json", _json(manifest), made_unix_s)
     size_bytes = output.stat().st_size
     return Bundle(str(output), incident_id, size_bytes, tuple(packed), tuple(left_out))
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rankmend.errors import StorageError
+from rankmend.files import write_output
 from recovery.journal.records import JobOutcome
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,6 @@ def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s
     }
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(json.dumps(body), encoding="utf-8")
-    except OSError as error_of_file:
+        write_output(Path(path), json.dumps(body).encode(), StorageError)
+    except (OSError, StorageError) as error_of_file:
         log.warning("%s can't be written", VARIABLE, extra={"error": str(error_of_file)})

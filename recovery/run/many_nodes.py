@@ -434,7 +434,7 @@ class Node:
         output = Output(log_plan, console.take_over())
         word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, ports, bind_address)
-        fence = FenceFile(fence_path, self.name)
+        fence = FenceFile(fence_path)
         self._ownership.keep_fence(fence.restore)
         storage = Storage(fence, make_watch(options, clock))
         link = self.link = _Link(client, self.request, peers, quiet=options.quiet)

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import ConfigError, LaunchError, SourceError
+from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE
-from recovery.journal.job_folder import write_atomically
 from recovery.journal.records import JobOutcome
 
 BYTES_MAX: Final = 64 * 1024
@@ -44,31 +44,27 @@ class HostFolder:
 
     def read(self) -> HostNote | None:
         """Return the note, or None where there is none."""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
+        body = read_if_there(
+            self._path, BYTES_MAX, SourceError, follow_link=False, check=self._refuse_unless_private
+        )
+        if body is None:
             return None
-        except OSError as error:
-            raise SourceError(f"cannot read {self._path}: {error.strerror}") from error
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                raise ConfigError(
-                    f"{self._path} belongs to uid {status.st_uid} with mode "
-                    f"{status.st_mode & 0o777:04o}: it must be yours and unreadable for others"
-                )
-            body = file.read(BYTES_MAX + 1)
         try:
-            if len(body) > BYTES_MAX:
-                raise ValueError("too long")
             return msgspec.json.decode(body, type=HostNote)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise SourceError(f"{self._path} is no note of a host: {error}") from error
 
+    def _refuse_unless_private(self, status: os.stat_result) -> None:
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise ConfigError(
+                f"{self._path} belongs to uid {status.st_uid} with mode "
+                f"{status.st_mode & 0o777:04o}: it must be yours and unreadable for others"
+            )
+
     def write(self, note: HostNote) -> None:
         """Replace the note; return when it is on stable storage."""
         self._make_folder()
-        write_atomically(self._path, msgspec.json.encode(note))
+        replace_file(self._path, msgspec.json.encode(note), LaunchError)
 
     def forget(self) -> None:
         """Remove the note: it came with a copy of another job's folder."""
@@ -85,16 +81,9 @@ class HostFolder:
         """Return whether this epoch is now ours, and nobody had it before."""
         self._make_folder()
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(self.folder / f"host-{epoch}", flags, 0o600)
+            create_file(self.folder / f"host-{epoch}", f"{node}\n".encode(), LaunchError)
         except FileExistsError:
             return False
-        except OSError as error:
-            raise LaunchError(f"cannot claim epoch {epoch}: {error.strerror}") from error
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(f"{node}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
         for old in self._claims():
             if old <= epoch - CLAIMS_KEPT:
                 (self.folder / f"host-{old}").unlink(missing_ok=True)

@@ -5,7 +5,6 @@ written over. A site with an authority of its own uses that instead: docs/operat
 """
 
 import ipaddress
-import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rankmend.errors import ConfigError
+from rankmend.files import create_file
 
 AUTHORITY_DAYS: Final = 3650  # its key signs again before that; a cluster lives some 5 to 7 years
 LEAF_DAYS: Final = 825  # the longest that clients of all kinds accept (Apple, Chrome)
@@ -191,12 +191,8 @@ def _certificates(path: Path) -> list[x509.Certificate]:
 def write_new(path: Path, body: bytes, mode: int) -> None:
     """Make a file with this mode, or raise where there is one already."""
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, mode), "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
+        create_file(path, body, ConfigError, mode=mode)
     except FileExistsError as error:
-        raise ConfigError(f"{path} is there already: nothing is written over") from error
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} already exists and is not overwritten: remove or rename it"
+        ) from error

@@ -8,6 +8,7 @@ import msgspec
 
 from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
+from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
 from recovery.api.client import check_url, is_loopback
 from recovery.cluster.limits_file import PolicyFile, read_policy_file
@@ -90,11 +91,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def load(path: Path) -> Config:
     """Return the configuration in a TOML file, or raise ConfigError that names what is wrong."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX)
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    data = read_capped(path, FILE_BYTES_MAX, ConfigError, name=f"the configuration {path}")
     try:
         config = msgspec.toml.decode(data, type=Config)
         check(config)

@@ -20,10 +20,11 @@ from typing import Final
 
 import msgspec
 
-from rankmend.errors import ConfigError, JobHeldError
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.files import read_capped, read_if_there, replace_file
 from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.api.wire import Join
-from recovery.journal.job_folder import JobFolder, open_job, read_json, write_atomically
+from recovery.journal.job_folder import JobFolder, open_job, read_json
 from recovery.journal.job_key import JobKey
 from recovery.journal.records import JobOutcome
 from recovery.journal.store import refuse_network_file_system
@@ -134,20 +135,18 @@ def new_secret() -> str:
 
 def save(folder: Path, stored: StoredJob) -> None:
     """Keep what is known of a job; it is running from now on."""
-    write_atomically(folder / "service.json", msgspec.json.encode(stored))
+    replace_file(folder / "service.json", msgspec.json.encode(stored), LaunchError)
     with contextlib.suppress(FileNotFoundError):
         (folder / "ended.json").unlink()
 
 
 def save_end(folder: Path, ended: Ended) -> None:
-    write_atomically(folder / "ended.json", msgspec.json.encode(ended))
+    replace_file(folder / "ended.json", msgspec.json.encode(ended), LaunchError)
 
 
 def read_end(folder: Path) -> Ended | None:
-    try:
-        return msgspec.json.decode(_bytes(folder / "ended.json"), type=Ended)
-    except FileNotFoundError:
-        return None
+    body = read_if_there(folder / "ended.json", FILE_BYTES_MAX, ConfigError)
+    return None if body is None else msgspec.json.decode(body, type=Ended)
 
 
 def _read(folder: Path) -> FoundJobs:
@@ -155,13 +154,6 @@ def _read(folder: Path) -> FoundJobs:
     job_id = job.get("job_id")
     if not isinstance(job_id, str):
         raise ConfigError("job.json names no job UUID")
-    stored = msgspec.json.decode(_bytes(folder / "service.json"), type=StoredJob)
+    body = read_capped(folder / "service.json", FILE_BYTES_MAX, ConfigError)
+    stored = msgspec.json.decode(body, type=StoredJob)
     return FoundJobs(folder, job_id, stored, read_end(folder))
-
-
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        body = file.read(FILE_BYTES_MAX + 1)
-    if len(body) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path} is over {FILE_BYTES_MAX} bytes")
-    return body

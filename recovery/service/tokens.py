@@ -20,8 +20,8 @@ from typing import Annotated, Final
 import msgspec
 
 from rankmend.errors import ConfigError
+from rankmend.files import read_capped, replace_file
 from recovery.api.wire import NAME_PATTERN
-from recovery.journal.job_folder import write_atomically
 from recovery.service.roles import Role, Subject
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # 10,000 tokens of 400 bytes
@@ -162,24 +162,20 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def _read(path: Path) -> str:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
-                raise ConfigError(
-                    f"token file {path} has mode {stat.S_IMODE(status.st_mode):04o}: others must not "
-                    f"read or write it (chmod 600)"
-                )
-            body = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read token file {path}: {error.strerror}") from error
-    if len(body) > FILE_BYTES_MAX:
-        raise ConfigError(f"token file {path} is over {FILE_BYTES_MAX} bytes")
+    name = f"token file {path}"
+
+    def refuse_open_to_others(status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
+            raise ConfigError(
+                f"{name} has mode {stat.S_IMODE(status.st_mode):04o}: others must not read or write it "
+                f"(chmod 600)"
+            )
+
+    body = read_capped(path, FILE_BYTES_MAX, ConfigError, name=name, check=refuse_open_to_others)
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"token file {path} is no UTF-8 text") from error
+        raise ConfigError(f"{name} is no UTF-8 text") from error
 
 
 def _parse(text: str, path: Path) -> list[TokenEntry]:
@@ -209,10 +205,9 @@ def add_token(path: Path, entry: TokenEntry) -> None:
 
 def _rewrite(path: Path, text: str) -> None:
     """Replace the file; root leaves it to whom it belonged, the service's user."""
-    owner = path.stat()
-    write_atomically(path, text.encode())
-    if os.geteuid() == 0:
-        os.chown(path, owner.st_uid, owner.st_gid)
+    before = path.stat()
+    owner = (before.st_uid, before.st_gid) if os.geteuid() == 0 else None
+    replace_file(path, text.encode(), ConfigError, owner=owner)
 
 
 def revoke_token(path: Path, token_id: str) -> TokenEntry:

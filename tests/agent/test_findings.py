@@ -299,13 +299,13 @@ def test_broken_state_is_named_and_begun_anew(data: bytes, tmp_path: Path) -> No
 
 def test_disk_that_takes_nothing_is_told_and_harms_no_finding(tmp_path: Path) -> None:
     world = World(tmp_path)
-    (tmp_path / "state.json.new").mkdir()  # can't be written, for root neither
+    (tmp_path / "state.json").mkdir()  # can't be replaced, not by root either
 
     values = world.look(hot(95), times=2)
 
     assert values[ACTIVE] == 1
     assert values["finding_journal_success"] == 0
-    (tmp_path / "state.json.new").rmdir()
+    (tmp_path / "state.json").rmdir()
     assert world.look(hot(50), times=3)["finding_journal_success"] == 1
 
 

@@ -12,7 +12,7 @@ from agent.findings.journal import FindingStore
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, StorageError
 from rankmend.foreign_links import make_private, open_new, open_to_append, refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
-from recovery.journal.job_folder import open_job, write_atomically
+from recovery.journal.job_folder import open_job
 from recovery.journal.job_key import JobKey
 from recovery.launcher.ranks.log_file import LogFile
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
@@ -102,32 +102,6 @@ def test_runtime_folder_in_shared_memory_is_not_behind_a_link(
 
     assert is_untouched(foreign)
     assert foreign.resolve() not in made.path.resolve().parents
-
-
-@pytest.mark.parametrize("kind", ["symbolic", "hard", "pipe"])
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [
-        ("attempt.tmp", lambda root: FenceFile(root / "attempt").advance(1)),
-        ("budgets.json.tmp", lambda root: BudgetCopy(root / "budgets.json").save(b"{}")),
-        (f".run.json.{os.getpid()}", lambda root: write_atomically(root / "run.json", b"{}")),
-    ],
-    ids=["fence", "budgets", "run"],  # the same in every process that collects
-)
-def test_what_lies_in_place_of_a_temporary_file_is_replaced_and_not_written_to(
-    tmp_path: Path, foreign: Path, kind: str, name: str, write: Callable[[Path], object]
-) -> None:
-    planted = tmp_path / name
-    if kind == "symbolic":
-        planted.symlink_to(foreign / "file")
-    elif kind == "hard":
-        planted.hardlink_to(foreign / "file")
-    else:
-        os.mkfifo(planted)
-
-    write(tmp_path)
-
-    assert (foreign / "file").read_text() == PRECIOUS
 
 
 @pytest.mark.parametrize("name", ["attempt", "budgets.json", "host.json", "owner-1.json"])

@@ -1,11 +1,11 @@
 """The folder of an incident's evidence: bounded, rotated, and never in the way of recovery."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Final
 
-from rankmend.foreign_links import open_new
+from rankmend.errors import StorageError
+from rankmend.files import replace_file
 
 FILE_BYTES_MAX: Final = 16 << 20  # a dump of 2,000 entries with stacks takes 2 to 4 MB
 TOTAL_BYTES_MAX: Final = 64 << 20  # of one attempt: 8 ranks with 8 MB each
@@ -41,11 +41,10 @@ class EvidenceFolder:
             return
         path = self.path / name
         try:
-            with os.fdopen(open_new(path), "wb") as file:
-                file.write(body)
-        except OSError as error:
+            replace_file(path, body, StorageError, durable=False)
+        except StorageError as error:
             self._is_broken = True  # full or gone: the next file would fare no better
-            self.notes.append(f"{name} could not be written: {error.strerror}")
+            self.notes.append(str(error))
             return
         self.size_bytes += len(body)
         self.files += 1

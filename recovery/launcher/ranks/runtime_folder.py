@@ -9,6 +9,7 @@ Everything is 0700 and ours. Shared memory is open to all users, so another one 
 and which later launchers find by its owner.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
-from rankmend.foreign_links import open_new
+from rankmend.files import replace_file
 from rankmend.own_folder import make_private, own_folder
 from recovery.launcher.processes import listing
 from recovery.launcher.ranks.environment import RankFiles
@@ -84,14 +85,9 @@ class RuntimeFolder:
 
     def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:
         """Tell `rankmend status` which processes the ranks are. In memory: never waits."""
-        path = self.path / "ranks.json"
-        temporary = self.path / ".ranks.json"
-        try:
-            with os.fdopen(open_new(temporary), "w", encoding="utf-8") as file:
-                file.write(json.dumps({"attempt": attempt, "ranks": list(ranks)}))
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)  # full: status then knows the ranks by their files
+        body = json.dumps({"attempt": attempt, "ranks": list(ranks)}).encode()
+        with contextlib.suppress(LaunchError):  # full: status then knows the ranks by their files
+            replace_file(self.path / "ranks.json", body, LaunchError, durable=False)
 
     def remove_attempt(self, attempt: int) -> None:
         shutil.rmtree(self._attempt(attempt), ignore_errors=True)

@@ -1,7 +1,6 @@
 """What lies beside the checkpoints: the fence, the copy of the budgets, the proof of writing."""
 
 import errno
-import resource
 import shutil
 from pathlib import Path
 
@@ -94,31 +93,8 @@ def test_a_fence_that_is_no_file_of_ours_is_refused(fence: FenceFile, tmp_path: 
         fence.advance(2)
     fence.path.unlink()
     fence.path.symlink_to("/etc/hostname")
-    with pytest.raises(SourceError, match="can't be read"):
+    with pytest.raises(SourceError, match="cannot read"):
         fence.advance(2)
-
-
-def test_a_temporary_file_that_a_crash_left_is_no_obstacle(fence: FenceFile) -> None:
-    fence.path.parent.mkdir()
-    (fence.path.parent / "attempt.tmp").write_bytes(b"9" * 5000)
-
-    fence.advance(2)
-
-    assert fence.path.read_bytes() == b"2\n"
-
-
-def test_a_link_in_place_of_the_temporary_file_is_replaced_and_not_written_through(
-    fence: FenceFile, tmp_path: Path
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    fence.path.parent.mkdir()
-    (fence.path.parent / "attempt.tmp").symlink_to(victim)
-
-    fence.advance(2)
-
-    assert fence.path.read_text().strip() == "2"
-    assert victim.read_text() == "precious"
 
 
 def test_budgets_come_back_as_they_were_saved(tmp_path: Path) -> None:
@@ -141,20 +117,6 @@ def test_budgets_have_a_size_limit_both_ways(tmp_path: Path) -> None:
     copy.path.write_bytes(b" " * (BUDGETS_BYTES_MAX + 1))
     with pytest.raises(SourceError, match="more than 1048576 bytes"):
         copy.load()
-
-
-def test_a_write_that_fails_loses_nothing_that_was_saved(tmp_path: Path) -> None:
-    copy = BudgetCopy(tmp_path / "budgets.json")
-    copy.save(b"old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # as a full disk, for any user
-
-    try:
-        with pytest.raises(StorageError, match=r"budgets\.json can't be written: File too large"):
-            copy.save(b"new")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert copy.load() == b"old"
 
 
 def test_a_folder_is_created_and_proved_writable_without_a_trace(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.errors import ConfigError, JobHeldError, LaunchError
-from recovery.journal.job_folder import is_held, open_job, read_json, write_atomically
+from rankmend.errors import ConfigError, JobHeldError
+from recovery.journal.job_folder import is_held, open_job, read_json
 from recovery.journal.job_key import JobKey
-from tests.support.faults.storage import leave_one_page, small_disk
 
 KEY = JobKey("job:mine", "mine", "--job")
 
@@ -60,17 +59,6 @@ def test_a_broken_job_file_is_named_and_no_new_job_made_of_it(tmp_path: Path, bo
     with pytest.raises(ConfigError, match=r"job\.json"):
         open_job(tmp_path, KEY, None, 1.0)
     assert not is_held(folder.path)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root mounts a small disk")
-def test_a_disk_too_full_for_all_of_a_file_keeps_the_old_one(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", 64 * 1024) as disk:
-        write_atomically(disk / "tokens.toml", b"old")
-        with leave_one_page(disk), pytest.raises(LaunchError, match="No space left on device"):
-            write_atomically(disk / "tokens.toml", bytes(10_000))
-
-        assert (disk / "tokens.toml").read_bytes() == b"old"
-        assert [path.name for path in disk.iterdir()] == ["tokens.toml"]
 
 
 def test_a_file_that_is_missing_is_none(tmp_path: Path) -> None:

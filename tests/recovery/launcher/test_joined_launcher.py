@@ -72,7 +72,7 @@ class Member:
         self.reports: list[Report] = []
         clock = SystemClock()
         (folder / "script.py").write_text(SCRIPT)
-        self.fence = FenceFile(folder / "fence" / "attempt", name)
+        self.fence = FenceFile(folder / "fence" / "attempt")
         self.watch = Watch()
         self.launcher_id = str(uuid.uuid4())
         ports = read_default_range()

@@ -329,7 +329,7 @@ def test_authority_signs_no_authority_below_it_and_purposes_are_kept_apart(tmp_p
     (told,) = context.get_ca_certs()
 
     assert told["subject"] == ((("commonName", "test"),),)
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         authority.make_node(ca, tmp_path / "n.crt", tmp_path / "n2.key", "gpu-1")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,20 @@ def leave_one_page(folder: Path) -> Fault:
     file = folder / FILL_NAME
     os.truncate(file, file.stat().st_size - 4096)
     return fault
+
+
+@contextlib.contextmanager
+def short_writes(file_bytes_max: int) -> Iterator[None]:
+    """Let no file of this process grow beyond this size: the write that crosses it is short, the next one fails.
+
+    The same as `leave_one_page` for any user and any file system (setrlimit(2), RLIMIT_FSIZE).
+    """
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _write_until_full(file: Path) -> None:
