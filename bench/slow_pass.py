@@ -25,7 +25,7 @@ def measure(ranks: int, steps: int) -> dict[str, float]:
     """Return milliseconds (best and median of repeats) and the peak memory above the input."""
     import numpy as np
 
-    from detectors.slow.from_records import find_suspects
+    from detectors.slow.suspects import find_suspects
 
     random = np.random.default_rng(1)
     seconds = 0.1 * np.exp(0.03 * random.standard_normal((ranks, steps), dtype=np.float32))

@@ -19,32 +19,20 @@ from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.verdict import KernelFinding
 from detectors.kernel.verdict import judge as judge_log
+from detectors.node.alerts import alert_annotations, alert_labels
 from detectors.node.checks import (
     Check,
     for_one_scan,
 )
-from detectors.node.findings import (
-    CheckLook,
-    MetricAnswer,
-    NodeFinding,
-    NodeState,
-    Snapshot,
-    StillByCheck,
-    alert_annotations,
-    alert_labels,
-    blocked_checks,
-    judge,
-    list_findings,
-    observe,
-    release,
-    restore,
-)
+from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
     DriverEvents,
     driver_events,
     driver_groups,
     kernel_observations,
 )
+from detectors.node.looks import StillByCheck, observe
+from detectors.node.state import CheckLook, MetricAnswer, NodeFinding, NodeState, Snapshot
 from rankmend.alerting import Alert, AlertmanagerTarget
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import StorageError

@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detectors.node.findings import NodeFinding, alert_labels, alert_name
+from detectors.node.alerts import alert_labels, alert_name
+from detectors.node.state import NodeFinding
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ import numpy as np
 
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.standings import JobStandings
-from detectors.slow.from_records import total_work
 from detectors.slow.odd_nodes import HostTable
 from detectors.slow.peers import column_medians, group_rows
-from detectors.slow.work_table import WorkTable
+from detectors.slow.work_table import WorkTable, total_work
 
 FASTEST_RATIO = 0.75  # NVRx straggler: default threshold of the relative score
 SINGLE_STEP = 1.1

@@ -13,7 +13,8 @@ from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.verdict import KernelFinding, account_of
 from detectors.node.checks import Component
-from detectors.node.findings import CheckLook, Labels, NodeState, Snapshot, finding_id, pci_address
+from detectors.node.rank_places import pci_address
+from detectors.node.state import CheckLook, Labels, NodeState, Snapshot, finding_id
 from detectors.persistence import Latch, Persistence
 
 STICKY_S: Final = 600.0  # gpud, sticky window of a port: shorter ones go unseen (PR 1110)

@@ -46,3 +46,9 @@ class WorkTable:
     pauses: Matrix | None = None  # workers x steps: seconds in garbage collection
     starts_s: NDArray[np.float64] | None = None  # unix seconds by step, by some host's clock
     notes: tuple[str, ...] = ()  # what was wrong with the input; each lowers the confidence
+
+
+def total_work(table: WorkTable) -> Matrix:
+    """Return all own work; a step in which a kind is missing that the worker has is not known."""
+    has = np.isfinite(table.seconds).any(axis=2, keepdims=True)
+    return np.where(has, table.seconds, 0.0).sum(axis=0)  # type: ignore[no-any-return]

@@ -26,8 +26,8 @@ def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[i
     """Return rows and the ratios to show: suspects first, steps in blocks of equal size."""
     import numpy as np
 
-    from detectors.slow.from_records import total_work
     from detectors.slow.peers import group_rows, log_ratios
+    from detectors.slow.work_table import total_work
 
     groups = group_rows([worker.peers for worker in table.workers])
     ratios = np.exp(log_ratios(total_work(table), groups))

@@ -4,15 +4,9 @@ from agent.families import FAMILIES
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.finding import Action
-from detectors.node.findings import (
-    MetricAnswer,
-    NodeFinding,
-    NodeState,
-    Snapshot,
-    judge,
-    list_findings,
-    observe,
-)
+from detectors.node.findings import judge, list_findings
+from detectors.node.looks import observe
+from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
 CHECKS = load_checks(FAMILIES)
 FAN = (("device", "applesmc-0"), ("sensor", "fan1"))

@@ -10,15 +10,7 @@ from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.log import parse_line
 from detectors.kernel.verdict import judge as judge_log
 from detectors.node.checks import Component
-from detectors.node.findings import (
-    MetricAnswer,
-    NodeFinding,
-    NodeState,
-    Snapshot,
-    judge,
-    list_findings,
-    restore,
-)
+from detectors.node.findings import judge, list_findings, restore
 from detectors.node.kernel_findings import (
     STICKY_RESET_S,
     STICKY_S,
@@ -26,6 +18,7 @@ from detectors.node.kernel_findings import (
     driver_groups,
     kernel_observations,
 )
+from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
 POLICY = load_policy()
 INFO = Metric(

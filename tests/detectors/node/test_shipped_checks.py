@@ -6,17 +6,9 @@ from agent.families import FAMILIES
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.node.checks import Check, Combine, Comparison, Measure
-from detectors.node.findings import (
-    MetricAnswer,
-    NodeFinding,
-    NodeState,
-    Snapshot,
-    judge,
-    list_findings,
-    observe,
-    release,
-    restore,
-)
+from detectors.node.findings import judge, list_findings, release, restore
+from detectors.node.looks import observe
+from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
 from detectors.persistence import Latch
 
 PARTNER = 1000.0  # value of the metric that a row divides by, subtracts or takes as its limit

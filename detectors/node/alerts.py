@@ -1,0 +1,40 @@
+"""A node's finding in the form of an alert."""
+
+from functools import lru_cache
+
+from detectors.node.state import NodeFinding, uuid_of
+
+
+@lru_cache(maxsize=1_024)
+def alert_name(check: str) -> str:
+    """Return a check's name in the form of an alert's: ``RankmendGpuLost``."""
+    return "Rankmend" + "".join(part.capitalize() for part in check.split("_"))
+
+
+def alert_labels(finding: NodeFinding, node: str) -> dict[str, str]:
+    """Return the labels under which a finding travels: those of detectors.finding.LABELS only."""
+    labels = {
+        "alertname": alert_name(finding.check),
+        "node": node,
+        "severity": finding.severity.value,
+        "uuid": uuid_of(finding.labels),
+        "device": finding.device,
+    }
+    return {name: value for name, value in labels.items() if value}
+
+
+def alert_annotations(finding: NodeFinding) -> dict[str, str]:
+    """Return what an alert says beside its labels. Ranks change while the fault stays: no label."""
+    ranks = ", ".join(f"{rank.job_id}:{rank.rank}" for rank in finding.ranks)
+    texts = {
+        "summary": finding.summary,
+        "action": finding.action.value,
+        "reason": finding.reason,
+        "component": finding.component.value,
+        "check": finding.check,
+        "finding": finding.id,
+        "ranks": ranks,
+        "description": "\n".join(finding.evidence),
+        "source": finding.source,
+    }
+    return {name: value for name, value in texts.items() if value}

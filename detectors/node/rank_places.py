@@ -1,0 +1,86 @@
+"""Which ranks run on which device of this node."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from detectors.node.checks import Component
+from detectors.node.state import CheckLook, HitRank, Snapshot
+
+RANK_INFO: Final = "rankmend_rank_info"
+RANK_GPU_INFO: Final = "rankmend_rank_gpu_info"
+AFFINITY_INFO: Final = "rankmend_topology_affinity_info"
+
+
+class RankPlaces:
+    """Which ranks stand on which device of this node."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._all = tuple(sorted(set(_ranks(snapshot, RANK_INFO)), key=_rank_order))
+        self._by_uuid: dict[str, list[HitRank]] = {}
+        self._by_address: dict[str, list[HitRank]] = {}
+        reading = snapshot.readings.get(RANK_GPU_INFO)
+        for series in reading.series if reading else ():
+            own = dict(series.labels)
+            rank = HitRank(own["job_id"], int(own["rank"]))
+            self._by_uuid.setdefault(own["uuid"], []).append(rank)
+            self._by_address.setdefault(pci_address(own["pci_bus_id"]), []).append(rank)
+        self._near_nic = _gpus_near(snapshot)
+
+    def hit_by(self, seen: CheckLook) -> tuple[HitRank, ...]:
+        """Return the ranks on the device; on the node where the device is everybody's."""
+        own = dict(seen.labels)
+        if seen.component is Component.RANK:
+            return (HitRank(own["job_id"], int(own["rank"])),) if "rank" in own else ()
+        if seen.component is Component.AGENT:
+            return ()  # no rank runs the worse for it
+        if seen.component is Component.GPU and "uuid" in own:
+            return tuple(sorted(self._by_uuid.get(own["uuid"], ()), key=_rank_order))
+        if seen.component is Component.NIC and own.get("device") in self._near_nic:
+            near = self._near_nic[own["device"]]
+            hit = {rank for address in near for rank in self._by_address.get(address, ())}
+            return tuple(sorted(hit, key=_rank_order))
+        return self._all
+
+
+_CLOSENESS: Final = ("PIX", "PXB", "PHB", "NODE")  # nearest first; SYS is near to nobody
+
+
+def _gpus_near(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the GPUs to which each NIC is the nearest, by PCI address.
+
+    NCCL lets a GPU send through the NIC that is nearest to it.
+    """
+    reading = snapshot.readings.get(AFFINITY_INFO)
+    by_gpu: dict[str, list[tuple[int, str]]] = {}
+    for series in reading.series if reading else ():
+        own = dict(series.labels)
+        if own["closeness"] in _CLOSENESS:
+            place = (_CLOSENESS.index(own["closeness"]), own["device"])
+            by_gpu.setdefault(pci_address(own["pci_bus_id"]), []).append(place)
+    near: dict[str, list[str]] = {}
+    for address, places in by_gpu.items():
+        nearest = min(places)[0]
+        for closeness, device in places:
+            if closeness == nearest:
+                near.setdefault(device, []).append(address)
+    return near
+
+
+def pci_address(text: str) -> str:
+    """Return a PCI address as all writers agree on it: NVML has 8 digits of domain, sysfs 4.
+
+    The function is left out: an XID line has none, and a GPU's is 0.
+    """
+    domain, _colon, rest = text.lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest.partition('.')[0]}"
+
+
+def _ranks(snapshot: Snapshot, metric: str) -> Iterator[HitRank]:
+    reading = snapshot.readings.get(metric)
+    for series in reading.series if reading else ():
+        own = dict(series.labels)
+        yield HitRank(own["job_id"], int(own["rank"]))
+
+
+def _rank_order(rank: HitRank) -> tuple[str, int]:
+    return rank.job_id, rank.rank
