@@ -78,6 +78,7 @@ def make_server_files(ca_folder: Path, hosts: list[str], target: Path) -> tuple[
     ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
     cert, key = target / "server.crt", target / "server.key"
     _refuse_to_write_over(cert, key)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority.make_server(ca, cert, key, hosts)
     return cert, key
 
@@ -93,5 +94,6 @@ def make_node_files(ca_folder: Path, node: str, target: Path) -> tuple[Path, Pat
     ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
     cert, key = target / f"{node}.crt", target / f"{node}.key"
     _refuse_to_write_over(cert, key)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority.make_node(ca, cert, key, node)
     return cert, key

@@ -19,6 +19,9 @@ FOREIGN = ("docs/alerting/latest", "docs/nic-health-monitor")
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+SOURCE = re.compile(
+    r"`((?:agent|bench|deploy|detectors|examples|rankmend|recovery|tests)/[\w/.-]+)`"
+)
 NAMED = re.compile(r"\bdocs/[a-z0-9-]+(?:/[a-z0-9-]+)*(?:\.md|\.svg|\.py)?")
 
 
@@ -81,3 +84,35 @@ def test_the_index_links_to_every_page() -> None:
     linked = {(DOCS / link.partition("#")[0]).resolve() for link in LINK.findall(index)}
 
     assert [page for page in DOCS.rglob("*.md") if page not in {*linked, DOCS / "README.md"}] == []
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    named = {
+        (str(page.relative_to(ROOT)), name)
+        for page in pages
+        for name in SOURCE.findall(page.read_text(encoding="utf-8"))
+    }
+
+    assert len(named) > 50
+    assert {one for one in named if not _is_there(one[1])} == set()
+
+
+def test_the_module_map_names_every_folder_of_code() -> None:
+    text = (DOCS / "internals/architecture.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Module map\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_/]+)/`", section))
+    folders = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("agent", "detectors", "recovery", "rankmend")
+        for path in (ROOT / package).iterdir()
+        if path.is_dir() and any(path.iterdir()) and path.name != "__pycache__"
+    }
+
+    assert folders - named == set()
+    assert {name for name in named if not (ROOT / name).is_dir()} == set()
+
+
+def _is_there(name: str) -> bool:
+    """Return whether a file exists; the page of hazards names tests by their path below tests/."""
+    return (ROOT / name).exists() or (ROOT / "tests" / name).exists()

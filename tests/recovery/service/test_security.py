@@ -272,7 +272,6 @@ def test_init_writes_over_nothing_and_keeps_secrets_to_itself(tmp_path: Path) ->
 def test_certificate_can_be_made_anew_and_its_end_is_a_metric(tmp_path: Path) -> None:
     folder, new = tmp_path / "files", tmp_path / "new"
     make_folder(folder)
-    new.mkdir()
     asked = ["server-cert", "--host", "127.0.0.1", "--dir", str(folder), "--output", str(new)]
 
     made = CliRunner().invoke(controller, asked)
