@@ -44,7 +44,7 @@ def read_rows(client: "ControllerClient", job: str | None) -> list[dict[str, Any
     """Return incidents, newest first, as `rankmend incidents` shows those of a state folder."""
     import msgspec
 
-    from recovery.service.routes import INCIDENTS_MAX
+    from recovery.api.wire import INCIDENTS_MAX
 
     job_id = None if job is None else find_job(client, job, with_ended=True).job_id
     rows = []

@@ -16,6 +16,7 @@ VERSION: Final = 1
 WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up
 NODES_MAX: Final = 20_000
 SLOTS_MAX: Final = 1024
+INCIDENTS_MAX: Final = 1000  # incidents of one answer, and ended jobs
 
 POLICY_OVERRIDES: Final = frozenset(
     {
@@ -67,7 +68,7 @@ class Problem(Struct, omit_defaults=True):
     value: str = ""
     outcome: JobOutcome | None = None  # with 410: how the job ended
     # With 409: why a person's command was not obeyed (recovery.messages.outside.Refusal). With 503: why not
-    # now (recovery.service.web.NotNow).
+    # now (recovery.service.error_answers.NotNow).
     refusal: str = ""
 
 

@@ -2,7 +2,8 @@
 
 import ssl
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from recovery.service.roles import LOOPBACK, DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import TokenRefusedError, Tokens
 
+BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
 BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
 
 
@@ -43,6 +45,28 @@ class Rates:
         """Return whether the bucket holds one more, and take nothing."""
         left, at_s = self._buckets.get((what, who), (rate.burst, now_s))
         return left + (now_s - at_s) * rate.per_s >= 1
+
+
+class UnderWay:
+    """Counts what each subject has in progress."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._counts: dict[str, int] = {}
+
+    @contextmanager
+    def hold(self, who: str, most: int) -> Iterator[None]:
+        """Count one more while the block runs, or raise TooManyError."""
+        count = self._counts.get(who, 0)
+        if count >= most:
+            raise TooManyError(f"{count} {self._what} of {who} are under way", 1.0)
+        self._counts[who] = count + 1
+        try:
+            yield
+        finally:
+            self._counts[who] -= 1
+            if not self._counts[who]:
+                del self._counts[who]
 
 
 class Doorman:

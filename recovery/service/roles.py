@@ -30,6 +30,11 @@ class Subject:
     jobs: tuple[str, ...] = ()  # shell patterns of job names; (): all
     how: str = "token"  # "token ID", "certificate", "loopback"
 
+    @property
+    def is_node(self) -> bool:
+        """Return whether this is a node by its certificate, which any process of its agent's user can use."""
+        return self.how == "certificate"
+
     def may_use_node(self, node: str) -> bool:
         return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
 

@@ -27,14 +27,17 @@ from recovery.journal.store import Journal
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
+from recovery.service.backend import Backend
 from recovery.service.controller_config import Config, make_context, parse_address
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.listening_clock import BEAT_S
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import Board
+from recovery.service.openapi import describe
 from recovery.service.pager import Pager
 from recovery.service.reconcile import AlertReader
+from recovery.service.routes import ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.tokens import Tokens
@@ -95,20 +98,20 @@ class Service:
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
             )
-            self.api = Api(
+            self.pager = Pager(self.worker, clock, config.alertmanagers)
+            self.reader = AlertReader(self.worker, config.alertmanagers)
+            self.backend = Backend(
                 worker=self.worker,
                 board=self.board,
                 measures=self.measures,
-                doorman=Doorman(tokens),
                 config=config,
                 clock=clock,
-                audit=self._audit,
-                version=version("rankmend"),
+                describe=lambda: describe(ROUTES, version("rankmend")),
                 connections=self._count_connections,
+                read_alerts=self.reader.wake,
+                pager=self.pager,
             )
-            self.pager = self.api.pager = Pager(self.worker, clock, config.alertmanagers)
-            self.reader = AlertReader(self.worker, config.alertmanagers)
-            self.api.read_alerts = self.reader.wake
+            self.api = Api(self.backend, Doorman(tokens), self._audit)
             undo.pop_all()
         self._runner: web.AppRunner | None = None
         self._room: ConnectionRoom | None = None
@@ -169,7 +172,7 @@ class Service:
             )
         taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
         await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
-        self.config = self.api.config = config
+        self.config = self.backend.config = config
         self.api.doorman.tokens = tokens
         self.policy = policy
         self._context, self._ends_unix_s = context, ends_unix_s
@@ -181,11 +184,11 @@ class Service:
     @property
     def is_alive(self) -> bool:
         """Return whether the deciding thread goes round; the event loop asks, so it does, too."""
-        return self.api.is_alive()
+        return self.backend.is_alive()
 
     async def stop(self) -> None:
         """Answer what waits, close the journals, and leave training as it is."""
-        self.api.is_stopping = True
+        self.backend.is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
         self.pager.stop()
@@ -206,7 +209,7 @@ class Service:
 
     def close(self) -> None:
         """Let go of the state folder; for one that was never started, too."""
-        self.api.close()
+        self.backend.disk.close()
         self._audit.close()
         self._journal.close()
         self._folder.close()

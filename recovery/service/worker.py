@@ -536,6 +536,13 @@ class Worker:
                 self._publish()
 
 
+def refuse_ended(job_id: str, known: KnownToWorker) -> None:
+    """Raise EndedError where the job has ended."""
+    outcome = known.outcome
+    if outcome is not None:
+        raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
+
+
 def _known(job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path) -> KnownToWorker:
     prefix = job.incident_prefix or job_id[:8]
     return KnownToWorker(job.owner, job.join.name, outcome, path, prefix)

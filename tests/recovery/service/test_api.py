@@ -24,10 +24,11 @@ from recovery.api.client import (
 from recovery.cluster.gate import PersonAct
 from recovery.journal.records import OutcomeKind
 from recovery.messages.outside import Refusal
+from recovery.service.error_answers import NotNow
+from recovery.service.openapi import describe
 from recovery.service.roles import Role
-from recovery.service.routes import ROUTES, describe
+from recovery.service.routes import ROUTES
 from recovery.service.tokens import add_token, make_token
-from recovery.service.web import NotNow
 from tests.support.service import (
     Running,
     Speaker,
@@ -449,11 +450,11 @@ def test_command_is_obeyed_in_the_name_of_the_token_and_refusals_say_why(up: Run
 
 
 def test_a_controller_that_stops_says_so_in_a_word_for_programs(up: Running) -> None:
-    up.service.api.is_stopping = True
+    up.service.backend.is_stopping = True
     try:
         status, body = ask(up, "GET", "/readyz", "reader")
     finally:
-        up.service.api.is_stopping = False
+        up.service.backend.is_stopping = False
 
     problem = msgspec.json.decode(body, type=wire.Problem)
     assert (status, problem.refusal) == (503, NotNow.STOPPING.value)
@@ -636,7 +637,11 @@ def test_description_names_every_path_and_is_served(up: Running) -> None:
     assert status == 200
     told = msgspec.json.decode(body)
     assert told["openapi"].startswith("3.1")
-    assert set(told["paths"]) == {route.path for route in ROUTES} == set(describe("1")["paths"])
+    assert (
+        set(told["paths"])
+        == {route.path for route in ROUTES}
+        == set(describe(ROUTES, "1")["paths"])
+    )
 
 
 def test_token_file_that_others_can_read_is_not_used(up: Running, tmp_path: Path) -> None:

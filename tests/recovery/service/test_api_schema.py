@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recovery.service import controller_config
-from recovery.service.routes import ROUTES, RequestKind, Route
+from recovery.service.route import RequestKind, Route
+from recovery.service.routes import ROUTES
 from tests.support.service import Running, make_folder, running, two_speakers
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -31,9 +32,8 @@ def without_limits(one: controller_config.Config) -> controller_config.Config:
     limits = controller_config.Limits(
         reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5, connections=1000
     )
-    jobs = controller_config.JobsSection(
-        at_once_max=5
-    )  # each job that a generated request joins has a journal
+    # Each job that a generated request joins has a journal.
+    jobs = controller_config.JobsSection(at_once_max=5)
     return msgspec.structs.replace(one, limits=limits, jobs=jobs)
 
 
@@ -56,7 +56,7 @@ def session(up: Running) -> Iterator[requests.Session]:
         yield session
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.handler)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_answers_fit_the_description_and_what_does_not_fit_is_refused(
     up: Running, session: requests.Session, route: Route
 ) -> None:

@@ -248,7 +248,7 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
 
 def test_a_notice_keeps_the_time_at_which_it_was_first_seen(up: Running) -> None:
     worker = up.service.worker
-    pager = Pager(worker, up.service.api.clock, Alertmanagers())
+    pager = Pager(worker, up.service.backend.clock, Alertmanagers())
     found = worker.call(lambda: look(worker)).result(20)
 
     pager.tell(found)

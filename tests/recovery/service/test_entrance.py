@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rankmend.errors import ConfigError
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX
 from recovery.service import authority, controller_config
+from recovery.service.body_reader import NODE_BODY_BYTES_MAX
 from recovery.service.entrance import Quota
-from recovery.service.web import NODE_BODY_BYTES_MAX
 from tests.support.service import LONG_S, Running, make_folder, running, wait_until
 
 

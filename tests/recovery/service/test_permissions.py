@@ -18,7 +18,8 @@ from recovery.messages.codec import encode_message
 from recovery.service import authority, controller_config
 from recovery.service.permission import Touches, covers
 from recovery.service.roles import TOKEN_ROLES, Role
-from recovery.service.routes import ROUTES, Route
+from recovery.service.route import Route
+from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
 from tests.recovery.service.test_cluster_api import fail_rank
 from tests.support.service import Running, Speaker, join_of, make_folder, running, wait_until
@@ -121,12 +122,12 @@ class World:
             "command": {"act": "reset_budgets"},
             "add_window": {"nodes": ["n1"], "from_unix_s": 2e9, "until_unix_s": 2e9 + 60},
         }
-        if route.handler == "report":
+        if route.name == "report":
             assert self.ours.report is not None
             self.ours.report = replace(self.ours.report, number=self.ours.report.number + 1)
             return path, encode_message(self.ours.report)
-        body = None if route.body is None else msgspec.json.encode(bodies.get(route.handler, {}))
-        return path + query.get(route.handler, ""), body
+        body = None if route.body is None else msgspec.json.encode(bodies.get(route.name, {}))
+        return path + query.get(route.name, ""), body
 
     def state(self) -> Any:
         """Return what acts can change."""
@@ -215,17 +216,17 @@ def _start(world: World, name: str, *nodes: str) -> Speaker:
 
 
 def test_every_route_has_its_rule_here() -> None:
-    assert {one.handler: set(one.roles) for one in ROUTES} == {
+    assert {one.name: set(one.roles) for one in ROUTES} == {
         handler: roles for handler, (roles, _limits) in RULES.items()
     }
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.handler)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_route_is_open_to_its_roles_within_their_limits_and_a_refusal_changes_nothing(
     world: World, route: Route
 ) -> None:
-    roles, limits = RULES[route.handler]
+    roles, limits = RULES[route.name]
     is_open = not roles
     subjects = [
         (role, limit) for role in Role for limit in LIMITS if world.may_be_asked(role, limit)
@@ -242,7 +243,7 @@ def test_route_is_open_to_its_roles_within_their_limits_and_a_refusal_changes_no
     assert (wrong, world.state()) == ([], before)
 
     for role, limit in allowed:
-        if route.handler in ("resume_cluster", "resume", "end_window"):
+        if route.name in ("resume_cluster", "resume", "end_window"):
             world.restore()
         status, body = world.ask(role, limit, route.method, *world.request(route))
         if status in (401, 403, 404) or status >= 500:
@@ -254,13 +255,13 @@ LISTS = [one for one in ROUTES if one.touches is Touches.OWN_PART]
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("route", LISTS, ids=lambda route: route.handler)
+@pytest.mark.parametrize("route", LISTS, ids=lambda route: route.name)
 def test_list_shows_nothing_of_jobs_outside_the_limits(world: World, route: Route) -> None:
     _status, all_of_it = world.ask(Role.READ, "none", route.method, route.path)
     _status, seen = world.ask(Role.READ, "another job", route.method, route.path)
 
     foreign = rf"{world.ours.job_id}|\b{OWN}\b|\bn[129]\b"
-    if route.handler != "plans":  # none waits
+    if route.name != "plans":  # none waits
         assert re.search(foreign, all_of_it.decode())
     assert re.findall(foreign, seen.decode()) == []
 

@@ -19,11 +19,11 @@ STUCK = """
 import sys, threading, time
 from pathlib import Path
 from rankmend.cli import main
-from recovery.service import web
+from recovery.service import backend
 from recovery.service.worker import Worker
 
-assert web.ALIVE_S_MAX > 1.0
-web.ALIVE_S_MAX = 1.0  # the unit's watchdog is shortened as much
+assert backend.ALIVE_S_MAX > 1.0
+backend.ALIVE_S_MAX = 1.0  # the unit's watchdog is shortened as much
 start = Worker.start
 
 def stick(worker):

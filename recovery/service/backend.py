@@ -1,0 +1,84 @@
+"""What handlers of the API work with: the deciding thread, the disk, settings, limits and metrics."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from rankmend.clock import Clock
+from recovery.api import wire
+from recovery.service.access import Rates, UnderWay
+from recovery.service.controller_config import Config
+from recovery.service.measures import Measures
+from recovery.service.newest_orders import Board
+from recovery.service.pager import Pager
+from recovery.service.permission import Sight
+from recovery.service.retained import Retained
+from recovery.service.roles import Subject
+from recovery.service.worker import FullError, Worker
+
+ANSWER_S_MAX: Final = 15.0  # of the worker: a disk that takes longer is broken
+READS_MAX: Final = 32  # from disk, that wait or are under way
+ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
+
+_T = TypeVar("_T")
+
+
+class Disk:
+    """Two threads that read and write files for the event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="disk")
+        self._reads = 0
+
+    async def run(self, act: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+    async def read(self, act: Callable[[], _T]) -> _T:
+        """Run a read, or raise FullError where READS_MAX of them wait."""
+        if self._reads >= READS_MAX:
+            raise FullError(f"{self._reads} reads from disk are under way")
+        self._reads += 1
+        try:
+            return await self.run(act)
+        finally:
+            self._reads -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class Backend:
+    """Belongs to the event loop. A reload replaces ``config``."""
+
+    worker: Worker
+    board: Board
+    measures: Measures
+    config: Config
+    clock: Clock
+    describe: Callable[[], dict[str, Any]]  # the API, for /openapi.json
+    connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    read_alerts: Callable[[], None] = lambda: None  # asks the Alertmanagers once more
+    pager: Pager | None = None
+    is_stopping: bool = False
+    disk: Disk = field(default_factory=Disk)
+    rates: Rates = field(default_factory=Rates)
+    retained: Retained = field(default_factory=Retained)
+    alert_messages: UnderWay = field(default_factory=lambda: UnderWay("messages"))
+
+    async def ask(self, act: Callable[[], _T]) -> _T:
+        """Have the worker's thread do something between two batches."""
+        return await asyncio.wait_for(asyncio.wrap_future(self.worker.call(act)), ANSWER_S_MAX)
+
+    def is_alive(self) -> bool:
+        """Return whether the deciding thread goes round."""
+        age_s = self.clock.now_s() - self.worker.turned_at_s
+        return self.worker.is_alive and age_s < ALIVE_S_MAX
+
+    def sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
+        """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
+        known = self.worker.known.items()
+        jobs = frozenset(job_id for job_id, one in known if subject.may_use_job(one.name))
+        return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))

@@ -1,0 +1,75 @@
+"""Reads request bodies, bounded in size, in time, and in what all bodies in progress take together."""
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
+from rankmend.errors import RankmendError
+from recovery.service.call import BadError
+from recovery.service.roles import Subject, TooManyError
+from recovery.service.worker import FullError
+
+BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
+NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
+NODE_SHARE: Final = 16  # of all bodies under way, a node may send one part in so many
+
+
+class LargeError(RankmendError):
+    """The body is larger than the path takes."""
+
+
+class EncodedError(RankmendError):
+    """The body is packed, and nothing is unpacked here."""
+
+
+class BodyReader:
+    """Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._total_bytes = 0  # of all bodies in progress
+        self._subject_bytes: Counter[str] = Counter()
+
+    async def read(
+        self, request: web.Request, subject: Subject, bytes_max: int, total_bytes_max: int
+    ) -> bytes:
+        """Return the body; ``total_bytes_max`` bounds all bodies in progress."""
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise EncodedError("the body is encoded: nothing is unpacked here, send it plain")
+        limit = min(bytes_max, NODE_BODY_BYTES_MAX) if subject.is_node else bytes_max
+        share = total_bytes_max // (NODE_SHARE if subject.is_node else 2)
+        length = request.content_length
+        if length is not None and length > limit:
+            raise LargeError(f"the body has {length} bytes, {limit} are read here")
+        name, body = subject.name, bytearray()
+
+        async def collect() -> None:
+            async for chunk in request.content.iter_any():
+                self._total_bytes += len(chunk)
+                self._subject_bytes[name] += len(chunk)
+                body.extend(chunk)
+                if len(body) > limit:
+                    raise LargeError(f"the body has more than {limit} bytes")
+                if self._total_bytes > total_bytes_max:
+                    raise FullError("too many bodies are under way")
+                if self._subject_bytes[name] > share:
+                    raise TooManyError(f"too many bodies of {name} are under way", 1.0)
+
+        try:
+            await (
+                collect() if request.content.is_eof() else asyncio.wait_for(collect(), BODY_S_MAX)
+            )
+            return bytes(body)
+        except asyncio.TimeoutError as error:
+            raise BadError(f"the body was not complete after {BODY_S_MAX:g} s") from error
+        except (HttpProcessingError, RequestPayloadError, ConnectionError) as error:
+            raise BadError(f"the body can't be read: {error}") from error
+        finally:
+            self._total_bytes -= len(body)
+            self._subject_bytes[name] -= len(body)
+            if not self._subject_bytes[name]:
+                del self._subject_bytes[name]
+            body.clear()  # a traceback may hold it until the next look for cycles

@@ -1,0 +1,83 @@
+"""One request as handlers see it: who asks, and what for, checked and decoded."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.cluster.limits import AlertRules
+from recovery.service.roles import Subject
+from recovery.service.worker import KnownToWorker
+
+Given = TypeVar("Given")
+
+
+class BadError(RankmendError):
+    """The request can't be understood."""
+
+    def __init__(self, message: str, field: str = "", value: str = "") -> None:
+        super().__init__(message)
+        self.field, self.value = field, value
+
+
+@dataclass(slots=True)
+class Call(Generic[Given]):
+    """A request that is read. Handlers see it only after it is permitted."""
+
+    subject: Subject
+    parts: Mapping[str, str]  # checked parts of the path
+    given: Given  # the decoded body or query
+    size_bytes: int = 0  # of the body
+    rules: AlertRules | None = None  # the rules by which alerts were read
+    known: Mapping[str, KnownToWorker] = field(
+        default_factory=dict
+    )  # jobs when the request was permitted
+    job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
+    detail: str = ""  # for the audit line
+
+    @property
+    def job(self) -> tuple[str, KnownToWorker]:
+        """Return the one job that the request names, with its id."""
+        return self.job_ids[0], self.known[self.job_ids[0]]
+
+
+_PARTS: Final = {
+    "job": wire.Uuid,
+    "node": wire.Name,
+    "scope": wire.Name,
+    "window": wire.Name,
+    "incident": wire.Name,
+}
+
+
+def read_parts(found: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts of the path; raise BadError if one lacks the form that its name asks for."""
+    for name, text in found.items():
+        try:
+            msgspec.convert(text, _PARTS[name])
+        except msgspec.ValidationError as error:
+            raise BadError(f"{name}: {error}", name, text) from error
+    return dict(found)
+
+
+def read_query(
+    given: Mapping[str, str], wanted: type[Given], names: Collection[str], *, is_strict: bool
+) -> Given:
+    """Return the parameters as ``wanted``, whose fields are ``names``.
+
+    Unknown parameters are an error if ``is_strict``. Launchers may be newer than the controller: theirs are ignored.
+    """
+    unknown = [name for name in given if name not in names]
+    if unknown and is_strict:
+        known = ", ".join(names)
+        raise BadError(
+            f"query: no parameter {unknown[0]!r:.80}, there are {known}", unknown[0][:80]
+        )
+    values: dict[str, Any] = {name: given[name] for name in names if name in given}
+    try:
+        return msgspec.convert(values, wanted, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise BadError(f"query: {error}") from error

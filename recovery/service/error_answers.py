@@ -1,0 +1,112 @@
+"""Which answer a request gets that was not carried out: one row for each error."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from rankmend.errors import ConfigError, JournalError, MessageError
+from recovery.api import wire
+from recovery.cluster.alerts import AlertsError
+from recovery.service.body_reader import EncodedError, LargeError
+from recovery.service.call import BadError
+from recovery.service.roles import DeniedError, TooManyError, UnknownError, UnknownNodeError
+from recovery.service.served_job import NotTakenUpError
+from recovery.service.worker import CallConflictError, EndedError, FullError
+
+log = logging.getLogger(__name__)
+
+TEXT_MAX: Final = 2000
+VALUE_MAX: Final = 200
+
+
+class NotNow(Enum):
+    """Why a request is answered with 503, for programs."""
+
+    STARTING = "starting"  # it takes up its jobs
+    STOPPING = "stopping"
+    BUSY = "busy"  # its queue is full, or its thread does not answer
+    JOURNAL = "journal"  # it can't be written or read
+    JOB = "job"  # that one job is not looked after
+
+
+_NOT_NOW: Final = {
+    NotNow.STARTING: "the controller has just started and still takes up its jobs",
+    NotNow.STOPPING: "the controller stops",
+    NotNow.BUSY: "the controller's thread does not answer now",
+    NotNow.JOURNAL: "a journal can't be used now",
+    NotNow.JOB: "the job is not looked after now",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    status: int
+    problem: wire.Problem
+    retry_after_s: int | None = None
+
+
+_E = TypeVar("_E", bound=Exception)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row(Generic[_E]):
+    """The answer to errors of ``kind`` and of what derives from it, unless that has a row of its own."""
+
+    kind: type[_E]
+    status: int | Callable[[_E], int]
+    problem: Callable[[_E], wire.Problem] = lambda error: wire.Problem(str(error))
+    not_now: NotNow | None = None  # of a 503
+    retry_after_s: Callable[[_E], int | None] = lambda _error: None
+
+
+def _one_second(_error: Exception) -> int:
+    return 1
+
+
+_ROWS: Final = (
+    _Row(BadError, 400, lambda error: wire.Problem(str(error), error.field, error.value)),
+    _Row(MessageError, 400),
+    _Row(AlertsError, 400),
+    _Row(ConfigError, 400),
+    _Row(DeniedError, lambda error: error.status),  # 401 or 403
+    _Row(UnknownError, 404),
+    _Row(UnknownNodeError, 404,
+         lambda error: wire.Problem(str(error), error.field, error.value, refusal=error.refusal)),
+    _Row(CallConflictError, 409,
+         lambda error: wire.Problem(str(error), error.field, error.value, refusal=error.refusal)),
+    _Row(EndedError, 410, lambda error: wire.Problem(str(error), outcome=error.outcome)),
+    _Row(LargeError, 413),
+    _Row(EncodedError, 415),
+    _Row(TooManyError, 429, retry_after_s=lambda error: max(1, round(error.retry_after_s))),
+    _Row(FullError, 503, not_now=NotNow.BUSY, retry_after_s=_one_second),
+    _Row(asyncio.TimeoutError, 503, not_now=NotNow.BUSY, retry_after_s=_one_second),
+    _Row(JournalError, 503, not_now=NotNow.JOURNAL, retry_after_s=_one_second),
+    _Row(NotTakenUpError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
+)  # fmt: skip
+_BY_KIND: Final[dict[type, _Row[Any]]] = {row.kind: row for row in _ROWS}
+
+
+def answer_error(
+    error: Exception, route: str, *, is_stopping: bool, is_taken_up: bool
+) -> ErrorAnswer:
+    """Return the answer to ``error``; one that no row knows is logged with its traceback."""
+    row = next((_BY_KIND[kind] for kind in type(error).__mro__ if kind in _BY_KIND), None)
+    if row is None:
+        log.error("request failed", extra={"route": route}, exc_info=error)
+        text = "the controller failed over this request; its log says how"
+        return ErrorAnswer(500, wire.Problem(text))
+    problem: wire.Problem = row.problem(error)
+    if row.not_now is not None:
+        reason = row.not_now
+        if is_stopping:
+            reason = NotNow.STOPPING
+        elif not is_taken_up:
+            reason = NotNow.STARTING
+        problem.refusal = reason.value
+        problem.error = problem.error or _NOT_NOW[reason]
+    problem.error, problem.value = problem.error[:TEXT_MAX], problem.value[:VALUE_MAX]
+    status = row.status(error) if callable(row.status) else row.status
+    return ErrorAnswer(status, problem, row.retry_after_s(error))

@@ -1,0 +1,63 @@
+"""Alerts, as Prometheus and agents post them and as Alertmanager's webhook brings them."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from recovery.api import wire
+from recovery.cluster.alert_shares import Sender, node_sender
+from recovery.cluster.alerts import IncomingAlert, decode_posted, decode_webhook
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+
+log = logging.getLogger(__name__)
+
+# Of one sender: a message of 8 MiB takes some 150 MiB once it is decoded.
+MESSAGES_MAX: Final = 4
+NODE_MESSAGES_MAX: Final = 2
+
+
+@dataclass(slots=True)
+class AlertMessage:
+    """The alerts of one request."""
+
+    alerts: tuple[IncomingAlert, ...]
+    left_out: int = 0  # by the sender's own limit
+
+
+def read_posted(body: bytes, now_unix_s: float) -> AlertMessage:
+    return AlertMessage(decode_posted(body, now_unix_s))
+
+
+def read_webhook(body: bytes, _now_unix_s: float) -> AlertMessage:
+    return AlertMessage(*decode_webhook(body))
+
+
+async def post(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+    return await _take(backend, call)
+
+
+async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+    left_out = call.given.left_out
+    if left_out:
+        log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
+        backend.read_alerts()
+    return await _take(backend, call)
+
+
+async def _take(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+    subject, rules, message = call.subject, call.rules, call.given
+    sender = node_sender(subject.name) if subject.is_node else Sender(subject.name)
+    most = NODE_MESSAGES_MAX if subject.is_node else MESSAGES_MAX
+    count = len(message.alerts)
+    with backend.alert_messages.hold(subject.name, most):
+        try:
+            refused = await backend.ask(
+                lambda: backend.worker.take_alerts(message.alerts, sender, rules)
+            )
+        finally:
+            # The deciding thread may be stuck with the call still queued: free the memory.
+            message.alerts = ()
+    backend.measures.alerts.inc(count - refused)
+    backend.measures.alerts_refused.inc(refused)
+    return wire.Taken(count - refused, refused)

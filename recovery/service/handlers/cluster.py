@@ -1,0 +1,107 @@
+"""The cluster: pauses of its automation, and maintenance windows."""
+
+import secrets
+
+from recovery.api import wire
+from recovery.journal.cluster_records import WindowAdded
+from recovery.service import views
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.handlers.nodes import refuse_unknown_nodes
+from recovery.service.permission import is_limited
+from recovery.service.roles import UnknownError
+from recovery.service.worker import CallConflictError, refuse_ended
+
+
+async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
+    worker, subject = backend.worker, call.subject
+
+    def act() -> tuple[wire.Cluster, list[wire.NodeView]]:
+        nodes = [
+            view
+            for job in worker.jobs.values()
+            for view in (views.view_nodes(job, worker.desk) if is_limited(subject) else ())
+        ]
+        return views.view_cluster(worker.desk), nodes
+
+    whole, nodes = await backend.ask(act)
+    return backend.sight(subject, nodes).part_of(whole)
+
+
+async def pause_cluster(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    return await _pause(backend, call, "cluster")
+
+
+async def resume_cluster(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    return await _resume(backend, call, "cluster")
+
+
+async def pause(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    return await _pause(backend, call, call.parts["scope"])
+
+
+async def resume(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    return await _resume(backend, call, call.parts["scope"])
+
+
+async def _pause(backend: Backend, call: Call[wire.Because], scope: str) -> wire.Done:
+    reason, who = call.given.reason, call.subject.name
+    kind, _colon, name = scope.partition(":")
+    if kind == "node" and not call.given.is_expected:
+        await refuse_unknown_nodes(backend, call.subject, [name])
+    elif kind == "job":
+        known = call.known.get(name)
+        if known is None:
+            raise UnknownError(f"no job {name}")
+        refuse_ended(name, known)
+    await backend.ask(lambda: backend.worker.desk.pause(scope, who, reason))
+    return wire.Done(f"{scope} is paused: ranks run on, failures are told, and their plans wait")
+
+
+async def _resume(backend: Backend, call: Call[wire.Because], scope: str) -> wire.Done:
+    reason, who, desk = call.given.reason, call.subject.name, backend.worker.desk
+
+    def act() -> None:
+        if scope not in desk.ledger.paused:
+            raise CallConflictError(f"{scope} is not paused", "scope", scope)
+        desk.resume(scope, who, reason)
+
+    await backend.ask(act)
+    return wire.Done(f"{scope} is resumed")
+
+
+async def add_window(backend: Backend, call: Call[wire.Window]) -> wire.WindowView:
+    asked = call.given
+    if not asked.is_expected:
+        await refuse_unknown_nodes(backend, call.subject, asked.nodes)
+    window = WindowAdded(
+        f"w{secrets.token_hex(4)}",
+        tuple(asked.nodes),
+        asked.from_unix_s,
+        asked.until_unix_s,
+        call.subject.name,
+        asked.reason,
+    )
+    call.detail = f"{window.window_id}: {', '.join(asked.nodes[:20])} {asked.reason}"
+    await backend.ask(lambda: backend.worker.desk.add_window(window))
+    return wire.WindowView(
+        window.window_id,
+        asked.nodes,
+        asked.from_unix_s,
+        asked.until_unix_s,
+        window.who,
+        asked.reason,
+    )
+
+
+async def end_window(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    window_id, reason, who = call.parts["window"], call.given.reason, call.subject.name
+    desk = backend.worker.desk
+
+    def act() -> None:
+        if window_id not in desk.ledger.windows:
+            raise CallConflictError(f"there is no window {window_id}", "window", window_id)
+        desk.remove_window(window_id, who, reason)
+
+    await backend.ask(act)
+    return wire.Done(f"window {window_id} has ended")

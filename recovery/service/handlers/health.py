@@ -1,0 +1,61 @@
+"""The controller itself: whether it works, its metrics, and the description of its API."""
+
+import asyncio
+import logging
+from typing import Any
+
+from recovery.journal.limits import restarts_left
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.worker import FullError
+
+log = logging.getLogger(__name__)
+
+
+async def healthz(backend: Backend, _call: Call[None]) -> bytes:
+    if not backend.is_alive():
+        raise FullError("the controller's thread stands still")
+    return b"ok\n"
+
+
+async def readyz(backend: Backend, _call: Call[None]) -> bytes:
+    if backend.is_stopping or not backend.worker.is_taken_up or not backend.is_alive():
+        raise FullError("not ready: starting, stopping or stuck")
+    return b"ready\n"
+
+
+async def openapi(backend: Backend, _call: Call[None]) -> dict[str, Any]:
+    return backend.describe()
+
+
+async def metrics(backend: Backend, _call: Call[None]) -> bytes:
+    measures, worker = backend.measures, backend.worker
+    try:
+        await backend.ask(lambda: _measure_jobs(backend))
+    except (FullError, asyncio.TimeoutError):
+        log.warning("metrics without the jobs' own: the controller's thread does not answer")
+    measures.queue.set(worker.queued)
+    measures.note_hearing(worker.lateness_s, worker.hearing.unheard_s)
+    measures.polls.set(backend.board.waiting)
+    measures.silent_s.set(max(0.0, backend.clock.now_s() - worker.turned_at_s))
+    if backend.pager is not None:
+        measures.note_pager(backend.pager)
+    opened, cut = backend.connections()
+    measures.connections.set(opened)
+    measures.cut.set(cut)
+    return measures.render()
+
+
+def _measure_jobs(backend: Backend) -> None:
+    """Set what is measured of jobs and budgets. Runs in the deciding thread."""
+    measures, worker = backend.measures, backend.worker
+    measures.jobs.set(len(worker.jobs))
+    pending = 0
+    for job in worker.jobs.values():
+        if job.controller is not None:
+            left = restarts_left(job.controller.ledger.spent, job.settings.policy)
+            measures.budget.labels(job.job_id).set(left)
+            pending += job.unacknowledged
+    measures.orders.set(pending)
+    for budget, left in worker.desk.budgets_left().items():
+        measures.cluster_budget.labels(budget).set(left)

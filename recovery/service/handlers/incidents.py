@@ -1,0 +1,83 @@
+"""Incidents: the list with MTTR, the story of each, and taking note of an escalated one."""
+
+import logging
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.service import views
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.pager import escalated
+from recovery.service.roles import UnknownError
+from recovery.service.worker import CallConflictError
+
+log = logging.getLogger(__name__)
+
+
+class IncidentsQuery(Struct):
+    job: wire.Uuid | None = None
+    limit: Annotated[int, Meta(ge=1, le=wire.INCIDENTS_MAX)] = 100
+
+
+async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
+    wanted, limit = call.given.job, call.given.limit
+    known = backend.worker.known
+    folders = [
+        (one.path, one.name)
+        for job_id, one in reversed(list(known.items()))
+        if wanted in (None, job_id) and call.subject.may_use_job(one.name)
+    ][: wire.INCIDENTS_MAX]
+
+    def act() -> list[wire.IncidentView]:
+        found: list[wire.IncidentView] = []
+        for path, name in folders:
+            try:
+                found += views.read_incidents(path, name)
+            except RankmendError as error:
+                log.warning("journal not read", extra={"error": str(error)})
+        return sorted(found, key=lambda one: one.opened_unix_s, reverse=True)[:limit]
+
+    return wire.Incidents(await backend.disk.read(act))
+
+
+async def story(backend: Backend, call: Call[None]) -> wire.Story:
+    wanted = call.parts["incident"]
+    found = await _find_story(backend, call, wanted)
+    if found is None:
+        raise UnknownError(f"no incident or job {wanted}")
+    return found
+
+
+async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    incident, reason = call.parts["incident"], call.given.reason
+    worker, who = backend.worker, call.subject.name
+    told = await backend.ask(lambda: escalated(worker))
+    if not any(one.incident_id == incident and one.job_id in call.job_ids for one in told):
+        found = await _find_story(backend, call, incident)
+        if found is None or found.incident_id is None:
+            raise UnknownError(f"no incident {incident}")
+        raise CallConflictError(
+            f"nobody is told of incident {incident}: it has not ended its job",
+            "incident",
+            incident,
+        )
+    await backend.ask(lambda: worker.desk.acknowledge(incident, who, reason))
+    return wire.Done(f"nobody is told of incident {incident} any more")
+
+
+async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.Story | None:
+    """Return what is on record of a job or an incident, from disk."""
+    is_job = wanted in call.known
+    places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
+
+    def act() -> wire.Story | None:
+        for job_id, one in places:
+            found = views.read_story(one.path, job_id, one.name, None if is_job else wanted)
+            if found is not None:
+                return found
+        return None
+
+    return await backend.disk.read(act)

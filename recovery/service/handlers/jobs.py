@@ -1,0 +1,105 @@
+"""Jobs: their state, limits and plans, and what people have them do."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from recovery.api import wire
+from recovery.cluster.gate import PersonCommand
+from recovery.service import views
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.roles import UnknownError
+from recovery.service.worker import CallConflictError, refuse_ended
+
+
+class JobsQuery(Struct):
+    ended: bool = False
+
+
+class PolicyQuery(Struct):
+    job: wire.Uuid | None = None
+
+
+class PlanQuery(Struct):
+    job: wire.Uuid
+    node: wire.Name | None = None
+
+
+async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
+    worker, with_ended = backend.worker, call.given.ended
+
+    def act() -> tuple[list[wire.JobView], tuple[Any, ...]]:
+        running = [views.view_job(job) for job in worker.jobs.values()]
+        return running, worker.ended() if with_ended else ()
+
+    running, ended = await backend.ask(act)
+    newest = ended[-wire.INCIDENTS_MAX :]
+    if newest:
+        running += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
+    return wire.Jobs([one for one in running if call.subject.may_use_job(one.name)])
+
+
+async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
+    job_id, _known = call.job
+    worker, subject = backend.worker, call.subject
+
+    def act() -> wire.JobDetail | None:
+        running = worker.jobs.get(job_id)
+        if running is None:
+            return None
+        nodes = views.view_nodes(running, worker.desk)
+        return wire.JobDetail(
+            views.view_job(running), [one for one in nodes if subject.may_use_node(one.node)]
+        )
+
+    shown = await backend.ask(act)
+    if shown is not None:
+        return shown
+    ended = await backend.ask(lambda: worker.find_ended(job_id))
+    return wire.JobDetail(await backend.disk.read(lambda: views.view_ended(ended)), [])
+
+
+async def plans(backend: Backend, call: Call[None]) -> wire.Plans:
+    worker, subject = backend.worker, call.subject
+
+    def act() -> list[wire.PlanView]:
+        return [plan for job in worker.jobs.values() for plan in views.view_plans(job)]
+
+    return wire.Plans([one for one in await backend.ask(act) if subject.may_use_job(one.job)])
+
+
+async def plan(backend: Backend, call: Call[PlanQuery]) -> wire.PlanView:
+    job_id, known = call.job
+    node = call.given.node
+    refuse_ended(job_id, known)
+    return await backend.ask(lambda: backend.worker.dry_run(job_id, node))
+
+
+async def policy(backend: Backend, call: Call[PolicyQuery]) -> wire.PolicyView:
+    worker = backend.worker
+    if not call.job_ids:
+        return await backend.ask(lambda: views.view_policy(worker.desk, worker.policy_for("")))
+    job_id, known = call.job
+    refuse_ended(job_id, known)
+
+    def act() -> wire.PolicyView:
+        running = worker.jobs.get(job_id)
+        if running is None:
+            raise UnknownError(f"no job {job_id}")
+        return views.view_policy(worker.desk, running.settings.policy, running)
+
+    return await backend.ask(act)
+
+
+async def command(backend: Backend, call: Call[wire.JobCommand]) -> wire.Done:
+    job_id, _known = call.job
+    asked = call.given
+    told = PersonCommand(
+        asked.act, call.subject.name, asked.reason, asked.incident_id, asked.node, asked.key
+    )
+    call.detail = f"{asked.act.value} {asked.incident_id or ''} {asked.node or ''} {asked.reason}"
+    acted = await backend.ask(lambda: backend.worker.command(job_id, told, asked.plan_id))
+    if acted.is_refused:
+        raise CallConflictError(acted.result, "act", asked.act.value, acted.refusal)
+    return wire.Done(acted.result)

@@ -1,0 +1,123 @@
+"""Launchers: they join a job, report what their node runs, and wait for orders."""
+
+import random
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from recovery.api import wire
+from recovery.messages.exchange import Report
+from recovery.service.access import BURST_S, Rate
+from recovery.service.backend import Backend
+from recovery.service.call import BadError, Call
+from recovery.service.retained import USUAL_BYTES, Room, slim
+from recovery.service.roles import TooManyError
+from recovery.service.worker import CallConflictError, check_join, refuse_ended
+
+WAIT_SHARE_MIN: Final = 0.6  # of the wait that a poll asks for: its end is spread over 10 s of 25
+
+
+class OrderQuery(Struct):
+    launcher: wire.LauncherId
+    after: Annotated[int, Meta(ge=0)] = 0
+    epoch: Annotated[int, Meta(ge=0)] = 0
+    wait: Annotated[float, Meta(ge=0, le=wire.WAIT_S_MAX)] = 0.0
+
+
+async def join(backend: Backend, call: Call[wire.JoinRequest]) -> wire.JoinAnswer:
+    asked, worker, owner = call.given, backend.worker, call.subject.name
+    if abs(asked.version - wire.VERSION) > 1:
+        raise BadError(f"version is {asked.version}", "version", str(asked.version))
+    if asked.nodes_min > asked.nodes_max:
+        raise BadError(
+            f"nodes_min {asked.nodes_min} is above nodes_max {asked.nodes_max}", "nodes_min"
+        )
+    call.detail = f"job {asked.name!r}, node {asked.node}, launcher {asked.launcher_id}"
+
+    def act() -> wire.JoinAnswer:
+        check_join(asked, worker.policy_for(asked.name))
+        job, is_new = worker.join(owner, asked)
+        return wire.JoinAnswer(
+            job.job_id,
+            is_new,
+            backend.config.jobs.report_s,
+            wire.WAIT_S_MAX,
+            job.stored.secret,
+            0 if job.controller is None else job.controller.ledger.attempt,
+        )
+
+    return await backend.ask(act)
+
+
+async def report(backend: Backend, call: Call[Report]) -> wire.Accepted:
+    job_id, known = call.job
+    told = call.given
+    _check_report(backend, job_id, told)
+    refuse_ended(job_id, known)
+    _refuse_replaced(backend, job_id, told.node, told.launcher_id)
+    _queue(backend, known.owner, told, call.size_bytes)
+    backend.measures.reports.labels("queued").inc()
+    order = backend.board.newest(job_id, told.node)
+    job = backend.worker.jobs.get(job_id)
+    epoch, controller_id, attempt = (0, "", 0) if job is None else job.decided_by
+    revision = 0 if order is None else order.revision
+    return wire.Accepted(revision, epoch, controller_id, attempt)
+
+
+async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
+    """Return the node's newest order, encoded, as soon as it is newer than the launcher's."""
+    job_id, known = call.job
+    node, query, board = call.parts["node"], call.given, backend.board
+    # An order to all makes all poll at once: without this they would do so again every 25 s, 2,000 in
+    # half a second of the core, and reports would wait for as long.
+    wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
+    until_s = backend.clock.now_s() + wait_s
+    while True:
+        refuse_ended(job_id, known)
+        _refuse_replaced(backend, job_id, node, query.launcher)
+        body = board.find(job_id, node, query.launcher, query.after, query.epoch)
+        left_s = until_s - backend.clock.now_s()
+        if body is not None or left_s <= 0 or backend.is_stopping:
+            return body
+        if not await board.changed(job_id, node, left_s):
+            return board.find(job_id, node, query.launcher, query.after, query.epoch)
+        known = backend.worker.known.get(job_id, known)
+
+
+def _check_report(backend: Backend, job_id: str, told: Report) -> None:
+    if told.job_id != job_id:
+        raise BadError(f"job_id is not that of the path, {job_id}", "job_id", told.job_id)
+    try:
+        msgspec.convert(told.node, wire.Name)
+    except msgspec.ValidationError as error:
+        raise BadError(f"node: {error}", "node", told.node) from error
+    per_s = backend.config.limits.reports_per_node
+    who = f"{told.node} of job {job_id}"
+    backend.rates.take("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
+
+
+def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
+    """Queue a report; one for which its subject has no room left loses its long texts, or is refused."""
+    retained = backend.retained
+    retained.keep(backend.worker.jobs.keys())
+    room = retained.look(owner, told.job_id, told.node, size_bytes)
+    if room is Room.SLIM:
+        told, size_bytes = slim(told), USUAL_BYTES
+        room = retained.look(owner, told.job_id, told.node, size_bytes)
+        backend.measures.reports.labels("slimmed").inc()
+    if room is Room.NONE:
+        raise TooManyError(
+            f"the newest reports of {owner}'s nodes take {retained.total_bytes(owner)} bytes: "
+            "no further node is taken in",
+            10.0,
+        )
+    backend.worker.put_report(told, size_bytes)
+    retained.note(owner, told.job_id, told.node, 0 if told.leaving else size_bytes)
+
+
+def _refuse_replaced(backend: Backend, job_id: str, node: str, launcher_id: str) -> None:
+    job = backend.worker.jobs.get(job_id)
+    reason = None if job is None else job.refuses(node, launcher_id)
+    if reason is not None:
+        raise CallConflictError(reason, "launcher_id", launcher_id)

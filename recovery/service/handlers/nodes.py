@@ -1,0 +1,70 @@
+"""Nodes: the list, where their agents are, and taking a node out of use and back."""
+
+from collections.abc import Sequence
+
+from recovery.api import wire
+from recovery.job.spelling import find_unknown, say_unknown
+from recovery.service import views
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.roles import Subject, UnknownNodeError
+
+
+async def nodes(backend: Backend, call: Call[None]) -> wire.Nodes:
+    return wire.Nodes(await _seen_nodes(backend, call.subject))
+
+
+async def agents(backend: Backend, call: Call[None]) -> list[wire.Target]:
+    """Return where Prometheus finds the agents of the nodes."""
+    seen, told = await _seen_nodes(backend, call.subject), backend.config.discovery
+    sight = backend.sight(call.subject, seen)
+    jobs: dict[str, list[str]] = {name: [] for name in told.nodes if sight.sees_node(name)}
+    for node in seen:
+        jobs.setdefault(node.node, []).append(node.job_id)
+    domain = f".{told.domain}" if told.domain else ""
+    return [
+        wire.Target(
+            [f"{name}{domain}:{told.agent_port}"],
+            {"node": name, "__meta_rankmend_job_ids": ",".join(sorted(job_ids))},
+        )
+        for name, job_ids in sorted(jobs.items())
+    ]
+
+
+async def drain(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    node, reason, who = call.parts["node"], call.given.reason, call.subject.name
+    if not call.given.is_expected:
+        await refuse_unknown_nodes(backend, call.subject, [node])
+    await backend.ask(lambda: backend.worker.desk.drain(node, who, reason))
+    return wire.Done(f"{node} gets no ranks any more; those that run there run on")
+
+
+async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    node, reason, who = call.parts["node"], call.given.reason, call.subject.name
+    if not call.given.is_expected:
+        await refuse_unknown_nodes(backend, call.subject, [node])
+    await backend.ask(lambda: backend.worker.desk.release(node, who, reason))
+    return wire.Done(f"{node} may get ranks again")
+
+
+async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequence[str]) -> None:
+    """Raise UnknownNodeError where no launcher, alert, person or setting has named a node."""
+    heard_of = await backend.ask(backend.worker.known_nodes)
+    known = [*heard_of, *backend.config.discovery.nodes]
+    unknown = find_unknown(named, known)
+    if unknown is not None:
+        seen = [one for one in known if subject.may_use_node(one)]
+        raise UnknownNodeError(say_unknown("node", unknown, seen), unknown)
+
+
+async def _seen_nodes(backend: Backend, subject: Subject) -> list[wire.NodeView]:
+    """Return the nodes of all jobs that the subject may see."""
+    worker = backend.worker
+
+    def act() -> list[wire.NodeView]:
+        jobs = worker.jobs.values()
+        return [view for job in jobs for view in views.view_nodes(job, worker.desk)]
+
+    found = await backend.ask(act)
+    sight = backend.sight(subject, found)
+    return [one for one in found if sight.sees_job(one.job_id) and sight.sees_node(one.node)]
