@@ -86,6 +86,57 @@ LABELS: Final = {
 IDENTITY_EXCLUDES: Final = frozenset({"attempt", "replica", "severity"})
 
 
+class SymptomKind(Enum):
+    """What shows that something failed; the ends of a rank are those of `errors_text.Cause`."""
+
+    UNKNOWN = ""  # a finding of a version that did not say, or that nothing here can read
+    DO_NOT_RETRY = "do_not_retry"
+    OOM_KILLED = "oom_killed"
+    HOST_MEMORY = "host_memory"
+    DEVICE_MEMORY = "device_memory"
+    DEVICE = "device"
+    KERNEL_FAULT = "kernel_fault"
+    KILLED = "killed"
+    CRASHED = "crashed"
+    PROGRAM = "program"
+    EXCEPTION = "exception"
+    EXIT = "exit"
+    USER = "user"
+    COMMUNICATION = "communication"
+    STOPPED = "stopped"
+    LAUNCH = "launch"  # a rank's process could not be started
+    START_TIMEOUT = "start timeout"  # not every rank had a process in time
+    HUNG = "hung"
+    SLOW = "slow"
+    HOST = "host"  # a node's launcher is gone, silent or another one
+    ALERT = "evidence"  # an alert accuses a device or a host
+    PERSON = "person"  # nothing failed: a person asked for it
+    DRY_RUN = "dry run"  # nothing failed: a person asks what would be done
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What failed, for programs: equal for the same failure again.
+
+    ``detail`` is a name or a fingerprint and no sentence: a signal, an exit code, the error with what
+    differs between two runs removed, an alert's name, a section, what a person asked for.
+    """
+
+    kind: SymptomKind = SymptomKind.UNKNOWN
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the symptom in one line; versions before record 1.3 read nothing else."""
+        return f"{self.kind.value}:{self.detail}" if self.detail else self.kind.value
+
+
+HOST_SILENT: Final = Symptom(SymptomKind.HOST, "silent")
+HOST_ENDED: Final = Symptom(SymptomKind.HOST, "ended")
+HOST_RESTARTED: Final = Symptom(SymptomKind.HOST, "restarted")
+HOST_ALONE: Final = Symptom(SymptomKind.HOST, "alone")
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One line that a person can check, with where it was read."""
@@ -108,8 +159,18 @@ class Finding:
     ranks: tuple[int, ...]  # the culprits; empty when nobody is accused
     victims: tuple[int, ...]  # ranks that failed or stand still because of the culprits
     since_age_s: float  # how long ago it began, by the clock of who found it
-    signature: str  # equal for the same failure: class and cause without numbers
+    signature: str = ""  # the symptom in one line, for people and older versions
     evidence: tuple[Evidence, ...] = ()
+    symptom: Symptom = Symptom()  # what decisions rest on
+
+    def __post_init__(self) -> None:
+        if self.symptom.kind is not SymptomKind.UNKNOWN:
+            object.__setattr__(self, "signature", self.symptom.text)
+
+    @property
+    def is_persons(self) -> bool:
+        """Whether a person asked for it, and nothing failed."""
+        return self.symptom.kind is SymptomKind.PERSON
 
 
 def alert_labels(finding: Finding) -> dict[str, str]:

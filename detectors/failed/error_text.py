@@ -25,7 +25,7 @@ _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 class FailureCause(Enum):
     """Why a rank ended; the stronger word first, by which failures at one time are named.
 
-    The value is the first word of a finding's signature.
+    Each is a kind of a finding's symptom, too.
     """
 
     DO_NOT_RETRY = "do_not_retry"  # exit code 93: the rank's own word

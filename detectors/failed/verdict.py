@@ -8,7 +8,7 @@ rank accuses no machine. Call it once the ends have settled: it sees only ranks 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.failed.error_text import (
@@ -20,7 +20,16 @@ from detectors.failed.error_text import (
     parse_error,
 )
 from detectors.failed.error_text import signature as error_signature
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity, ranks_in_words
+from detectors.finding import (
+    Blame,
+    Evidence,
+    Finding,
+    Kind,
+    Severity,
+    Symptom,
+    SymptomKind,
+    ranks_in_words,
+)
 
 DO_NOT_RETRY: Final = 93  # exit code by which a rank says that a restart is of no use
 TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md
@@ -107,8 +116,14 @@ class _Death:
     end: RankEnd
     cause: FailureCause
     said: str  # "SIGKILL", "exit code 3", "ValueError: bad batch 7"
-    signature: str
+    detail: str = ""  # of its symptom
+    alike: Symptom | None = None  # told on its way out: the same as another rank's; None: its own
     is_doubtful: bool = False  # it crashed after it had lost a peer
+    source: str = "wait status"  # where ``said`` was read
+
+    @property
+    def symptom(self) -> Symptom:
+        return self.alike or Symptom(SymptomKind(self.cause.value), self.detail)
 
 
 def detect_failed(
@@ -128,19 +143,19 @@ def detect_failed(
         return None
     culprits = _pick_culprits(failed, together_s)
     if culprits:
-        named = min(culprits, key=lambda death: (_STRENGTH[death.cause], death.signature))
+        named = min(culprits, key=lambda death: (_STRENGTH[death.cause], death.detail))
         alike = _alike(named, deaths)
         blame, ranks = _responsible(named.cause, culprits, alike, world_size)
         accused = culprits if ranks or blame is Blame.USER else alike
-        signature = named.signature
+        symptom = named.symptom
         summary = _summary(named, ranks, accused, world_size, len(deaths) > len(accused))
     else:
         early = [end.rank for end in ended if _is_success(end) and end.age_s > failed[0].end.age_s]
         blame, ranks, accused = Blame.COMMUNICATION, (), []
-        signature = FailureCause.COMMUNICATION.value
+        symptom = Symptom(SymptomKind.COMMUNICATION)
         summary = f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank says why"
         if early:
-            blame, signature = Blame.PROGRAM, f"{signature}:early_end"
+            blame, symptom = Blame.PROGRAM, replace(symptom, detail="early_end")
             summary = f"{ranks_in_words(early)} ended with exit code 0 while others still needed it"
     accused_ranks = {death.end.rank for death in accused}
     victims = [death for death in deaths if death.end.rank not in accused_ranks]
@@ -155,7 +170,7 @@ def detect_failed(
         ranks=ranks,
         victims=tuple(sorted(death.end.rank for death in victims)),
         since_age_s=max(death.end.age_s for death in accused or failed),
-        signature=signature,
+        symptom=symptom,
         evidence=_evidence(accused, victims),
     )
 
@@ -175,15 +190,11 @@ def _judge(end: RankEnd) -> _Death:
     error = end.error or parse_error(end.last_lines)
     number, said = _signal_of(end)
     if end.exit_code == DO_NOT_RETRY:
-        return _Death(
-            end, FailureCause.DO_NOT_RETRY, _told(said, error), FailureCause.DO_NOT_RETRY.value
-        )
+        return _Death(end, FailureCause.DO_NOT_RETRY, _told(said, error))
     if end.by_launcher:
-        # a rank on its way out with the same error as another is told by its signature
+        # A rank that was on its way out with the same error as another one has its symptom.
         own = _by_error(end, error) if error else None
-        return _Death(
-            end, FailureCause.STOPPED, said, own.signature if own else FailureCause.STOPPED.value
-        )
+        return _Death(end, FailureCause.STOPPED, said, alike=own.symptom if own else None)
     if number is not None:
         return _by_signal(end, number, said, error)
     return _by_error(end, error) if error else _by_lines(end, said)
@@ -192,20 +203,17 @@ def _judge(end: RankEnd) -> _Death:
 def _by_signal(end: RankEnd, number: int, said: str, error: ErrorText | None) -> _Death:
     name = signal_name(number)
     if number == _SIGKILL and end.oom_killed:
-        return _Death(
-            end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer", "oom_killed"
-        )
+        return _Death(end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer")
     if number in _CRASHES:
         cause = classify(error) if error else FailureCause.EXCEPTION
         if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
             return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
-        signature = f"{FailureCause.CRASHED.value}:{name}"
         is_doubtful = cause is FailureCause.COMMUNICATION
-        return _Death(end, FailureCause.CRASHED, _told(said, error), signature, is_doubtful)
+        return _Death(end, FailureCause.CRASHED, _told(said, error), name, is_doubtful=is_doubtful)
     if number == _SIGPIPE:
-        return _Death(end, FailureCause.COMMUNICATION, said, FailureCause.COMMUNICATION.value)
+        return _Death(end, FailureCause.COMMUNICATION, said)
     cause = FailureCause.USER if number in _REQUESTS else FailureCause.KILLED
-    return _Death(end, cause, said, f"{cause.value}:{name}")
+    return _Death(end, cause, said, name)
 
 
 def _signal_of(end: RankEnd) -> tuple[int | None, str]:
@@ -223,24 +231,19 @@ def _by_error(end: RankEnd, error: ErrorText) -> _Death:
     cause = classify(error)
     said = error_line(error)
     if end.oom_killed and cause is FailureCause.HOST_MEMORY:
-        return _Death(
-            end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed"
-        )
-    return _Death(end, cause, said, f"{cause.value}:{error_signature(error)}")
+        counted = f"{said} (out-of-memory kill counted)"
+        return _Death(end, FailureCause.OOM_KILLED, counted, source="stderr")
+    return _Death(end, cause, said, error_signature(error), source="stderr")
 
 
 def _by_lines(end: RankEnd, said: str) -> _Death:
     """Judge an exit code without an error."""
     if end.oom_killed:
-        return _Death(
-            end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)", "oom_killed"
-        )
+        return _Death(end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)")
     if line := find_device_line(end.last_lines):
         error = ErrorText("", line, line)
-        return _Death(
-            end, FailureCause.DEVICE, f"{said}: {line}", f"device:{error_signature(error)}"
-        )
-    return _Death(end, FailureCause.EXIT, said, f"{FailureCause.EXIT.value}:{end.exit_code}")
+        return _Death(end, FailureCause.DEVICE, f"{said}: {line}", error_signature(error))
+    return _Death(end, FailureCause.EXIT, said, str(end.exit_code))
 
 
 def _told(said: str, error: ErrorText | None) -> str:
@@ -263,7 +266,7 @@ def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
 
 def _alike(named: _Death, deaths: list[_Death]) -> list[_Death]:
     """Return all with the same cause, those stopped after they had told the same error too."""
-    return [death for death in deaths if death.signature == named.signature]
+    return [death for death in deaths if death.symptom == named.symptom]
 
 
 def _responsible(
@@ -300,15 +303,15 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
     for said, group in _grouped(accused):
         note = _SIGNAL_NOTES.get(said, "")
         text = f"{ranks_in_words(d.end.rank for d in group)}: {said}{note and f' ({note})'}, {_ages(group)}"
-        lines.append(Evidence(_source(group[0]), text))
+        lines.append(Evidence(group[0].source, text))
     for said, group in _grouped(victims):
         who, death = ranks_in_words(d.end.rank for d in group), group[0]
         if death.cause is FailureCause.STOPPED:
             lines.append(Evidence("launcher", f"{who}: stopped by rankmend ({said})"))
         elif death.cause is FailureCause.COMMUNICATION:
-            lines.append(Evidence(_source(death), f"{who}: lost a peer: {said}"))
+            lines.append(Evidence(death.source, f"{who}: lost a peer: {said}"))
         else:
-            lines.append(Evidence(_source(death), f"{who}: also failed, later: {said}"))
+            lines.append(Evidence(death.source, f"{who}: also failed, later: {said}"))
     if len(lines) > EVIDENCE_MAX:
         left_out = len(lines) - EVIDENCE_MAX + 1
         lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines left out")]
@@ -317,14 +320,10 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
 
 def _grouped(deaths: list[_Death]) -> list[tuple[str, list[_Death]]]:
     """Return the deaths by what they say, so that a thousand victims are one line."""
-    groups: dict[tuple[FailureCause, str], list[_Death]] = {}
+    groups: dict[tuple[FailureCause, Symptom], list[_Death]] = {}
     for death in deaths:
-        groups.setdefault((death.cause, death.signature), []).append(death)
+        groups.setdefault((death.cause, death.symptom), []).append(death)
     return [(group[0].said[:_TEXT_CHARS_MAX], group) for group in groups.values()]
-
-
-def _source(death: _Death) -> str:
-    return "wait status" if death.said.startswith(("SIG", "signal", "exit code")) else "stderr"
 
 
 def _ages(group: list[_Death]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.diagnosis import Diagnosis, Verdict
-from detectors.finding import Blame, Evidence, Finding, ranks_in_words
+from detectors.finding import Blame, Evidence, Finding, Symptom, SymptomKind, ranks_in_words
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.from_stacks import diagnose_stacks
@@ -24,7 +24,9 @@ from detectors.hang.standings import view_job
 from detectors.hang.wait_verdict import HangClass
 
 EVIDENCE_MAX: Final = 32
-_FACTS: Final = frozenset({f"hung:{HangCause.STOPPED.value}", f"hung:{HangCause.BLOCKED.value}"})
+_FACTS: Final = frozenset(
+    Symptom(SymptomKind.HUNG, cause.value) for cause in (HangCause.STOPPED, HangCause.BLOCKED)
+)
 _BLAME: Final = {
     HangClass.PROGRAM.value: Blame.PROGRAM,
     HangClass.DEADLOCK.value: Blame.PROGRAM,
@@ -60,7 +62,7 @@ def judge_evidence(
         return Judged(finding, "", reason, diagnosis.confidence if diagnosis else 0.0)
     named = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
     lines = [*diagnosis.evidence, *finding.evidence][:EVIDENCE_MAX]
-    if finding.signature in _FACTS:
+    if finding.symptom in _FACTS:
         if set(named) != set(finding.ranks):
             who = ranks_in_words(named) if named else "nobody"
             doubt = f"they would name {who}: {diagnosis.reason}"
@@ -74,7 +76,7 @@ def judge_evidence(
         summary=f"no rank advances; {diagnosis.reason}",
         ranks=named,
         victims=tuple(sorted(everyone - set(named))),
-        signature=f"hung:{diagnosis.cause}" if diagnosis.cause else finding.signature,
+        symptom=Symptom(SymptomKind.HUNG, diagnosis.cause),
         evidence=tuple(lines),
     )
     return Judged(judged, diagnosis.cause, diagnosis.reason, diagnosis.confidence)

@@ -13,7 +13,16 @@ from math import isfinite
 from statistics import median
 from typing import Final
 
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity, ranks_in_words
+from detectors.finding import (
+    Blame,
+    Evidence,
+    Finding,
+    Kind,
+    Severity,
+    Symptom,
+    SymptomKind,
+    ranks_in_words,
+)
 from rankmend.errors import ConfigError
 
 GAP_MULTIPLE: Final = 2.0  # how much longer than the longest healthy pause a hang has to be
@@ -41,7 +50,7 @@ _SAVING: Final = frozenset({"io", "checkpoint"})
 
 
 class HangCause(Enum):
-    """What the suspects are. The value is the second word of the finding's signature."""
+    """What the suspects are. The value is the detail of the finding's symptom."""
 
     STOPPED = "stopped"  # states T, Z, gone
     BLOCKED = "blocked"  # state D
@@ -192,7 +201,7 @@ def hang_finding(hang: Hang, *, job_id: str, attempt: int, node: str) -> Finding
         ranks=hang.suspects,
         victims=hang.victims,
         since_age_s=hang.stalled_s,
-        signature=f"hung:{hang.cause.value}",
+        symptom=Symptom(SymptomKind.HUNG, hang.cause.value),
         evidence=hang.evidence,
     )
 

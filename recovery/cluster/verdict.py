@@ -12,7 +12,6 @@ from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
 from recovery.journal.cluster_records import Hold, NodeHeld
 from recovery.journal.records import PlanStep
-from recovery.messages.outside import PERSON
 
 HOUR_S: Final = 3600.0
 
@@ -25,7 +24,7 @@ def judge(
     now_unix_s: float,
 ) -> Answer:
     """Return whether the plan may be carried out now, and why not."""
-    if request.finding.signature.startswith(PERSON):
+    if request.finding.is_persons:
         return Answer(Judgement.ALLOWED, "a person asked for it")
     is_end = request.step is PlanStep.ESCALATE  # what still runs is stopped: a pause holds it, too
     waits = _pause(request, ledger)

@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.failed.verdict import detect_failed
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.finding import (
+    HOST_ALONE,
+    HOST_ENDED,
+    HOST_RESTARTED,
+    HOST_SILENT,
+    Blame,
+    Evidence,
+    Finding,
+    Kind,
+    Severity,
+    Symptom,
+    SymptomKind,
+)
 from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
@@ -20,8 +32,6 @@ from recovery.journal.records import Failure, Placement
 from recovery.messages.exchange import RankError
 from recovery.messages.outside import NodeEvidence
 
-EVIDENCE: Final = "evidence:"  # signatures of what an alert accuses begin so
-HOST_SILENT: Final = "host:silent"  # signature of a node that is gone without a word
 EXIT_UNKNOWN: Final = 1  # where no rank's end gives another exit code
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
@@ -60,17 +70,18 @@ class Doctor:
         """
         if seen.launch_error is not None:
             text = f"the ranks can't be started: {seen.launch_error}"
-            finding = self._finding(seen, text, f"launch:{seen.launch_error}", Blame.PROGRAM)
+            symptom = Symptom(SymptomKind.LAUNCH, seen.launch_fault)
+            finding = self._finding(seen, text, symptom, Blame.PROGRAM)
         elif seen.failed:
             return self._find_failed_rank(seen, now_s)
         elif seen.has_ended and not seen.is_done:
             text = "every rank has ended, and some were stopped without an order"
-            finding = self._finding(seen, text, "stopped", Blame.NOBODY)
+            finding = self._finding(seen, text, Symptom(SymptomKind.STOPPED), Blame.NOBODY)
         elif seen.started_at_s is None:
             if waiting_s - (now_s - heard_through_s) < self.policy.start_timeout_s:
                 return None
             text = f"not every rank had a process within {self.policy.start_timeout_s:g} s"
-            finding = self._finding(seen, text, "start timeout", Blame.NOBODY)
+            finding = self._finding(seen, text, Symptom(SymptomKind.START_TIMEOUT), Blame.NOBODY)
         elif not looks_for_hang:
             return None
         else:
@@ -95,14 +106,14 @@ class Doctor:
         if accused.ended:
             node = accused.ended[0]
             text = f"the launcher of {node} has ended, and the ranks there with it"
-            finding = self._host(seen, node, text, "host:ended", ())
+            finding = self._host(seen, node, text, HOST_ENDED, ())
         elif accused.replaced:
             node = accused.replaced[0]
             text = f"the launcher of {node} was started anew: the ranks there are gone"
-            finding = self._host(seen, node, text, "host:restarted", ())
+            finding = self._host(seen, node, text, HOST_RESTARTED, ())
         elif seen.stopped:
             text = f"{seen.stopped} ranks were stopped by their launchers without an order"
-            finding = self._finding(seen, text, "host:alone", Blame.COMMUNICATION)
+            finding = self._finding(seen, text, HOST_ALONE, Blame.COMMUNICATION)
         elif seen.started_at_s is None and accused.silent:
             if waiting_s >= self.policy.start_timeout_s:
                 text = f"{accused.silent[0]} is silent, and not every rank had a process in time"
@@ -150,11 +161,11 @@ class Doctor:
         seen: Observation,
         node: str,
         text: str,
-        signature: str,
+        symptom: Symptom,
         evidence: tuple[Evidence, ...],
     ) -> Finding:
         ranks = next((place.ranks for place in self.placement if place.node == node), ())
-        finding = self._finding(seen, text, signature, Blame.RANK)
+        finding = self._finding(seen, text, symptom, Blame.RANK)
         return replace(finding, kind=Kind.HOST, node=node, ranks=ranks, evidence=evidence)
 
     def failure_of(self, seen: Observation, evidence: NodeEvidence) -> Failure:
@@ -202,7 +213,7 @@ class Doctor:
                 return place.node
         return self.placement[0].node if self.placement else ""
 
-    def _finding(self, seen: Observation, text: str, signature: str, blame: Blame) -> Finding:
+    def _finding(self, seen: Observation, text: str, symptom: Symptom, blame: Blame) -> Finding:
         return Finding(
             kind=Kind.RANK_FAILED,
             severity=Severity.CRITICAL,
@@ -214,7 +225,7 @@ class Doctor:
             ranks=(),
             victims=(),
             since_age_s=0.0,
-            signature=signature,
+            symptom=symptom,
         )
 
     def _failure(self, seen: Observation, finding: Finding) -> Failure:
@@ -250,7 +261,7 @@ def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvi
         ranks=evidence.ranks,
         victims=(),
         since_age_s=evidence.since_age_s,
-        signature=f"{EVIDENCE}{evidence.alertname}",
+        symptom=Symptom(SymptomKind.ALERT, evidence.alertname),
         evidence=evidence.evidence or (Evidence("alert", evidence.summary),),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Blame, Finding, Kind
+from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.hang.evidence import judge_evidence
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger
@@ -124,6 +124,7 @@ def collection_for(ledger: Ledger) -> tuple[str | None, float]:
         is_hung = incident.last_failure.finding.kind is Kind.RANK_HUNG
         return incident.state.incident_id, incident.policy.collect_s if is_hung else 0.0
     if closing is not None and closing.outcome.incident_id is not None:
-        is_hung = ledger.errors is not None and ledger.errors.signature.startswith("hung:")
+        errors = ledger.errors
+        is_hung = errors is not None and errors.symptom.kind is SymptomKind.HUNG
         return closing.outcome.incident_id, Policy().collect_s if is_hung else 0.0
     return None, 0.0

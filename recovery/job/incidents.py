@@ -7,14 +7,14 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Blame, Evidence, Finding, Kind
+from detectors.finding import HOST_SILENT, Blame, Evidence, Finding, Kind, SymptomKind
 from rankmend.errors import JournalError, RankmendError
 from recovery.cluster.gate import Judgement
 from recovery.job.alert_intake import fatal
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
-from recovery.job.diagnosis import EVIDENCE, HOST_SILENT, Doctor
+from recovery.job.diagnosis import Doctor
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import Planning, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice
@@ -177,14 +177,14 @@ class IncidentRunner:
     def _failed_meanwhile(self, incident: OpenIncident, now_s: float) -> Failure | None:
         """Return what has failed since, where the incident is not about ranks that have failed."""
         finding = incident.failure.finding
-        is_accused = finding.signature.startswith(EVIDENCE)
+        is_accused = finding.symptom.kind is SymptomKind.ALERT
         if self._seen.is_done or not (is_accused or trains(finding)):
             return None
         failure = self._watch.find_failure(now_s, incident.policy)
         if failure is None or not is_accused:
             return failure
         # That the ranks stand still is what made the alert an incident, and no news.
-        is_same = failure.finding.signature.startswith(EVIDENCE)
+        is_same = failure.finding.symptom.kind is SymptomKind.ALERT
         is_same |= failure.finding.kind is Kind.RANK_HUNG
         return None if is_same else failure
 
@@ -204,8 +204,8 @@ class IncidentRunner:
         began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
         if seen.is_done:
             return "every rank has ended with exit code 0"
-        stood_still = finding.kind is Kind.RANK_HUNG or finding.signature == HOST_SILENT
-        stood_still |= finding.signature.startswith(EVIDENCE)
+        stood_still = finding.kind is Kind.RANK_HUNG or finding.symptom == HOST_SILENT
+        stood_still |= finding.symptom.kind is SymptomKind.ALERT
         moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
         return "the ranks advance again" if stood_still and moves else None
 

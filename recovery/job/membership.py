@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from recovery.job.settings import JobSettings
+from recovery.journal.leaving import LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
 from recovery.journal.records import GoneProof, Placement, Proof
@@ -208,10 +209,9 @@ def next_finder(
     return next((node for node in (*placed, *others) if node not in asked), None)
 
 
-CUT_OFF = "cut off from "  # what a node was left for begins so
-
-
-def find_torn(unreachable: Mapping[str, Collection[str]], nodes: Sequence[str]) -> dict[str, str]:
+def find_torn(
+    unreachable: Mapping[str, Collection[str]], nodes: Sequence[str]
+) -> dict[str, LeaveReason]:
     """Return the nodes without which all others reach each other, as far as they tell, and why.
 
     ``unreachable`` says for each node that is heard which others it can't reach. Of two that can't
@@ -223,12 +223,11 @@ def find_torn(unreachable: Mapping[str, Collection[str]], nodes: Sequence[str]) 
             if node in missed and other in missed and other != node:
                 missed[node].add(other)
                 missed[other].add(node)
-    torn: dict[str, str] = {}
+    torn: dict[str, LeaveReason] = {}
     while any(missed.values()):
         node = max(missed, key=lambda one: (len(missed[one]), nodes.index(one)))
         others = sorted(missed.pop(node))
-        more = f" and {len(others) - 1} others" if len(others) > 1 else ""
-        torn[node] = f"{CUT_OFF}{others[0]}{more}"
+        torn[node] = cut_off_from(others)
         for other in others:
             missed[other].discard(node)
     return torn

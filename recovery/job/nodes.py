@@ -8,7 +8,6 @@ from typing import Final, Protocol
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.job.hang_verdict import collection_for
 from recovery.job.membership import (
-    CUT_OFF,
     Gone,
     Word,
     find_torn,
@@ -19,6 +18,7 @@ from recovery.job.membership import (
 )
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
 from recovery.journal.records import Adopted, EndedLauncher, Joined, LaunchersEnded
@@ -319,7 +319,7 @@ class JobNodes:
             if now_s - self.heard_at_s(place.node) >= silent_s
         ]
 
-    def torn(self, ledger: Ledger, now_s: float) -> dict[str, str]:
+    def torn(self, ledger: Ledger, now_s: float) -> dict[str, LeaveReason]:
         """Return nodes of the newest attempt that are heard, but don't reach each other, and why."""
         nodes = [place.node for place in ledger.placement]
         silent_s = self._settings.policy.node_silent_s
@@ -458,7 +458,7 @@ def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
     Who was cut off from another node is heard all the time: it comes back, as a spare, when the
     others have got under way without it.
     """
-    is_cut_off = member.left is not None and member.left.startswith(CUT_OFF)
+    is_cut_off = member.left_cause is LeaveCause.CUT_OFF
     comes_back = member.is_lost and not (is_cut_off and ledger.incident is not None)
     return comes_back or (
         (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)

@@ -146,6 +146,7 @@ class Observation:
         self._places = places  # node -> its ranks; a node speaks for no other. None: one node
         self.ranks: dict[int, ObservedRank] = {}
         self.launch_error: str | None = None
+        self.launch_fault = ""
         self.started_at_s: float | None = None  # since when every rank is known to have started
         self.longest_gap_s = longest_gap_s  # the job's longest pause that ended by itself
         # The same of those that a step followed. One that ends with the ranks (a survivor leaves its
@@ -168,7 +169,8 @@ class Observation:
         if report.attempt != self.attempt:
             return
         before_s, self._has_stepped = self.advanced_at_s, False
-        self.launch_error = report.launch_error or self.launch_error
+        if report.launch_error is not None:
+            self.launch_error, self.launch_fault = report.launch_error, report.launch_fault
         own = None if self._places is None else self._places.get(report.node, frozenset())
         for told in report.ranks:
             if own is not None and told.rank not in own:

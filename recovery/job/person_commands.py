@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from recovery.job.refusals import Floor, is_placed, refusal_of
 from recovery.journal.incident_machine import Outcome, Phase, answer
+from recovery.journal.leaving import LeaveCause
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
 from recovery.journal.records import (
     BudgetsReset,
@@ -20,7 +21,7 @@ from recovery.journal.records import (
     PersonActed,
     Record,
 )
-from recovery.messages.outside import PERSON, PersonAct, PersonCommand
+from recovery.messages.outside import PersonAct, PersonCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _restart(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
 
 def _leave(command: PersonCommand, ledger: Ledger, floor: Floor) -> Reply:
     node = command.node or ""
-    left = NodeLeft(node, f"left {_why(command)}", is_lost=False)
+    left = NodeLeft(node, f"left {_why(command)}", is_lost=False, cause=LeaveCause.PERSON)
     if not is_placed(node, ledger):
         return Reply(PersonActed(command, f"{node} gets no ranks"), after=(left,))
     failure = floor.failure(_finding(command, ledger, f"the job leaves {node}"))
@@ -145,7 +146,7 @@ def _finding(command: PersonCommand, ledger: Ledger, summary: str) -> Finding:
         ranks=(),
         victims=(),
         since_age_s=0.0,
-        signature=f"{PERSON}{command.act.value}",
+        symptom=Symptom(SymptomKind.PERSON, command.act.value),
     )
 
 

@@ -6,18 +6,18 @@ tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which
 
 from typing import Final
 
-from detectors.finding import Blame, Kind
+from detectors.finding import HOST_SILENT, Blame, Kind
 from recovery.cluster.gate import Answer, Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
-from recovery.job.diagnosis import HOST_SILENT
-from recovery.job.membership import CUT_OFF, size_for
+from recovery.job.membership import size_for
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
+from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
 from recovery.journal.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
-from recovery.messages.outside import PERSON, trains
+from recovery.messages.outside import trains
 
 CONFIRM_BY: Final = (
     "`rankmend approve` lets this plan be carried out, `rankmend reset-budgets` all further ones"
@@ -47,31 +47,32 @@ class Planning:
         usable = self._attempts.preparation(policy, now_s).usable()
         accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
         # Who is silent may come back while the others are stopped.
-        counts_silence = finding.signature == HOST_SILENT or incident.state.phase is Phase.RESTORING
+        counts_silence = finding.symptom == HOST_SILENT or incident.state.phase is Phase.RESTORING
         # Of ranks that wait for each other over a torn link some look as if they were behind.
         lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
         is_link = lost_peers or finding.kind is Kind.RANK_HUNG
         torn = self._nodes.torn(ledger, now_s) if is_link else {}
-        must: dict[str, str] = {}
-        may: dict[str, str] = {}
+        must: dict[str, LeaveReason] = {}
+        may: dict[str, LeaveReason] = {}
         for place in ledger.placement:
             node, member = place.node, ledger.members.get(place.node)
             is_accused = node not in ledger.taken_back
             silent_s = now_s - self._nodes.heard_at_s(node)
             if member is None:
-                must[node] = "it has not joined"
+                must[node] = LeaveReason(LeaveCause.NOT_JOINED)
             elif member.left is not None:
-                must[node] = member.left
+                must[node] = LeaveReason(LeaveCause.LEFT, member.left)
             elif node in accused:
-                must[node] = f"{accused[node].alertname}: {accused[node].summary}"
+                text = f"{accused[node].alertname}: {accused[node].summary}"
+                must[node] = LeaveReason(LeaveCause.ALERT, text)
             elif counts_silence and silent_s >= policy.node_silent_s:
-                must[node] = "silent"
+                must[node] = LeaveReason(LeaveCause.SILENT)
             elif (reason := self._pool.unusable(node)) is not None:
-                must[node] = reason
+                must[node] = LeaveReason(LeaveCause.HELD, reason)
             elif finding.kind is Kind.RANK_SLOW and node == finding.node and is_accused:
-                must[node] = "slow"
+                must[node] = LeaveReason(LeaveCause.SLOW)
             elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
-                may[node] = f"blamed {ledger.node_run[1]} times in a row"
+                may[node] = LeaveReason(LeaveCause.BLAMED, str(ledger.node_run[1]))
             elif node in torn:
                 may[node] = torn[node]
         nodes = tuple(place.node for place in ledger.placement)
@@ -89,7 +90,7 @@ class Planning:
         # A person's word wins, about the plan that was shown and about no other.
         approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
         unconfirmed = self._ledger.unconfirmed
-        is_persons = finding.signature.startswith(PERSON)
+        is_persons = finding.is_persons
         if unconfirmed is not None and approved_by is None and not is_persons:
             return self._wait(incident, made, f"{unconfirmed}; {CONFIRM_BY}")
         request = PlanRequest(
@@ -148,11 +149,12 @@ class Planning:
     def left(self, incident: OpenIncident, made: Plan, scene: Scene) -> list[Record]:
         """Return the records of the nodes that the plan leaves."""
         reasons = {**scene.may_leave, **scene.must_leave}
+        other = LeaveReason(LeaveCause.UNKNOWN, made.reason)
         incident_id = incident.state.incident_id
         return [
-            NodeLeft(node, reason, reason == "silent" or reason.startswith(CUT_OFF), incident_id)
+            NodeLeft(node, reason.text, reason.cause in LOST, incident_id, reason.cause)
             for node in made.without
-            if (reason := reasons.get(node, made.reason))
+            if (reason := reasons.get(node, other))
             if (member := self._ledger.members.get(node)) is not None and member.left is None
         ]
 
@@ -162,7 +164,7 @@ class Planning:
         blamed = set(made.without)
         if finding.blame is Blame.RANK and finding.node:
             blamed.add(finding.node)
-        if finding.signature.startswith(PERSON):
+        if finding.is_persons:
             return
         for node in sorted(blamed - self._ledger.taken_back):
             self._pool.note_blame(node, self._settings.job_id, incident.state.incident_id, finding)

@@ -10,12 +10,12 @@ from typing import Final
 from detectors.failed.verdict import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
 from recovery.checkpoints.model import CheckpointVerdict
-from recovery.journal.faults import OWN_CAUSES, cause_of
+from recovery.journal.faults import OWN_ENDS
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.records import Choice, PassedOver, Plan, PlanStep
 from recovery.messages.exchange import Restore
-from recovery.messages.outside import PERSON
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
@@ -28,8 +28,9 @@ class Scene:
     nodes: tuple[str, ...] = ()  # of the newest attempt
     spares: int = 0  # usable nodes beside them
     sizes: tuple[int, ...] = ()  # numbers of nodes that the job can run on, the largest first
-    must_leave: Mapping[str, str] = field(default_factory=dict)  # can't be used, and why
-    may_leave: Mapping[str, str] = field(default_factory=dict)  # suspects: left for a spare only
+    # Nodes that can't be used, and suspects, which are left for a spare only.
+    must_leave: Mapping[str, LeaveReason] = field(default_factory=dict)
+    may_leave: Mapping[str, LeaveReason] = field(default_factory=dict)
 
 
 _ONE_MACHINE: Final = Scene()
@@ -47,7 +48,7 @@ def plan(
     ``candidates``, newest first, are known only once nobody writes any more; None leaves the
     choice of a checkpoint open.
     """
-    is_persons = finding.signature.startswith(PERSON)
+    is_persons = finding.is_persons
     cheapest = _plan(finding, ledger, policy, candidates, scene, is_persons=is_persons)
     return cheapest if is_persons else _allowed(cheapest, finding, ledger, policy, scene)
 
@@ -86,7 +87,7 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     if not leave:
         return None
     without = tuple(node for node in scene.nodes if node in leave)
-    why = "; ".join(f"{node}: {leave[node]}" for node in without[:_REASONS_MAX])
+    why = "; ".join(f"{node}: {leave[node].text}" for node in without[:_REASONS_MAX])
     if len(without) > _REASONS_MAX:
         why += f"; and {len(without) - _REASONS_MAX} more"
     left = len(scene.nodes) - len(without) + scene.spares
@@ -116,7 +117,7 @@ def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene
         return made  # a further try: its step is chosen once the nodes are known
     if made.step is PlanStep.RESTART_IN_PLACE:
         if finding.blame is Blame.RANK and finding.node in scene.nodes:
-            accused = {finding.node: "accused, and the policy allows no restart in place"}
+            accused = {finding.node: LeaveReason(LeaveCause.ACCUSED)}
             other = _leave(finding, replace(scene, must_leave={**scene.must_leave, **accused}))
             if other is not None and policy.allows(kind, other.step):
                 return other
@@ -167,7 +168,7 @@ def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choi
     """
     if not choice.is_possible:
         return choice.reason
-    if finding.signature.startswith(PERSON) or choice.is_new_run or is_progress(ledger, choice):
+    if finding.is_persons or choice.is_new_run or is_progress(ledger, choice):
         return None
     spent = out_of_patience(ledger.spent, policy)
     return (
@@ -183,7 +184,7 @@ def _is_own_error(finding: Finding) -> bool:
     """
     if finding.kind is not Kind.RANK_FAILED:
         return False
-    return finding.blame is Blame.PROGRAM or cause_of(finding) in OWN_CAUSES
+    return finding.blame is Blame.PROGRAM or finding.symptom.kind in OWN_ENDS
 
 
 def _first_words(ledger: Ledger, finding: Finding) -> str:

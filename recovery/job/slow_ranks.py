@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.persistence import Persistence, Track, look
 from detectors.slow.live import SECTIONS, LiveLimits, SlowLive, SlowLook, SlowRank, Steps
 from recovery.journal.records import Record, SlowEnded, SlowFound
@@ -190,7 +190,7 @@ class SlowWatch:
             ranks=(slow.rank,),
             victims=(),
             since_age_s=since_age_s,
-            signature=f"slow:{slow.section}",
+            symptom=Symptom(SymptomKind.SLOW, slow.section),
             evidence=(
                 Evidence(
                     "step records",

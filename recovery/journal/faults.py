@@ -17,22 +17,15 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from detectors.failed.error_text import FailureCause
-from detectors.finding import Blame, Finding, Kind
+from detectors.finding import Blame, Kind, SymptomKind
 from recovery.journal.records import Failure
 from recovery.messages.outside import trains
 
-OWN_CAUSES: Final = frozenset(
-    cause.value
-    for cause in (
-        FailureCause.PROGRAM,
-        FailureCause.EXCEPTION,
-        FailureCause.EXIT,
-        FailureCause.DEVICE_MEMORY,
-    )
+OWN_ENDS: Final = frozenset(
+    {SymptomKind.PROGRAM, SymptomKind.EXCEPTION, SymptomKind.EXIT, SymptomKind.DEVICE_MEMORY}
 )
-"""Ends that the program brings about itself, as the first word of a finding's signature."""
-_OUTSIDE: Final = frozenset({FailureCause.KILLED.value, FailureCause.USER.value})
+"""Ends that the program brings about itself."""
+_OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})
 _RANKS_MAX: Final = 64  # accused at once; more is no single culprit
 
 
@@ -41,7 +34,7 @@ class Fault:
     """What ended an attempt."""
 
     kind: Kind | None = None  # None: nobody saw it
-    cause: str = ""  # first word of the finding's signature: a `Cause`, "hung", "host" ...
+    symptom: SymptomKind = SymptomKind.UNKNOWN
     exit_code: int = 0  # 128 + n for signal n
     error_type: str = ""
     node: str = ""  # the accused one; empty in a job of one node
@@ -63,7 +56,7 @@ def fault_of(failure: Failure, *, has_nodes: bool) -> Fault | None:
     is_place = finding.blame is Blame.RANK
     return Fault(
         finding.kind,
-        cause_of(finding),
+        finding.symptom.kind,
         failure.exit_code,
         "" if failure.error is None else failure.error.type_name,
         finding.node if is_place and has_nodes else "",
@@ -71,21 +64,16 @@ def fault_of(failure: Failure, *, has_nodes: bool) -> Fault | None:
     )
 
 
-def cause_of(finding: Finding) -> str:
-    """Return the first word of the finding's signature: its cause."""
-    return finding.signature.partition(":")[0]
-
-
 def have_one_cause(one: Fault, other: Fault) -> bool:
     """Return whether two faults are the same failure again."""
-    if one.kind is None or other.kind is None or {one.cause, other.cause} & _OUTSIDE:
+    if one.kind is None or other.kind is None or {one.symptom, other.symptom} & _OUTSIDE:
         return False
     if one.node and one.node == other.node:
         return True
-    symptoms = (one.kind, one.cause, one.exit_code, one.error_type)
-    if symptoms != (other.kind, other.cause, other.exit_code, other.error_type):
+    symptoms = (one.kind, one.symptom, one.exit_code, one.error_type)
+    if symptoms != (other.kind, other.symptom, other.exit_code, other.error_type):
         return False
-    if one.cause in OWN_CAUSES:
+    if one.symptom in OWN_ENDS:
         return True
     if one.ranks or other.ranks:
         return not set(one.ranks).isdisjoint(other.ranks)

@@ -14,11 +14,12 @@ from typing import Final
 
 import msgspec
 
-from detectors.finding import Blame, Finding
+from detectors.finding import Blame, Finding, Symptom
 from rankmend.errors import JournalError
 from recovery.journal import records
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike, fault_of
 from recovery.journal.incident_machine import IncidentState, Phase, step
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.records import (
     AttemptStarted,
@@ -56,7 +57,7 @@ class Wish(Enum):
 class ErrorRun:
     """The same failure, in attempts that followed each other."""
 
-    signature: str
+    symptom: Symptom
     step: int | None
     base: str | None  # checkpoint the attempt began from, where steps count from there
     count: int
@@ -113,7 +114,8 @@ class Member:
     launcher_since: int  # of the record by which this launcher came
     boot_since: int  # of the record by which its boot changed; 0: it never did
     replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
-    left: str | None = None  # why it gets no ranks
+    left: str | None = None  # why it gets no ranks, in words
+    left_cause: LeaveCause | None = None  # the same, for decisions
     is_lost: bool = False  # it left because it was silent or cut off, or its launcher ended
     ended_through: int | None = (
         None  # its launcher has ended, with nothing left through this attempt
@@ -367,7 +369,7 @@ def _(record: records.LauncherStarted, ledger: Ledger) -> Ledger:
         # Who starts the job again has chosen its nodes; what holds a node back for all jobs is
         # the cluster's affair.
         members={
-            node: replace(member, left=None, is_lost=False)
+            node: replace(member, left=None, left_cause=None, is_lost=False)
             for node, member in ledger.members.items()
         },
     )
@@ -602,9 +604,9 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     base = None
     if failure.is_relative and ledger.started and ledger.started.choice.restore:
         base = ledger.started.choice.restore.path
-    key = (failure.finding.signature, failure.step, base)
+    key = (failure.finding.symptom, failure.step, base)
     before = ledger.errors
-    is_same = before is not None and (before.signature, before.step, before.base) == key
+    is_same = before is not None and (before.symptom, before.step, before.base) == key
     count = before.count + 1 if before is not None and is_same else 1
     fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
     return replace(
@@ -773,6 +775,7 @@ def _member(before: Member | None, joined: records.Joined, number: int) -> Membe
         boot_since=number if is_other_boot(before.boot_id, joined.boot_id) else before.boot_since,
         replaced=before.replaced if is_same_launcher else before.replaced | {before.launcher_id},
         left=None if before.is_lost else before.left,
+        left_cause=None if before.is_lost else before.left_cause,
     )
 
 
@@ -786,7 +789,8 @@ def _(record: records.LaunchersEnded, ledger: Ledger) -> Ledger:
             continue
         members[one.node] = replace(
             member,
-            left=member.left or "its launcher has ended",
+            left=member.left or LeaveReason(LeaveCause.ENDED).text,
+            left_cause=member.left_cause or LeaveCause.ENDED,
             is_lost=member.left is None or member.is_lost,
             ended_through=one.empty_through,
         )
@@ -881,7 +885,8 @@ def _(record: records.NodeLeft, ledger: Ledger) -> Ledger:
         return ledger
     # Who was blamed and then falls silent does not come back by speaking.
     is_lost = record.is_lost and (member.left is None or member.is_lost)
-    members = {**ledger.members, record.node: replace(member, left=record.reason, is_lost=is_lost)}
+    left = replace(member, left=record.reason, left_cause=record.cause, is_lost=is_lost)
+    members = {**ledger.members, record.node: left}
     return replace(ledger, members=members)
 
 
@@ -944,7 +949,7 @@ def _set_aside(ledger: Ledger) -> int:
 
 def _taken_back(ledger: Ledger, node: str, who: str) -> Ledger:
     """Return the ledger once a person has cleared the node of all that was held against it."""
-    member = replace(ledger.members[node], left=None, is_lost=False)
+    member = replace(ledger.members[node], left=None, left_cause=None, is_lost=False)
     evidence = {
         identity: replace(kept, overruled_by=who) if kept.evidence.node == node else kept
         for identity, kept in ledger.evidence.items()

@@ -15,13 +15,15 @@ from detectors.finding import Blame, Evidence, Finding
 from rankmend.errors import JournalError
 from recovery.journal.cluster_records import CLUSTER_KINDS, ClusterRecord
 from recovery.journal.incident_machine import Event
+from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep as PlanStep  # noqa: PLC0414 - a part of what is stored
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import Endpoint, RankError, Restore, Stop
 from recovery.messages.outside import NodeEvidence, PersonCommand, Refusal
 
 MAJOR: Final = 1
-MINOR: Final = 2  # 1: several nodes; 2: progress of steps that count from a checkpoint
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields
+MINOR: Final = 3
 # Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
 # (0.8 and 0.95, detectors/hang/dump_diagnosis.py); Python stacks (0.6) are a hint to people.
 SURE_MIN: Final = 0.8
@@ -296,6 +298,7 @@ class NodeLeft:
     reason: str
     is_lost: bool  # silent or cut off, it may come back by speaking; else only by a person's word
     incident_id: str | None = None
+    cause: LeaveCause = LeaveCause.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
+from recovery.journal.older import read_record
 from recovery.journal.records import (
     MAJOR,
     MINOR,
     Entry,
     Record,
     TailCut,
-    decode_record,
     encode_record,
     kind_of,
 )
@@ -161,7 +161,7 @@ _WAY_OUT: Final = (
 
 def _decode_row(row: JournalRow, name: str) -> Entry:
     try:
-        record = decode_record(row.kind, row.major, row.minor, row.body)
+        record = read_record(row.kind, row.major, row.minor, row.body)
     except JournalError as error:
         raise JournalError(f"{name}: record {row.number}: {error}") from error
     return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record)

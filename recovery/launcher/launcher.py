@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -112,6 +112,13 @@ class LaunchPlan:
     stdin: int | None = None  # the ranks' standard input; None: /dev/null
 
 
+class LaunchFault(NamedTuple):
+    """Why the ranks of the newest order could not be started."""
+
+    name: str  # an errno name as the system spells it, "store" or "refused"
+    text: str
+
+
 class Launcher:
     def __init__(
         self,
@@ -169,7 +176,7 @@ class Launcher:
         self._kill_sent_through = 0
         self._grace_until_s: float | None = None
         self._leftover_until_s: float | None = None
-        self._launch_error: str | None = None
+        self._launch_fault: LaunchFault | None = None
         self._stop_requested: str | None = None
         self._left_by: str | None = None  # who asked a node to go that ran nothing
         self._interrupts = 0
@@ -389,7 +396,7 @@ class Launcher:
             return
         told = [rank.progress for rank in attempt.ranks.values()]
         if not all(progress is not None and progress.step_count for progress in told):
-            self._launch_error = failure.text
+            self._launch_fault = LaunchFault("store", failure.text)
             self._report_now = True
 
     # What the guardian tells.
@@ -445,7 +452,9 @@ class Launcher:
         if spawn is not None and event.errno == errno.ESRCH:  # the standby had just died
             self._spawn(*spawn, may_promote=False)
             return
-        self._launch_error = f"rank {event.rank} can't be started: {event.message}"
+        name = errno.errorcode.get(event.errno, str(event.errno))
+        text = f"rank {event.rank} can't be started: {event.message}"
+        self._launch_fault = LaunchFault(name, text)
         self._report_now = True
 
     def _take_standby_event(self, event: Event) -> None:
@@ -767,7 +776,7 @@ class Launcher:
     def _start(self, order: Order) -> None:
         """Start the ranks of an order; what fails here is reported and nothing is left behind."""
         attempt = self._attempt = LaunchedAttempt(order.attempt, self._clock.now_s())
-        self._launch_error = None
+        self._launch_fault = None
         self._promoted.clear()
         self._oom.take_new_kills()
         try:
@@ -782,7 +791,7 @@ class Launcher:
             for rank in attempt.ranks.values():
                 self._spawn(order, rank, rendezvous)
         except LaunchError as error:
-            self._launch_error = str(error)
+            self._launch_fault = LaunchFault("refused", str(error))
             self._ask(self._guardian.kill_through, order.attempt)
 
     def _open_rendezvous(self, order: Order) -> Rendezvous:
@@ -859,6 +868,7 @@ class Launcher:
         self._report_now = False
         self._reported_at_s = now_s
         ranks = list(self._attempt.ranks.values()) if self._attempt else []
+        fault = self._launch_fault
         report = Report(
             version=VERSION,
             node=self._plan.node,
@@ -868,7 +878,8 @@ class Launcher:
             attempt=self._attempt.number if self._attempt else 0,
             ranks=tuple(rank.report(self._clock.now_s) for rank in ranks),
             empty_through=self._empty_through,
-            launch_error=self._launch_error,
+            launch_error=None if fault is None else fault.text,
+            launch_fault="" if fault is None else fault.name,
             stop_requested=self._stop_requested,
             collected=self._evidence.take_report() if self._evidence else None,
             hardware=self._hardware.take_report() if self._hardware else None,

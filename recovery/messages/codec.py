@@ -21,6 +21,7 @@ from recovery.messages.exchange import (
     RankReport,
     Report,
 )
+from recovery.messages.older import report_of_today
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
@@ -86,7 +87,7 @@ def decode_report(body: bytes) -> Report:
             raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
     if any(_is_of_the_future(rank) for rank in report.ranks):
         report = replace(report, ranks=tuple(_of_now(rank) for rank in report.ranks))
-    return report
+    return report_of_today(report)
 
 
 _AGES: Final = (
@@ -175,6 +176,7 @@ def _list_at(report: Report, path: str) -> Sized:
 
 def _names_in(report: Report) -> Iterator[str]:
     yield from (report.node, report.boot_id, report.job_id, report.launcher_id)
+    yield report.launch_fault
     yield report.stop_requested or ""
     yield from report.unreachable
     for place in (report.rendezvous, report.peer_endpoint):
@@ -205,7 +207,7 @@ def _texts_in(report: Report) -> Iterator[str]:
             if rank.exit.error is not None:
                 yield from (rank.exit.error.message, rank.exit.error.traceback)
     for finding in report.findings:
-        yield from (finding.summary, finding.signature)
+        yield from (finding.summary, finding.signature, finding.symptom.detail)
         yield from (one.text for one in finding.evidence)
     if report.found is not None:
         yield report.found.error or ""

@@ -251,6 +251,7 @@ class Report:
     epoch: int = 0
     controller_id: str = ""
     claim: Claim | None = None  # only while another controller than that one takes its reports
+    launch_fault: str = ""  # what the launch error is, for programs: ENOENT, store ...
 
 
 @dataclass(frozen=True, slots=True)

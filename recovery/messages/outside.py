@@ -5,16 +5,13 @@ Values only; both are journaled as they came.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from detectors.finding import Evidence, Finding, Kind, Severity
-
-PERSON: Final = "person:"  # signatures of what a person asked for begin so
 
 
 def trains(finding: Finding) -> bool:
     """Return whether the finding is of ranks that train on."""
-    return finding.kind is Kind.RANK_SLOW or finding.signature.startswith(PERSON)
+    return finding.kind is Kind.RANK_SLOW or finding.is_persons
 
 
 @dataclass(frozen=True, slots=True)

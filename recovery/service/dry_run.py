@@ -1,6 +1,6 @@
 """The plan that would be made if something failed now: the planner's own, judged as it would be, and not carried out."""
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from recovery.api import wire
 from recovery.cluster.cluster import Desk
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
@@ -8,6 +8,7 @@ from recovery.cluster.verdict import judge
 from recovery.job.plan_progress import CONFIRM_BY
 from recovery.job.planner import Scene, plan
 from recovery.job.spelling import say_unknown
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.service import views
 from recovery.service.roles import UnknownNodeError
@@ -36,7 +37,7 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
         ranks=(),
         victims=(),
         since_age_s=0.0,
-        signature=f"dry run: {what}",
+        symptom=Symptom(SymptomKind.DRY_RUN, "node" if node else "rank"),
     )
     made = plan(finding, ledger, job.settings.policy, None, _scene(job, ledger, desk, node))
     incident_id = job.settings.incident_id(ledger.incident_base + ledger.incidents + 1)
@@ -65,8 +66,12 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
 def _scene(job: Job, ledger: Ledger, desk: Desk, lost: str | None) -> Scene:
     """Return the job's nodes as a plan would find them, without ``lost``."""
     placed = tuple(place.node for place in ledger.placement)
-    must = {lost: "it is lost"} if lost is not None and lost in placed else {}
-    must |= {node: held for node in placed if (held := desk.unusable(node)) is not None}
+    must = {lost: LeaveReason(LeaveCause.SILENT)} if lost is not None and lost in placed else {}
+    must |= {
+        node: LeaveReason(LeaveCause.HELD, held)
+        for node in placed
+        if (held := desk.unusable(node)) is not None
+    }
     silent_at_s = job.hearing.now_s() - job.settings.policy.node_silent_s
     spares = sum(
         member.left is None

@@ -18,6 +18,7 @@ from detectors.finding import (
     alert_labels,
     identity,
 )
+from recovery.messages.older import symptom_of
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/operate/alerts.md").read_text(encoding="utf-8")
 
@@ -32,7 +33,7 @@ FAILED = Finding(
     ranks=(3,),
     victims=(0, 1, 2),
     since_age_s=0.4,
-    signature="signal 9",
+    symptom=symptom_of("signal 9"),
     evidence=(Evidence("wait status", "signal 9"), Evidence("stderr", "nothing")),
 )
 

@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
@@ -38,6 +38,9 @@ from recovery.messages.exchange import (
     StepTiming,
     Stop,
 )
+from tests.support.rewording import Words, reword
+
+_T = TypeVar("_T")
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000001"
 NODE = "node-1"
@@ -196,6 +199,7 @@ class SimJournal:
 
     def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
         world = self._world
+        records = tuple(world.reword(record) for record in records)
         try:
             world.cross()
         except CrashError:
@@ -233,8 +237,11 @@ class SimJournal:
 class SimWorld:
     """One job from its first start to its end."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, words: Words | None = None) -> None:
+        """``words`` replaces every text for people in what is journaled, reported and ordered."""
         self.scenario = scenario
+        self.rewording = words
+        self.ordered: list[Order] = []
         self.clock = SimClock()
         self.random = Random(scenario.seed)
         self.disk = Disk()
@@ -264,6 +271,9 @@ class SimWorld:
             return False
         return window[0] <= self.clock.now_s() - self._began_s < window[1]
 
+    def reword(self, value: _T) -> _T:
+        return value if self.rewording is None else reword(value, self.rewording)
+
     def cross(self) -> None:
         self.crossings += 1
         if self.crossings in self.scenario.crashes:
@@ -292,7 +302,8 @@ class SimWorld:
         elif (order,) != orders_for(self.journaled, self.settings):
             assert not order.ranks, "only a stop may go before its record"
             assert order.stop is Stop.GRACE
-        body = encode_message(order)
+        self.ordered.append(order)
+        body = encode_message(self.reword(order))
         self._deliver(lambda: self.node.take(decode_order(body)))
         self.cross()
 
@@ -301,7 +312,7 @@ class SimWorld:
         assert not self.node.is_alive, "looked for checkpoints while ranks could write"
         if self.is_in(self.scenario.storage_fails):
             raise StorageError("the checkpoint folder does not answer")
-        return tuple(reversed(self.disk.checkpoints))
+        return tuple(self.reword(verdict) for verdict in reversed(self.disk.checkpoints))
 
     def read(self) -> int | None:
         return self.disk.fence
@@ -332,7 +343,7 @@ class SimWorld:
             self.clock.call_after(self.random.uniform(0.0, 2.0), action)
 
     def report(self, report: Report) -> None:
-        body = encode_message(report)
+        body = encode_message(self.reword(report))
         generation = self._generation if self.scenario.kills_launcher else None
         self._deliver(lambda: self._hand_over(body, generation))
 
@@ -688,6 +699,7 @@ class SimNode:
                 else (),
                 empty_through=self._empty_through,
                 launch_error=self._launch_error,
+                launch_fault="ENOENT" if self._launch_error else "",
                 stop_requested=self.stop_requested,
             )
         )

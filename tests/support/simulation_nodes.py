@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
@@ -52,7 +53,10 @@ from recovery.messages.exchange import (
     Stop,
 )
 from recovery.service.listening_clock import Hearing
+from tests.support.rewording import Words, reword, without_words
 from tests.support.simulation import CrashError, SimClock, SimJournal
+
+_T = TypeVar("_T")
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000002"
 SLOTS = 2
@@ -112,6 +116,7 @@ class Setting:
     full_at: int = 0  # the boundary at which the controller's disk becomes full for a while
     torn_ratio: float = 0.0  # of checkpoints
     tears_tail: bool = False  # a crash while the journal is written leaves half of it
+    tells_unreachable: bool = False  # launchers report which peers they can't reach
 
 
 def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
@@ -241,6 +246,7 @@ class Control:
         self.starts = 0
         self.crossings = 0
         self.settings = world.settings
+        self.reword = world.reword
 
     def is_in(self, window: tuple[float, float] | None) -> bool:
         return self.world.is_in(window) or self.world.is_disk_full
@@ -368,7 +374,8 @@ class Control:
         else:
             is_known = order in orders_for(self.journaled, self.settings_now)
             assert is_known or (not order.ranks and order.stop is Stop.GRACE)
-        body = encode_message(order)
+        self.world.ordered.append(order)
+        body = encode_message(self.reword(order))
         host = self.world.hosts.get(order.node)
         if host is not None:
             self.world.deliver(CONTROLLER, order.node, lambda: host.take(decode_order(body)))
@@ -394,8 +401,11 @@ class Control:
 class Cluster:
     """Hosts, their network, and one controller; two by mistake."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, words: Words | None = None) -> None:
+        """``words`` replaces every text for people in what is journaled, reported and ordered."""
         self.setting = setting
+        self.rewording = words
+        self.ordered: list[Order] = []
         self.clock = SimClock()
         self.random = Random(setting.seed)
         self.words = Random(-1 - setting.seed)  # of last words alone
@@ -432,12 +442,15 @@ class Cluster:
             return other.outcome  # the job's launchers have followed that one to the end
         return self.control.outcome
 
+    def reword(self, value: _T) -> _T:
+        return value if self.rewording is None else reword(value, self.rewording)
+
     # The cluster's gate and pool.
 
     def judge(self, request: PlanRequest) -> Answer:
         if self.clock.now_s() < self.gate_waits_until_s and request.approved_by is None:
-            return Answer(Judgement.WAIT, "a maintenance window")
-        return Answer(Judgement.ALLOWED, "open")
+            return self.reword(Answer(Judgement.WAIT, "a maintenance window"))
+        return self.reword(Answer(Judgement.ALLOWED, "open"))
 
     def unusable(self, _node: str) -> str | None:
         return None
@@ -574,12 +587,21 @@ class Cluster:
                     self.cut(other, one, trouble.lasts_s)
         self.break_runs()
 
+    def _tear(self, host: "Host", trouble: Trouble) -> None:
+        """Two hosts of the attempt lose each other; the controller hears both."""
+        placed = [place.node for place in self.control.journaled.placement]
+        other = next((node for node in placed if node != host.name), host.name)
+        self.cut(host.name, other, trouble.lasts_s)
+        self.cut(other, host.name, trouble.lasts_s)
+        self.break_runs()
+
     def _mute(self, _host: "Host", trouble: Trouble) -> None:
         """The controller hears nobody."""
         for name in self.hosts:
             self.cut(name, CONTROLLER, trouble.lasts_s)
 
     def _tell(self, evidence: NodeEvidence) -> None:
+        evidence = self.reword(evidence)
         for control in self.controls:
             control.guarded(lambda it: it.take_evidence(evidence))
 
@@ -616,7 +638,7 @@ class Cluster:
     def _order(self, act: PersonAct, host: "Host | None" = None) -> None:
         key = str(self.random.random())
         node = None if host is None else host.name
-        command = PersonCommand(act, "ada", "as a test", None, node, key)
+        command = self.reword(PersonCommand(act, "ada", "as a test", None, node, key))
 
         def command_twice(control: Controller) -> None:
             try:
@@ -624,7 +646,8 @@ class Cluster:
                 result = control.take_command(command)
                 assert control.ledger.number > number
                 number = control.ledger.number
-                assert control.take_command(command).result == result.result
+                again = control.take_command(command)
+                assert without_words(again) == without_words(result)
                 assert control.ledger.number == number, "a repeated command did something"
             except JournalError:
                 return
@@ -1150,8 +1173,9 @@ class Host:
             epoch=self._epoch[0],
             controller_id=self._epoch[1],
             claim=self._claim(),
+            unreachable=self._unreachable(),
         )
-        body, launcher_id = encode_message(report), self.launcher_id
+        body, launcher_id = encode_message(world.reword(report)), self.launcher_id
 
         def answered(by: tuple[int, str]) -> None:
             if self.launcher_id == launcher_id:
@@ -1169,6 +1193,17 @@ class Host:
                     lambda: world.deliver(CONTROLLER, self.name, lambda: answered(to.decided_by)),
                 ),
             )
+
+    def _unreachable(self) -> tuple[str, ...]:
+        world, order = self._world, self._wanted
+        if order is None or not order.ranks or not world.setting.tells_unreachable:
+            return ()
+        peers = [peer.node for peer in order.peers if peer.node != self.name]
+        return tuple(
+            node
+            for node in peers
+            if not (world.reaches(self.name, node) and world.reaches(node, self.name))
+        )
 
     def _claim(self) -> Claim | None:
         """What a launcher tells a controller that it does not follow; with two, perhaps both."""

@@ -17,6 +17,7 @@ from detectors.hang.python_stack import Frame
 from recovery.job.hang_verdict import EvidenceDesk
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Collected, RankEvidence, Report
+from recovery.messages.older import symptom_of
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 WAITS = (
@@ -40,7 +41,7 @@ HUNG = Finding(
     ranks=(),
     victims=(0, 1, 2, 3),
     since_age_s=300.0,
-    signature="hung:nobody",
+    symptom=symptom_of("hung:nobody"),
 )
 TEXT = """\
 Thread 0x00007f7a798266c0 (most recent call first):
@@ -136,7 +137,7 @@ def test_stacks_name_the_culprit_of_a_hang_that_accused_nobody() -> None:
 
 def test_a_stopped_process_stays_the_culprit_whatever_the_stacks_say() -> None:
     stopped = replace(
-        HUNG, blame=Blame.RANK, ranks=(3,), victims=(0, 1, 2), signature="hung:stopped"
+        HUNG, blame=Blame.RANK, ranks=(3,), victims=(0, 1, 2), symptom=symptom_of("hung:stopped")
     )
 
     judged = judge_evidence(stopped, {}, {0: WAITS, 1: WAITS, 2: LOADS})

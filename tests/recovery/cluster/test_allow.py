@@ -8,8 +8,10 @@ from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.cluster.limits_file import parse_policy, tomllib
 from recovery.job.planner import Scene, is_worth_moving, plan
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import PlanStep, Policy
+from recovery.messages.older import symptom_of
 
 FINDING = Finding(
     kind=Kind.DEVICE,
@@ -22,10 +24,10 @@ FINDING = Finding(
     ranks=(0,),
     victims=(),
     since_age_s=1.0,
-    signature="evidence:RankmendGpuLost",
+    symptom=symptom_of("evidence:RankmendGpuLost"),
 )
 SCENE = Scene(nodes=("n1", "n2"), spares=1, sizes=(2, 1))
-LOST = replace(SCENE, must_leave={"n1": "GPU lost"})
+LOST = replace(SCENE, must_leave={"n1": LeaveReason(LeaveCause.ALERT, "GPU lost")})
 
 
 def allowing(*steps: PlanStep, kind: Kind = Kind.DEVICE) -> Policy:
@@ -55,7 +57,7 @@ def test_the_next_allowed_step_is_taken_else_a_person_is_told(
 
 
 def test_a_suspect_is_restarted_in_place_where_moving_is_not_allowed() -> None:
-    suspected = replace(SCENE, may_leave={"n1": "blamed 2 times in a row"})
+    suspected = replace(SCENE, may_leave={"n1": LeaveReason(LeaveCause.BLAMED, "2")})
 
     made = plan(FINDING, Ledger(), allowing(PlanStep.RESTART_IN_PLACE), None, suspected)
 
@@ -65,7 +67,9 @@ def test_a_suspect_is_restarted_in_place_where_moving_is_not_allowed() -> None:
 
 def test_other_kinds_and_what_a_person_asks_for_are_not_held_back() -> None:
     policy = allowing(kind=Kind.RANK_SLOW)
-    asked = replace(FINDING, kind=Kind.RANK_SLOW, signature="person:restart", blame=Blame.USER)
+    asked = replace(
+        FINDING, kind=Kind.RANK_SLOW, symptom=symptom_of("person:restart"), blame=Blame.USER
+    )
 
     assert plan(FINDING, Ledger(), policy, None, LOST).step is PlanStep.MOVE
     assert plan(asked, Ledger(), policy, None, SCENE).step is PlanStep.RESTART_IN_PLACE

@@ -27,6 +27,7 @@ from recovery.journal.records import (
     SlowFound,
     WaitsFor,
 )
+from recovery.messages.older import symptom_of
 from recovery.service.pager import alert_of
 
 NOW = 1_800_000_000.0
@@ -42,7 +43,7 @@ FINDING = Finding(
     ranks=(0,),
     victims=(),
     since_age_s=1.0,
-    signature="evidence:RankmendGpuLost",
+    symptom=symptom_of("evidence:RankmendGpuLost"),
 )
 PLAN = Plan(PlanStep.MOVE, "leave n1", (), without=("n1",))
 

@@ -30,6 +30,7 @@ from recovery.journal.cluster_records import (
     WindowAdded,
 )
 from recovery.journal.records import Entry, PlanStep
+from recovery.messages.older import symptom_of
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 NOW = 1_800_000_000.0
@@ -44,7 +45,7 @@ FINDING = Finding(
     ranks=(3,),
     victims=(),
     since_age_s=0.0,
-    signature="signal:9",
+    symptom=symptom_of("signal:9"),
 )
 RESTART = PlanRequest(JOB, "i-1", 1, PlanStep.RESTART_IN_PLACE, FINDING, (), 4)
 MOVE = replace(RESTART, step=PlanStep.MOVE, without=("n2",))
@@ -381,7 +382,7 @@ def test_alerts_of_a_node_in_maintenance_are_told_when_the_window_closes_and_the
 def test_what_a_person_asked_for_waits_for_no_approval_and_no_pause() -> None:
     desk, _journal, _clock = make_desk(ClusterPolicy(approval=Approval.ALL, is_dry=True))
     desk.pause("cluster", "ann", "")
-    asked = replace(MOVE, finding=replace(FINDING, signature="person:leave_node"))
+    asked = replace(MOVE, finding=replace(FINDING, symptom=symptom_of("person:leave_node")))
 
     assert desk.judge(MOVE).judgement is Judgement.WAIT
     assert desk.judge(asked).judgement is Judgement.ALLOWED

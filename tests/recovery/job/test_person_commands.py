@@ -19,6 +19,7 @@ from recovery.journal.records import (
     PlanWaits,
     WaitsFor,
 )
+from recovery.messages.older import symptom_of
 from recovery.messages.outside import Refusal
 from recovery.service.views import _state
 from tests.recovery.job.test_nodes_and_orders import (
@@ -136,7 +137,7 @@ def slow_on_b() -> Finding:
     return Finding(
         kind=Kind.RANK_SLOW, severity=Severity.WARNING, blame=Blame.RANK, summary="rank 1 is slow",
         job_id=SETTINGS.job_id, attempt=1, node="b", ranks=(1,), victims=(), since_age_s=60.0,
-        signature="slow",
+        symptom=symptom_of("slow"),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
 from recovery.journal.limits import BudgetsSpent, Policy, exhausted
 from recovery.journal.records import Choice, Failure, PassedOver, PlanStep
 from recovery.messages.exchange import RankError, Restore
+from recovery.messages.older import symptom_of
 
 POLICY = Policy()
 FINDING = Finding(
@@ -25,14 +26,20 @@ FINDING = Finding(
     ranks=(2,),
     victims=(0, 1),
     since_age_s=0.5,
-    signature="killed:SIGKILL",
+    symptom=symptom_of("killed:SIGKILL"),
     evidence=(Evidence("wait status", "rank 2: SIGKILL"),),
 )
-BUG = replace(FINDING, blame=Blame.PROGRAM, ranks=(), signature="exception:ValueError:bad batch")
+BUG = replace(
+    FINDING, blame=Blame.PROGRAM, ranks=(), symptom=symptom_of("exception:ValueError:bad batch")
+)
 LONE_BUG = replace(BUG, blame=Blame.RANK, ranks=(2,))
-LOST_PEER = replace(FINDING, blame=Blame.COMMUNICATION, ranks=(), signature="communication")
-DEVICE = replace(FINDING, signature="device:CUDA error")
-HANG = replace(FINDING, kind=Kind.RANK_HUNG, blame=Blame.NOBODY, ranks=(), signature="hung:nobody")
+LOST_PEER = replace(
+    FINDING, blame=Blame.COMMUNICATION, ranks=(), symptom=symptom_of("communication")
+)
+DEVICE = replace(FINDING, symptom=symptom_of("device:CUDA error"))
+HANG = replace(
+    FINDING, kind=Kind.RANK_HUNG, blame=Blame.NOBODY, ranks=(), symptom=symptom_of("hung:nobody")
+)
 
 
 def ledger(
@@ -46,7 +53,7 @@ def ledger(
     error = RankError("ValueError", "bad batch 7", "")
     failure = Failure(3, finding, exit_code, 2, error, step, False, (0, 1, 2))
     incident = OpenIncident(IncidentState("inc-1", 3), failure, 40, failure, POLICY)
-    errors = ErrorRun(finding.signature, step, None, run)
+    errors = ErrorRun(finding.symptom, step, None, run)
     told = frozenset({0, 1, 2})
     return replace(
         Ledger(), incident=incident, errors=errors, attempt=3, telling_ranks=told, **changes

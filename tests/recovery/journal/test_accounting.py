@@ -20,6 +20,7 @@ from recovery.journal.records import (
     Record,
 )
 from recovery.messages.exchange import Restore
+from recovery.messages.older import symptom_of
 
 FINDING = Finding(
     kind=Kind.RANK_FAILED,
@@ -32,7 +33,7 @@ FINDING = Finding(
     ranks=(2,),
     victims=(),
     since_age_s=0.5,
-    signature="killed:SIGKILL",
+    symptom=symptom_of("killed:SIGKILL"),
 )
 FAILURE = Failure(1, FINDING, 137, 2, None, 120, False, (0, 1, 2, 3))
 OPENED = IncidentOpened("inc-1", FAILURE, 0.5, 120, Policy())

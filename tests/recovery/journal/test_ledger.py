@@ -48,6 +48,7 @@ from recovery.journal.records import (
     decode_record,
 )
 from recovery.messages.exchange import RankError, Restore, Stop
+from recovery.messages.older import symptom_of
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
 NOTHING = Choice(True, None, "nothing found")
@@ -75,7 +76,7 @@ def failure(signature: str = "exception:x", step: int | None = 7, attempt: int =
         ranks=(0,),
         victims=(),
         since_age_s=0.5,
-        signature=signature,
+        symptom=symptom_of(signature),
     )
     error = RankError("ValueError", "bad", "")
     return Failure(attempt, finding, 3, 0, error, step, False, (0, 1))
@@ -271,7 +272,9 @@ def test_a_persons_restart_and_the_move_of_a_slow_rank_are_counted_and_not_held_
     None
 ):
     wish = failure(signature="person:restart")
-    slow = replace(wish, finding=replace(wish.finding, kind=Kind.RANK_SLOW, signature="slow:x"))
+    slow = replace(
+        wish, finding=replace(wish.finding, kind=Kind.RANK_SLOW, symptom=symptom_of("slow:x"))
+    )
 
     for asked in (wish, slow):
         incident = IncidentOpened("inc-1", asked, 0.0, None, Policy())

@@ -23,9 +23,12 @@ from recovery.cluster.verdict import judge, unusable
 from recovery.job.nodes import JobNodes, orders_for
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
+from recovery.journal.leaving import LeaveCause, LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, fold
-from recovery.journal.records import Entry, PlanStep, decode_record
+from recovery.journal.older import read_record
+from recovery.journal.records import Entry, PlanStep
 from recovery.messages.exchange import Order, Report
+from recovery.messages.older import symptom_of
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "journals"
 CASES = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz"))
@@ -56,7 +59,7 @@ class OldJournal:
                 line["t"][0],
                 line["t"][1],
                 line["t"][2],
-                decode_record(line["kind"], MAJOR, MINOR, json.dumps(line["record"]).encode()),
+                read_record(line["kind"], MAJOR, MINOR, json.dumps(line["record"]).encode()),
             )
             for line in self.lines
         ]
@@ -79,6 +82,8 @@ def state_as_then(ledger: Ledger) -> dict[str, Any]:
     state: dict[str, Any] = plain(ledger)
     state["restarts_without_progress"] = ledger.restarts_without_progress
     state["restores"] = [[identity, len(faults)] for identity, faults in ledger.restores]
+    if ledger.errors is not None:
+        state["errors"]["signature"] = ledger.errors.symptom.text
     state["commands"] = {key: acted.result for key, acted in ledger.commands.items()}
     return state
 
@@ -188,7 +193,7 @@ def finding_of(signature: str) -> Finding:
         (3,),
         (),
         1.0,
-        signature,
+        symptom=symptom_of(signature),
     )
 
 
@@ -252,11 +257,12 @@ def scenes_of(ledger: Ledger) -> dict[str, Scene]:
     if len(nodes) < 2:
         return {"one": Scene()}
     size = len(nodes)
-    cut_off = {nodes[-1]: f"cut off from {nodes[0]}"}
+    silent = {nodes[0]: LeaveReason(LeaveCause.SILENT)}
+    cut_off = {nodes[-1]: cut_off_from([nodes[0]])}
     return {
         "all": Scene(nodes, 1, (size,)),
-        "silent": Scene(nodes, 1, (size,), {nodes[0]: "silent"}),
-        "silent_short": Scene(nodes, 0, (size, size - 1), {nodes[0]: "silent"}),
+        "silent": Scene(nodes, 1, (size,), silent),
+        "silent_short": Scene(nodes, 0, (size, size - 1), silent),
         "cut_off": Scene(nodes, 1, (size,), {}, cut_off),
         "cut_off_short": Scene(nodes, 0, (size,), {}, cut_off),
     }

@@ -21,6 +21,7 @@ from recovery.messages.exchange import (
     StepTiming,
     Stop,
 )
+from recovery.messages.older import symptom_of
 
 ROOT = Path(__file__).parents[3]
 FINDING = Finding(
@@ -34,7 +35,7 @@ FINDING = Finding(
     ranks=(),
     victims=(),
     since_age_s=1.5,
-    signature="host:warm",
+    symptom=symptom_of("host:warm"),
     evidence=(Evidence("hwmon", "81 C"),),
 )
 REPORT = Report(
