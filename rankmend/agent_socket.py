@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rankmend.backoff import Backoff
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 
@@ -36,8 +37,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NUMBER_MAX = 2**32 - 1
 _CAUSE = re.compile(r"[a-z0-9_]{0,40}")
 _SECONDS_MAX = 1e9
-_RETRY_S_MIN = 1.0
-_RETRY_S_MAX = 30.0
+_BACKOFF = Backoff(first_s=1.0, cap_s=30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class AgentLink:
         self._connection: socket.socket | None = None
         self._connected_at_s = 0.0
         self._retry_at_s = 0.0
-        self._retry_s = _RETRY_S_MIN
+        self._failures = 0  # in a row
         self._message: bytes | None = None
         self._last: Offer | None = None
         self._findings: tuple[ShownFinding, ...] = ()
@@ -385,13 +385,13 @@ class AgentLink:
         self._connection.close()
         self._connection = None
         self.problem = problem
-        if self._clock.now_s() - self._connected_at_s >= _RETRY_S_MAX:
-            self._retry_s = _RETRY_S_MIN  # it was accepted: a restart of the agent, no refusal
+        if self._clock.now_s() - self._connected_at_s >= _BACKOFF.cap_s:
+            self._failures = 0  # it was accepted: a restart of the agent, no refusal
         self._wait_longer()
 
     def _wait_longer(self) -> None:
-        self._retry_at_s = self._clock.now_s() + self._retry_s
-        self._retry_s = min(2 * self._retry_s, _RETRY_S_MAX)
+        self._failures += 1
+        self._retry_at_s = self._clock.now_s() + _BACKOFF.wait_s(self._failures)
 
 
 def _printable(text: str) -> str:

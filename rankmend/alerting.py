@@ -21,6 +21,7 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 
 import msgspec
 
+from rankmend.backoff import Backoff
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
 
@@ -31,8 +32,7 @@ RESOLVED_S: Final = 900.0  # Prometheus keeps telling of an ended alert for 15 m
 RESOLVED_MAX: Final = 2_000
 BATCH_MAX: Final = 256  # alerts in one message: some 500 KB at most
 TIMEOUT_S: Final = 10.0  # Prometheus' default for Alertmanager
-RETRY_S_MIN: Final = 1.0
-RETRY_S_MAX: Final = 60.0
+BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)
 
 log = logging.getLogger(__name__)
 
@@ -274,7 +274,7 @@ class AlertmanagerTarget:
         with self._changed:
             self._failed_total += 1
             self._failures_in_a_row += 1
-            doublings = min(self._failures_in_a_row - 1, 10)
-        if doublings == 0:
+            failures = self._failures_in_a_row
+        if failures == 1:
             log.warning("alerts not taken", extra={"target": self.name, "error": str(error)})
-        return float(min(RETRY_S_MIN * 2**doublings, RETRY_S_MAX, self._resend_s))
+        return min(BACKOFF.wait_s(failures), self._resend_s)

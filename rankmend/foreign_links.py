@@ -28,10 +28,13 @@ def refuse_foreign_link(path: Path, error: Callable[[str], Exception]) -> None:
         )
 
 
-def make_private(folder: Path, error: Callable[[str], Exception]) -> None:
-    """Make a folder for this user alone, or check that one which is there is this user's.
+def make_private(
+    folder: Path, error: Callable[[str], Exception], *, is_secret: bool = False
+) -> None:
+    """Make a folder that only this user writes to, or check that an existing one is this user's.
 
-    Its parent must be there. Raise where another user owns it, or a link in its place.
+    Its parent must exist. Raise where another user owns the folder, or a link in its place.
+    ``is_secret``: close an existing folder to readers, too.
     """
     try:
         if not folder.is_symlink():
@@ -39,10 +42,10 @@ def make_private(folder: Path, error: Callable[[str], Exception]) -> None:
         refuse_foreign_link(folder, error)
         found = folder.stat()
         if not stat.S_ISDIR(found.st_mode):
-            raise error(f"{folder} is no folder: remove it")
+            raise error(f"{folder} is not a folder: remove it")
         if found.st_uid != os.geteuid():
             raise error(f"{folder} belongs to uid {found.st_uid}, not to uid {os.geteuid()}")
-        if found.st_mode & 0o022:
+        if found.st_mode & (0o077 if is_secret else 0o022):
             folder.chmod(0o700)
     except OSError as failure:
         raise error(f"cannot make the folder {folder}: {failure.strerror}") from failure

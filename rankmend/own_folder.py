@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from rankmend.errors import LaunchError
+from rankmend.foreign_links import make_private
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,11 @@ def own_folder(root: Path) -> Path:
     plain = root / f"rankmend-{os.getuid()}"
     blocker = _blocker(plain)
     if blocker is None:
-        make_private(plain)
+        make_private(plain, LaunchError, is_secret=True)
         return plain
     found = sorted(path for path in root.glob(f"{plain.name}-*") if _is_ours(path))
     if found:
-        make_private(found[0])
+        make_private(found[0], LaunchError, is_secret=True)
         return found[0]
     try:
         made = Path(tempfile.mkdtemp(prefix=f"{plain.name}-", dir=root))  # 0700
@@ -63,15 +64,3 @@ def find_own_folder(root: Path) -> Path:
     """Return the same without making it, as long as nobody is in the way."""
     plain = root / f"rankmend-{os.getuid()}"
     return plain if _blocker(plain) is None else own_folder(root)
-
-
-def make_private(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise LaunchError(f"cannot make the folder {folder}: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise LaunchError(f"{folder} is no folder of uid {os.getuid()}: remove it")
-    if found.st_mode & 0o077:
-        folder.chmod(0o700)

@@ -7,17 +7,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-TRIAL_S_MIN: Final = (
-    60.0  # a call that came back after 45 s (NVIDIA/DCGM issue 313) is forgiven soon
-)
-TRIAL_S_MAX: Final = 3600.0
+from rankmend.backoff import Backoff
+
+# A call that came back after 45 s (NVIDIA/DCGM issue 313) is forgiven soon.
+TRIAL: Final = Backoff(first_s=60.0, cap_s=3600.0)
 FORGET_S: Final = 86_400.0  # without a hang, until the first wait is short again
 
 
 @dataclass(slots=True)
 class _Record:
     hung_at_s: float  # the newest time
-    wait_s: float  # between that and the next trial
+    hangs: int  # in a row
     is_out: bool = True
 
 
@@ -37,10 +37,8 @@ class LeftOut:
     def add(self, gpu: int, now_s: float) -> None:
         """A call about this GPU hangs, or its trial has failed."""
         before = self._records.get(gpu)
-        wait_s = TRIAL_S_MIN
-        if before is not None and now_s - before.hung_at_s < FORGET_S:
-            wait_s = min(2 * before.wait_s, TRIAL_S_MAX)
-        self._records[gpu] = _Record(now_s, wait_s)
+        is_again = before is not None and now_s - before.hung_at_s < FORGET_S
+        self._records[gpu] = _Record(now_s, before.hangs + 1 if before and is_again else 1)
 
     def take_back(self, gpu: int) -> None:
         """The GPU has answered in its trial."""
@@ -49,7 +47,7 @@ class LeftOut:
     def due(self, now_s: float, hanging: Collection[int]) -> int | None:
         """Return the GPU to try now, if any; never one that a process still hangs on."""
         waiting = [
-            (record.hung_at_s + record.wait_s, gpu)
+            (record.hung_at_s + TRIAL.wait_s(record.hangs), gpu)
             for gpu, record in self._records.items()
             if record.is_out and gpu not in hanging
         ]

@@ -39,6 +39,7 @@ from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, NO_GPU, NvmlCall
 from agent.nvml.fields import EVENT_TYPES
 from agent.nvml.left_out import LeftOut
 from agent.nvml.release import ReleaseFile
+from rankmend.backoff import Backoff
 from rankmend.clock import Clock
 from rankmend.errors import SourceError, StorageError
 
@@ -53,8 +54,7 @@ AIMLESS_MAX: Final = 1
 PAUSE_S: Final = 6.0  # between two ticks, which come each second: the agent itself stood still
 RELEASE_S_MAX: Final = 10.0  # for the child to let go of the GPUs before it is killed
 IDLE_S_MAX: Final = 60.0  # without anybody asking: the collector has been switched off
-BACK_OFF_S_MIN: Final = 1.0
-BACK_OFF_S_MAX: Final = 300.0
+BACKOFF: Final = Backoff(first_s=1.0, cap_s=300.0)  # between two starts of a collector
 HEALTHY_S: Final = 60.0  # of a child, for the back-off to begin anew
 GPUS_MAX: Final = 64
 XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
@@ -180,7 +180,7 @@ class GpuMonitor:
         self._has_swept = False
         self._sweep_s: float | None = None
         self._spawns = 0
-        self._back_off_s = BACK_OFF_S_MIN
+        self._starts_in_a_row = 0
         self._spawn_at_s = 0.0
         self._asked_at_s = 0.0
         self._released_at_s: float | None = None
@@ -238,7 +238,7 @@ class GpuMonitor:
         with self._changed:
             was_released = self._released_at_s is not None
             self._end_release()
-            self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
+            self._spawn_at_s, self._starts_in_a_row = 0.0, 0
             if not self._abandoned:
                 self._left_out.clear()
             self._wake()
@@ -333,8 +333,8 @@ class GpuMonitor:
             self._fail(f"{len(hanging)} collectors of the GPUs hang: no other is started")
             return
         self._spawns += 1
-        self._spawn_at_s = now_s + self._back_off_s
-        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S_MAX)
+        self._starts_in_a_row += 1
+        self._spawn_at_s = now_s + BACKOFF.wait_s(self._starts_in_a_row)
         try:
             self._child = self._spawn(self._interval_s, self._left_out.indexes(), now_s)
         except OSError as error:
@@ -419,7 +419,7 @@ class GpuMonitor:
                 self._sweep_s, self._has_swept = sweep.duration_s, True
                 self._set_state(MonitorState.RUNNING, self._skipped_text())
                 if now_s - child.started_at_s >= HEALTHY_S:
-                    self._back_off_s = BACK_OFF_S_MIN
+                    self._starts_in_a_row = 0
             case FailedMessage() as failed:
                 is_absent = failed.code in _NO_DRIVER_CODES
                 state = MonitorState.ABSENT if is_absent else MonitorState.BROKEN
@@ -497,7 +497,7 @@ class GpuMonitor:
             self._space_starts(child, now_s)
         else:  # the next leaves it out, so that there is an end; the other GPUs wait
             self._left_out.add(call.gpu, now_s)
-            self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s
+            self._starts_in_a_row, self._spawn_at_s = 0, now_s
         self._abandon(child, call)
 
     def _lose(self, child: ChildProcess, now_s: float) -> None:
@@ -513,7 +513,7 @@ class GpuMonitor:
     def _space_starts(self, child: ChildProcess, now_s: float) -> None:
         """Begin the back-off anew after a child that has lived long enough."""
         if now_s - child.started_at_s >= HEALTHY_S:
-            self._back_off_s, self._spawn_at_s = BACK_OFF_S_MIN, now_s + BACK_OFF_S_MIN
+            self._starts_in_a_row, self._spawn_at_s = 0, now_s + BACKOFF.first_s
 
     def _abandon(self, child: ChildProcess, call: NvmlCall | None) -> None:
         """Leave a child to itself: it ends when it finds the connection closed."""
@@ -550,7 +550,7 @@ class GpuMonitor:
                 child.heard_at_s = min(child.heard_at_s, kill_at_s - ABANDONED_S_MAX)
         self._state, self._problem = MonitorState.RELEASED, "released"
         self._count = None
-        self._spawn_at_s, self._back_off_s = 0.0, BACK_OFF_S_MIN
+        self._spawn_at_s, self._starts_in_a_row = 0.0, 0
         for gpu in self._gpus.values():
             gpu.groups.clear()
             gpu.processes = None

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 import msgspec
 import urllib3
 
+from rankmend.backoff import Backoff
 from rankmend.errors import ConfigError, MessageError, RankmendError
 from recovery.api import wire
 from recovery.cluster.gate import PersonAct
@@ -35,8 +36,8 @@ ANSWER_S_MAX: Final = 15.0  # of silence; what is asked is in memory or a small 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # a job's whole story: 1,000 records of 54 days take 1 MB
 HOPS_MAX: Final = 4  # a list of controllers that point at each other is no way
 TOKEN_BYTES_MAX: Final = 4096
-PAUSE_MIN_S: Final = 0.5
-PAUSE_MAX_S: Final = 15.0  # 2,000 launchers then come back over 7 s, 300 handshakes a second
+# 2,000 launchers come back over 7 s, 300 handshakes a second
+BACKOFF: Final = Backoff(first_s=0.5, cap_s=15.0, jitter=0.5)
 
 _T = TypeVar("_T")
 
@@ -107,13 +108,12 @@ class JobEndedError(RefusedError):
 
 
 def pause_s(failures: int, draw: float | None = None) -> float:
-    """Return how long to wait after so many failures in a row: jittered, doubling, bounded.
+    """Return how long to wait after so many failures in a row.
 
     ``draw`` is a number from 0 to 1; without it chance decides.
     """
-    whole_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(max(0, failures - 1), 20))
     part = random.random() if draw is None else draw  # noqa: S311 - spreads load, keeps no secret
-    return whole_s * (0.5 + part / 2)
+    return BACKOFF.wait_s(failures, part)
 
 
 def read_token(path: Path) -> str:

@@ -7,6 +7,7 @@ started again, and ranks that are fenced are stopped, whatever has been spent.
 
 from typing import Final
 
+from rankmend.backoff import Backoff
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
@@ -158,6 +159,6 @@ def quarantine(
             f"and of {nodes_active} that ran ranks within a day at most {most} may be"
         )
     times = ledger.past(node).quarantines
-    hold_s = min(rules.hold_s * 2.0**times, rules.hold_s_max)
+    hold_s = Backoff(rules.hold_s, rules.hold_s_max).wait_s(times + 1)
     reason = f"blamed in {blames} incidents within {rules.window_s / DAY_S:g} days"
     return NodeHeld(node, Hold.QUARANTINE, "policy", reason, now_unix_s + hold_s)

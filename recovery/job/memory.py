@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final, Protocol
 
+from rankmend.backoff import Backoff
 from rankmend.errors import JournalError, RankmendError
 from recovery.journal.ledger import Ledger, decode_copy, encode_copy, fold, fold_all
 from recovery.journal.records import Entry, Record, RecordsLost
 
 log = logging.getLogger(__name__)
 
-PAUSE_MIN_S: Final = 0.5  # between tries to write a journal that failed, doubled each time
-PAUSE_MAX_S: Final = 5.0
+BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between tries to write a journal that failed
 _WARNINGS_MAX: Final = 100
 
 
@@ -45,7 +45,7 @@ class Book:
         self.warnings: tuple[str, ...] = ()
         self.error: str | None = None  # why the journal can't be written now
         self._retry_at_s = 0.0
-        self._pause_s = PAUSE_MIN_S
+        self._failures = 0  # in a row
 
     def foresee(self, records: Iterable[Record]) -> Ledger:
         """Return the ledger as it will be once the records are written, or raise."""
@@ -66,7 +66,7 @@ class Book:
         if self.error is not None:
             log.warning("journal written again")
         self.error = None
-        self._retry_at_s, self._pause_s = 0.0, PAUSE_MIN_S
+        self._retry_at_s, self._failures = 0.0, 0
         before = self.ledger
         self.ledger = after = reduce(fold, entries, before)  # now with the times
         act(before)
@@ -83,8 +83,8 @@ class Book:
         if self.error is None:
             log.error("journal can't be written", extra={"error": str(error)})
         self.error = str(error)
-        self._retry_at_s = now_s + self._pause_s
-        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._failures += 1
+        self._retry_at_s = now_s + BACKOFF.wait_s(self._failures)
 
     def warn(self, text: str) -> None:
         """Say something once that the user must hear of."""

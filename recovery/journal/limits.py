@@ -9,6 +9,7 @@ from enum import Enum
 
 from detectors.finding import Kind
 from detectors.hang.live import HungLimits
+from rankmend.backoff import Backoff
 from rankmend.errors import ConfigError
 
 
@@ -128,8 +129,7 @@ class Policy:
         """Return how long to wait before a try of an incident, in seconds."""
         if try_number < 2:
             return 0.0
-        doublings = min(try_number - 2, 30)
-        return min(self.retry_pause_s * 2.0**doublings, self.retry_pause_max_s)
+        return Backoff(self.retry_pause_s, self.retry_pause_max_s).wait_s(try_number - 1)
 
     def allows(self, kind: Kind, step: PlanStep) -> bool:
         """Return whether a finding of this kind may lead to the step."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from rankmend.alerting import RETRY_S_MAX, RETRY_S_MIN, Get, make_get, target_url
+from rankmend.alerting import BACKOFF, Get, make_get, target_url
 from rankmend.errors import RankmendError
 from recovery.api.client import read_token
 from recovery.cluster.alerts import decode_active
@@ -90,7 +90,7 @@ class _Reader(threading.Thread):
                     is_expected = isinstance(error, RankmendError | FutureTimeoutError)
                     fields = {"error": str(error) or "no answer from the deciding thread"}
                     log.warning("active alerts not read", extra=fields, exc_info=not is_expected)
-                pause_s = min(RETRY_S_MIN * 2.0 ** min(failures - 1, 10), RETRY_S_MAX)
+                pause_s = BACKOFF.wait_s(failures)
                 self._should_stop.wait(pause_s)
             else:
                 failures = 0

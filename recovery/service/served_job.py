@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Final, Protocol, TypeAlias
 
+from rankmend.backoff import Backoff
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.api.wire import POLICY_OVERRIDES, Join
@@ -31,8 +32,7 @@ from recovery.service.stored_jobs import StoredJob
 
 log = logging.getLogger(__name__)
 
-PAUSE_MIN_S: Final = 1.0  # before a controller that raised is made anew, doubled each time
-PAUSE_MAX_S: Final = 60.0
+BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)  # before a controller that raised is made anew
 TICK_BUSY_S: Final = 0.05  # as the launcher's own loop: an incident is decided without waiting
 TICK_S: Final = 0.25  # ages and time-outs are seconds
 # With 9,900 nodes that join a tick takes 0.1 s: no job may take more than a third of the thread by its
@@ -318,7 +318,7 @@ class Job:
         controller = self._live()
         controller.tick()
         self.problem = controller.journal_error or controller.waits
-        if self.failures and self.clock.now_s() - self.retry_at_s > PAUSE_MAX_S:
+        if self.failures and self.clock.now_s() - self.retry_at_s > BACKOFF.cap_s:
             self.failures = 0
 
     def close(self) -> None:
@@ -352,7 +352,7 @@ class Job:
     def _fail(self, error: Exception) -> None:
         """Put the controller away, and make it anew from what is durable after a pause."""
         self.failures += 1
-        pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(self.failures - 1, 10))
+        pause_s = BACKOFF.wait_s(self.failures)
         self.retry_at_s = self.clock.now_s() + pause_s
         self.problem = f"{type(error).__name__}: {error}"
         fields = {"job_id": self.job_id, "retry_s": pause_s, "error": self.problem}

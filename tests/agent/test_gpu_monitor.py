@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.nvml.child_protocol import NO_GPU, NvmlCall
-from agent.nvml.left_out import FORGET_S, TRIAL_S_MAX, TRIAL_S_MIN, LeftOut
+from agent.nvml.left_out import FORGET_S, TRIAL, LeftOut
 from agent.nvml.monitor import (
     ABANDONED_MAX,
     ABANDONED_S_MAX,
-    BACK_OFF_S_MAX,
+    BACKOFF,
     GPUS_MAX,
     OPEN_S_MAX,
     PAUSE_S,
@@ -197,7 +197,7 @@ def test_gpus_that_hang_one_after_the_other_are_all_left_out_and_the_rest_is_rea
 def test_no_collector_is_started_while_as_many_hang_as_may(world: World) -> None:
     hang_on(world, *range(ABANDONED_MAX))
 
-    world.pass_time(2 * BACK_OFF_S_MAX)
+    world.pass_time(2 * BACKOFF.cap_s)
 
     assert len(world.children) == ABANDONED_MAX
     assert "hang: no other is started" in world.monitor.view().problem
@@ -210,7 +210,7 @@ def test_only_one_replacement_is_started_while_nvml_as_a_whole_hangs(world: Worl
         world.hang(world.wait_children(number), "nvmlInitWithFlags", NO_GPU)
         world.pass_time(OPEN_S_MAX + 10)
 
-    world.pass_time(2 * BACK_OFF_S_MAX)
+    world.pass_time(2 * BACKOFF.cap_s)
 
     assert len(world.children) == 2
     world.children[0].current = None
@@ -259,7 +259,7 @@ def left_out_and_ended(world: World, gpu: int) -> FakeChild:
 
 def test_gpu_that_was_left_out_is_tried_alone_and_taken_back_when_it_answers(world: World) -> None:
     second = left_out_and_ended(world, gpu=3)
-    world.pass_time(TRIAL_S_MIN + 5)
+    world.pass_time(TRIAL.first_s + 5)
 
     trial = world.wait_children(3)
     was_read_meanwhile = second.is_connected
@@ -274,16 +274,16 @@ def test_trial_that_hangs_costs_the_other_gpus_nothing_and_the_next_waits_longer
     world: World,
 ) -> None:
     second = left_out_and_ended(world, gpu=3)
-    world.pass_time(TRIAL_S_MIN + 5)
+    world.pass_time(TRIAL.first_s + 5)
     trial = world.wait_children(3)
     world.hang(trial, gpu=3)
     world.pass_time(CALL_S_MAX + 1)
     wait_for(lambda: not trial.is_connected, "the trial to be abandoned")
     trial.current = None
-    world.pass_time(TRIAL_S_MIN + 5)
+    world.pass_time(TRIAL.first_s + 5)
     children_early = len(world.children)
 
-    world.pass_time(TRIAL_S_MIN + 5)
+    world.pass_time(TRIAL.first_s + 5)
 
     assert children_early == 3
     assert world.wait_children(4).skipped == trial.skipped
@@ -295,7 +295,7 @@ def test_gpu_is_not_tried_while_a_process_hangs_on_it(world: World) -> None:
     world.pass_time(CALL_S_MAX + 1)
     world.wait_children(2)
 
-    world.pass_time(2 * TRIAL_S_MIN)
+    world.pass_time(2 * TRIAL.first_s)
 
     assert len(world.children) == 2
 
@@ -312,8 +312,8 @@ def test_gpu_that_goes_on_hanging_is_tried_ever_less_often_up_to_once_an_hour() 
 
     assert waits_s == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
     left_out.add(3, now_s + FORGET_S)
-    assert left_out.due(now_s + FORGET_S + TRIAL_S_MIN, ()) == 3
-    assert TRIAL_S_MAX == 3600
+    assert left_out.due(now_s + FORGET_S + TRIAL.first_s, ()) == 3
+    assert TRIAL.cap_s == 3600
 
 
 def test_children_that_die_at_once_are_started_less_and_less_often(world: World) -> None:

@@ -17,7 +17,6 @@ from agent.findings.collector import target_metrics
 from rankmend.alerting import (
     BATCH_MAX,
     RESOLVED_S,
-    RETRY_S_MAX,
     Alert,
     AlertError,
     AlertmanagerTarget,
@@ -149,7 +148,7 @@ def test_retries_back_off_to_a_bound_and_begin_anew_after_a_success() -> None:
     target.send()
     post.error = "503"
 
-    assert waits_s == [1, 2, 4, 8, 16, 32, RETRY_S_MAX, RETRY_S_MAX, RETRY_S_MAX]
+    assert waits_s == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert target.send() == 1
 
 

@@ -154,9 +154,16 @@ def test_private_folder_is_closed_to_others_and_a_file_in_its_place_is_named(
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "file").touch()
 
+    (tmp_path / "readable").mkdir(mode=0o755)
+    (tmp_path / "secret").mkdir(mode=0o755)
+
     make_private(tmp_path / "open", StorageError)
     make_private(tmp_path / "new", StorageError)
+    make_private(tmp_path / "readable", StorageError)
+    make_private(tmp_path / "secret", StorageError, is_secret=True)
 
+    assert stat.S_IMODE((tmp_path / "readable").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     with pytest.raises(JobHeldError, match="file"):

@@ -21,7 +21,8 @@ import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
 from rankmend.files import replace_file
-from rankmend.own_folder import make_private, own_folder
+from rankmend.foreign_links import make_private
+from rankmend.own_folder import own_folder
 from recovery.launcher.processes import listing
 from recovery.launcher.ranks.environment import RankFiles
 
@@ -44,7 +45,7 @@ class RuntimeFolder:
         self.site = self.path / "site"
         self.process_list = self.path / listing.NAME
         for folder in (self.path, self.site):
-            make_private(folder)
+            make_private(folder, LaunchError, is_secret=True)
         self._link_site()
 
     def _link_site(self) -> None:
@@ -65,7 +66,7 @@ class RuntimeFolder:
     ) -> tuple[RankFiles, progress.ProgressReader]:
         """Make the progress file of one rank and return it opened for reading."""
         folder = self._attempt(attempt)
-        make_private(folder)
+        make_private(folder, LaunchError, is_secret=True)
         stacks = folder / f"rank-{rank}.stacks"
         files = RankFiles(
             folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json", stacks, folder
