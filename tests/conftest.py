@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,12 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs PyTorch where there is none, without importing it in each worker."""
+    if item.get_closest_marker("torch") is not None and find_spec("torch") is None:
+        pytest.skip("no PyTorch installed")
 
 
 @pytest.hookimpl(trylast=True)  # when the tests that were not asked for are gone

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -32,11 +31,7 @@ from recovery.launcher.rendezvous.store import (
 )
 from tests.support.torch_ranks import TorchRank
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.torch,
-    pytest.mark.skipif(find_spec("torch") is None, reason="no PyTorch installed"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.torch]
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = itertools.count(1, 10)

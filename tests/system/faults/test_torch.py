@@ -12,7 +12,6 @@ from recovery.journal.records import AttemptVerified
 from recovery.report.overview import view_ranks
 from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
 
-pytest.importorskip("torch")
 pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
 Make = Callable[..., Job]
 
