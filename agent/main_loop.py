@@ -60,7 +60,7 @@ class MainLoop:
         """Return on SIGTERM or SIGINT; reload on SIGHUP, also on one that came before the loop."""
         while True:
             inbox.wait(self.wait_s())
-            come = inbox.take()
+            come = inbox.read()
             if stopping := come & STOPPING:
                 log.info("stopping", extra={"signal": min(stopping).name})
                 self._notifier.stopping()

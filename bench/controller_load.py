@@ -40,10 +40,10 @@ import uvloop
 
 from recovery.api import wire
 from recovery.api.client import ControllerClient, UnreachableError, pause_s
-from recovery.cluster.gate import PersonAct
 from recovery.launcher.membership.remote import RETURNS_PER_S
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
+from recovery.messages.outside import PersonAct
 from recovery.service.setup import init
 
 START_S_MAX = 60.0

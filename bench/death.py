@@ -21,15 +21,8 @@ from typing import TypeVar
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from recovery.launcher.guardian.client import (  # noqa: E402
-    Emptied,
-    Event,
-    Exited,
-    Exiting,
-    Guardian,
-    Spawn,
-    Spawned,
-)
+from recovery.launcher.guardian.client import Guardian, Spawn  # noqa: E402
+from recovery.launcher.guardian.packets import Emptied, Event, Exited, Exiting, Spawned  # noqa: E402
 
 Kind = TypeVar("Kind", bound=Event)
 

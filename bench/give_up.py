@@ -22,7 +22,7 @@ from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerd
 from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
 from recovery.journal.incident_machine import Outcome, answer
 from recovery.journal.ledger import Ledger, fold
-from recovery.journal.limits import Policy
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptEnded,
     AttemptResult,
@@ -37,7 +37,6 @@ from recovery.journal.records import (
     JobOpened,
     LauncherStarted,
     Milestone,
-    PlanStep,
     Record,
     TryFailed,
 )

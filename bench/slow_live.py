@@ -59,7 +59,7 @@ class Sim:
             told = Steps(
                 ranks, every * self.step, every * self.step, every * end_s, self.totals.copy()
             )
-            self.live.take(told)
+            self.live.add_steps(told)
             self.judge()
             self.single += [(int(r), self.step) for r in np.flatnonzero(own > 1.1 * np.median(own))]
             self.window.append(own)
@@ -130,7 +130,7 @@ def measure_look(size: int = 100_000) -> dict[str, float]:
         every = np.ones(size, dtype=np.int64)
         told = Steps(np.arange(size), every * step, every * step, every * 0.26, sim.totals.copy())
         start_s = time.perf_counter()
-        sim.live.take(told)
+        sim.live.add_steps(told)
         takes.append(time.perf_counter() - start_s)
         start_s = time.perf_counter()
         if sim.live.look(step * 0.26) is not None:

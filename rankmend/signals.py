@@ -47,7 +47,7 @@ class SignalInbox:
         poll.register(self._read_end, select.POLLIN)
         poll.poll(max(0.0, timeout_s) * 1000)
 
-    def take(self) -> frozenset[signal.Signals]:
+    def read(self) -> frozenset[signal.Signals]:
         """Return what has come since the last call; the same signal twice counts once."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read_end, _CHUNK_BYTES):

@@ -200,6 +200,69 @@ def test_no_module_is_named_for_having_no_name() -> None:
     assert names & BANNED_NAMES == set()
 
 
+def test_each_public_class_has_a_name_of_its_own() -> None:
+    files: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(module_name(file))
+
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}
+
+
+@cache
+def defined_in(file: Path) -> frozenset[str]:
+    """Return the names that a module binds by itself, not by an import."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset(names)
+
+
+def test_every_name_is_imported_from_the_module_that_defines_it() -> None:
+    wrong = [
+        f"{module_name(file)} imports {alias.name} from {node.module}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and is_ours(node.module)
+        for alias in node.names
+        if not is_ours(f"{node.module}.{alias.name}")
+        if alias.name not in defined_in(file_of(node.module))
+    ]
+
+    assert wrong == []
+
+
+def folders_of(package: str) -> dict[str, set[str]]:
+    """Return which rooms of a package, its folders and single modules, import which others."""
+    arrows: dict[str, set[str]] = {}
+    for file in (ROOT / package).rglob("*.py"):
+        parts = module_name(file).split(".")
+        if len(parts) > 1:
+            for imported in imports_of(file):
+                there = imported.split(".")
+                if there[0] == package and len(there) > 1 and there[1] != parts[1]:
+                    arrows.setdefault(parts[1], set()).add(there[1])
+    return arrows
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_room_of_a_package_imports_one_that_imports_it(package: str) -> None:
+    arrows = folders_of(package)
+    left = dict(arrows)
+    while True:  # take away those that import none that is left
+        ground = [room for room, imported in left.items() if not imported & left.keys()]
+        if not ground:
+            break
+        for room in ground:
+            del left[room]
+
+    assert left == {}
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         module_name(file)

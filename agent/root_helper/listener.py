@@ -100,7 +100,7 @@ class HelperService:
                 elif self._is_idle_since(idle_since_s):
                     break  # a question from now on waits in systemd's socket
                 if inbox is not None:
-                    self._heed(inbox.take())
+                    self._heed(inbox.read())
                 self._accept()
         self._listener.close()
         self._stopped.close()

@@ -130,7 +130,7 @@ class SlowLive:
         self._looks = 0
         self._onsets: dict[int, tuple[int, bool]] = {}  # of ranks slow in the newest look
 
-    def take(self, told: Steps) -> None:
+    def add_steps(self, told: Steps) -> None:
         """Take in finished steps; what was told before, or is older than the ring, is left out."""
         if not len(told.ranks):
             return

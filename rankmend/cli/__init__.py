@@ -40,10 +40,10 @@ _COMMANDS = {
         "maintenance",
         "Say when somebody works on nodes.",
     ),
-    "stop": ("rankmend.cli.pause_stop", "stop", "Stop a job, with a save."),
-    "restart": ("rankmend.cli.pause_stop", "restart", "Restart the ranks of a job."),
+    "stop": ("rankmend.cli.stop_restart", "stop", "Stop a job, with a save."),
+    "restart": ("rankmend.cli.stop_restart", "restart", "Restart the ranks of a job."),
     "reset-budgets": (
-        "rankmend.cli.pause_stop",
+        "rankmend.cli.stop_restart",
         "reset_budgets",
         "Give a job its restarts back.",
     ),

@@ -51,7 +51,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 
     Shows the plan and asks. Also a plan that waits for the end of a pause is then carried out.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         plan = _waiting(client, incident)
@@ -75,7 +75,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 
     To keep a job as it is, cancel the incident instead (rankmend cancel).
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         plan = _waiting(client, incident)
@@ -98,7 +98,7 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
     The ranks stay as they are, and nothing is decided in the job until it is resumed
     (rankmend resume --job JOB).
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         jobs = client.jobs()

@@ -50,7 +50,7 @@ def drain(
     A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
     """
     from recovery.api.client import ConflictError
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         views = [one for one in client.nodes() if one.node == node and one.ranks]
@@ -108,7 +108,7 @@ def confirm_gone(
     For a node that is silent while nothing proves its ranks gone: the next attempt waits for that.
     Switch it off, or look for yourself; that a scheduler calls it down is no proof.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)

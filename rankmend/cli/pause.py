@@ -67,7 +67,7 @@ def pause(
 
     Ranks run on, and failures are seen and journaled; their plans wait.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     _check_one(cluster, job, node)
     with asking(access) as client:
@@ -118,7 +118,7 @@ def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
 
 
 def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[str]:
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     job = find_job(client, wanted)
     scope = f"job:{job.job_id}"
@@ -135,9 +135,8 @@ def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[st
 
 def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str]:
     from recovery.api.client import ConflictError, JobEndedError
-    from recovery.cluster.gate import PersonAct
     from recovery.job.spelling import say_unknown
-    from recovery.messages.outside import Refusal
+    from recovery.messages.outside import PersonAct, Refusal
 
     told = []
     scope = f"node:{node}"

@@ -24,10 +24,10 @@ import urllib3
 from rankmend.backoff import Backoff
 from rankmend.errors import ConfigError, MessageError, RankmendError
 from recovery.api import wire
-from recovery.cluster.gate import PersonAct
 from recovery.journal.records import JobOutcome
 from recovery.messages.codec import decode_order, encode_message
 from recovery.messages.exchange import Order, Report
+from recovery.messages.outside import PersonAct
 
 CONNECT_S_MAX: Final = (
     5.0  # a handshake takes milliseconds; a lost packet is repeated after 1 and 3 s

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from recovery.cluster.gate import PersonAct
 from recovery.journal.records import ClaimProof, JobOutcome
 from recovery.messages.exchange import EPOCH_MAX
+from recovery.messages.outside import PersonAct
 
 VERSION: Final = 1
 WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up

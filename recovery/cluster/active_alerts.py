@@ -24,9 +24,9 @@ from recovery.cluster.alerts import (
     is_node_name,
     target_of,
 )
-from recovery.cluster.gate import NodeEvidence
 from recovery.cluster.limits import AlertRules
 from recovery.cluster.notices import NoticeKind
+from recovery.messages.outside import NodeEvidence
 
 _TEXT_MAX: Final = 2_000
 _NOTICES: Final = frozenset(kind.value for kind in NoticeKind)
@@ -66,7 +66,7 @@ class TakenAlerts:
     refusal: str = ""  # why, of the first of them
 
 
-class AlertBook:
+class ActiveAlerts:
     """For one thread."""
 
     def __init__(self, rules: AlertRules, shares: Shares | None = None) -> None:
@@ -84,7 +84,7 @@ class AlertBook:
     def active(self) -> tuple[ActiveAlert, ...]:
         return tuple(self._active.values())
 
-    def take(
+    def receive(
         self,
         alerts: Iterable[IncomingAlert],
         jobs_on: Mapping[str, tuple[JobNode, ...]],

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 from detectors.finding import Finding
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
-from recovery.cluster.active_alerts import AlertBook, JobNode, TakenAlerts
+from recovery.cluster.active_alerts import ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.gate import Answer, Judgement, NodeEvidence, PlanRequest
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.ledger import ClusterLedger, fold_cluster, fold_entry
 from recovery.cluster.limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.verdict import budgets_left, counts_as_spent, judge, quarantine, unusable
@@ -33,6 +33,7 @@ from recovery.journal.cluster_records import (
     WindowRemoved,
 )
 from recovery.journal.records import Entry
+from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class ClusterJournal(Protocol):
     def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]: ...
 
 
-class Desk:
+class ClusterController:
     def __init__(
         self,
         journal: ClusterJournal,
@@ -66,7 +67,7 @@ class Desk:
         self._clock = clock
         self._job_names = job_names
         self.ledger: ClusterLedger = fold_cluster(journal.opened)
-        self.alerts = AlertBook(policy.alerts)
+        self.alerts = ActiveAlerts(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
@@ -163,7 +164,7 @@ class Desk:
         closes are told then.
         """
         now_s = self.now_unix_s()
-        taken, heard = self.alerts.take(
+        taken, heard = self.alerts.receive(
             alerts,
             jobs_on,
             now_s,

@@ -9,21 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from detectors.finding import Finding
-from recovery.journal.records import PlanStep
-from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
-
-__all__ = [
-    "Answer",
-    "Gate",
-    "Judgement",
-    "NodeEvidence",
-    "OpenGate",
-    "OpenPool",
-    "PersonAct",
-    "PersonCommand",
-    "PlanRequest",
-    "Pool",
-]
+from recovery.journal.limits import PlanStep
 
 
 class Judgement(Enum):

@@ -38,14 +38,14 @@ def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
     )
 
 
-class Intake:
+class AlertIntake:
     """What was told and is not on record yet."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, NodeEvidence] = {}
         self._ended: dict[str, NodeEvidence] = {}  # what a person has overruled, and is over now
 
-    def take(self, evidence: NodeEvidence, ledger: Ledger) -> None:
+    def receive(self, evidence: NodeEvidence, ledger: Ledger) -> None:
         known = ledger.evidence.get(evidence.identity)
         if not evidence.is_active:
             # That it is over proves nothing about the node: what is on record stays there. Only a

@@ -43,7 +43,7 @@ class NeedsMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
+class AttemptNeeds:
     """The next attempt's preparation, as of now."""
 
     settings: JobSettings

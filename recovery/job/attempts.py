@@ -11,7 +11,7 @@ from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.cluster.gate import Pool
 from recovery.job.attempt_health import AttemptHealth
-from recovery.job.attempt_needs import NeedsMet, NeedsMissing, Preparation
+from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.diagnosis import EXIT_UNKNOWN
 from recovery.job.membership import Gone, size_for
 from recovery.job.planner import choose_checkpoint, is_progress
@@ -169,19 +169,19 @@ class Attempts:
         return NeedsMet(placement, rendezvous, choice)
 
     def _choose(
-        self, preparation: Preparation, placement: tuple[Placement, ...], policy: Policy
+        self, preparation: AttemptNeeds, placement: tuple[Placement, ...], policy: Policy
     ) -> Choice | FinderChosen | NeedsMissing:
         if self._checkpoints is not None:
             return choose_checkpoint(self._ledger, policy, self._checkpoints.candidates(False))
         return preparation.find(placement)
 
-    def preparation(self, policy: Policy, now_s: float) -> Preparation:
+    def preparation(self, policy: Policy, now_s: float) -> AttemptNeeds:
         """Return a look at what the next attempt needs."""
 
         def since(*key: object) -> float:
             return self._situation.since(now_s, *key)
 
-        return Preparation(
+        return AttemptNeeds(
             self._settings, policy, self._ledger, self._nodes, self._pool, now_s, since
         )
 

@@ -23,17 +23,17 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.job.adoption import Waits
-from recovery.job.alert_intake import Intake, fatal
+from recovery.job.alert_intake import AlertIntake, fatal
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempts import AttemptFence, Attempts, Checkpoints, ended_unstarted
 from recovery.job.diagnosis import first_failure
-from recovery.job.hang_verdict import EvidenceDesk
+from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
 from recovery.job.membership import placement_of
 from recovery.job.memory import BudgetStore, JournalWriter
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
-from recovery.job.plan_progress import Planning, event_of
+from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.refusals import Floor
 from recovery.job.settings import JobSettings
 from recovery.job.situation import Situation
@@ -107,13 +107,13 @@ class Controller:
         self._pool = pool = pool or OpenPool()
         self._watch = AttemptHealth(self._situation)
         self._attempts = Attempts(self._situation, self._watch, pool, checkpoints, fence)
-        self._planning = Planning(self._situation, self._attempts, gate or OpenGate(), pool)
+        self._planning = PlanProgress(self._situation, self._attempts, gate or OpenGate(), pool)
         self._incidents = IncidentRunner(
             self._situation, self._watch, self._attempts, self._planning
         )
-        self._evidence = EvidenceDesk()
+        self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # of the newest incident
-        self._intake = Intake()
+        self._intake = AlertIntake()
         self._stop_wanted: tuple[str, float] | None = None
         self._strangers: frozenset[str] = frozenset()  # of whom the log was told
         self._waits: str | None = None  # for launchers that follow another controller, and why
@@ -180,13 +180,13 @@ class Controller:
             )
             return
         now_s = self._situation.now_s()
-        if not self._nodes.take(report, self.ledger, now_s):
+        if not self._nodes.hear(report, self.ledger, now_s):
             return
         self._hear(report, now_s)
 
     def _hear(self, report: Report, now_s: float) -> None:
         self._situation.hear(report, now_s)
-        self._evidence.take(report, now_s)
+        self._evidence.note_saved(report, now_s)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
@@ -201,7 +201,7 @@ class Controller:
 
     def take_evidence(self, evidence: NodeEvidence) -> None:
         """Hear of a device or a host. What follows from it is done at the next `tick`."""
-        self._intake.take(evidence, self.ledger)
+        self._intake.receive(evidence, self.ledger)
 
     def take_command(self, command: PersonCommand) -> PersonActed:
         """Obey a person, or say why not; raise where it can't be journaled.

@@ -24,7 +24,7 @@ _NODES_NAMED: Final = 8
 _TAKEN_MAX: Final = 256  # keys of incidents that are done; a job's budgets allow 100 restarts
 
 
-class EvidenceDesk:
+class HangInquiry:
     def __init__(self) -> None:
         self._heard: dict[str, Collected] = {}  # by node
         self._key: tuple[str, int] | None = None  # incident and attempt of what was heard
@@ -32,7 +32,7 @@ class EvidenceDesk:
         self._done: dict[tuple[str, int], None] = {}
         self._judged: EvidenceCollected | None = None  # not on record yet
 
-    def take(self, report: Report, now_s: float) -> None:
+    def note_saved(self, report: Report, now_s: float) -> None:
         """Keep what a launcher says that it has saved; the fuller of two reports counts."""
         new = report.collected
         if new is None or (new.incident_id, new.attempt) in self._done:

@@ -16,11 +16,12 @@ from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
 from recovery.job.diagnosis import Doctor
 from recovery.job.observation import Observation
-from recovery.job.plan_progress import Planning, decided, event_of
+from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.journal.limits import PlanStep
 from recovery.journal.records import (
     AttemptEnded,
     AttemptResult,
@@ -30,7 +31,6 @@ from recovery.journal.records import (
     FinderChosen,
     IncidentOpened,
     Plan,
-    PlanStep,
     PlanWaits,
     Record,
     TryFailed,
@@ -45,7 +45,7 @@ _WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it 
 
 class IncidentRunner:
     def __init__(
-        self, situation: Situation, watch: AttemptHealth, attempts: Attempts, planning: Planning
+        self, situation: Situation, watch: AttemptHealth, attempts: Attempts, planning: PlanProgress
     ) -> None:
         self._situation = situation
         self._settings = situation.settings

@@ -37,7 +37,7 @@ class BudgetStore(Protocol):
     def load(self) -> bytes | None: ...
 
 
-class Book:
+class JobMemory:
     def __init__(self, journal: JournalWriter, copy: BudgetStore | None) -> None:
         self._journal = journal
         self._copy = copy

@@ -52,7 +52,7 @@ class HeardNode:
         """Return whether it has carried out the newest order of this journal."""
         return self.epoch in (0, ledger.epoch) and self.revision >= ledger.revision
 
-    def take(self, report: Report, now_s: float) -> None:
+    def hear(self, report: Report, now_s: float) -> None:
         if report.launcher_id != self.report.launcher_id:
             # Another launcher has heard of no order, and what the old one emptied stays empty.
             self.revision, self.launcher_at_s = 0, now_s
@@ -87,7 +87,7 @@ class JobNodes:
 
     # What nodes say.
 
-    def take(self, report: Report, ledger: Ledger, now_s: float) -> bool:
+    def hear(self, report: Report, ledger: Ledger, now_s: float) -> bool:
         """Take in what a node says; return False where it says nothing new, or must join first."""
         if not self._settings.is_joined:
             if report.node not in self.names:
@@ -123,7 +123,7 @@ class JobNodes:
         heard = self._heard.get(report.node)
         if heard is None:
             self._heard[report.node] = heard = HeardNode(report, now_s, 0, 0, now_s, now_s)
-        heard.take(report, now_s)
+        heard.hear(report, now_s)
 
     # What nodes claim of other controllers.
 

@@ -60,7 +60,7 @@ class ObservedRank:
     def has_failed(self) -> bool:
         return self.exit is not None and self.exit.exit_code != 0 and not self.exit.by_launcher
 
-    def take(self, told: RankReport, now_s: float) -> None:
+    def observe(self, told: RankReport, now_s: float) -> None:
         if told.pid > 0:
             self.pid = told.pid
         if self.exit is not None:
@@ -164,7 +164,7 @@ class Observation:
         self._telling: set[int] = set()
         self._unverified: int | None = None  # a rank that had not shown yet that it trains
 
-    def take(self, report: Report, now_s: float) -> None:
+    def observe(self, report: Report, now_s: float) -> None:
         """Take in a report; one of another attempt changes nothing."""
         if report.attempt != self.attempt:
             return
@@ -189,7 +189,7 @@ class Observation:
         if view is None:
             view = self.ranks[told.rank] = ObservedRank(told.rank, node)
         was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
-        view.take(told, now_s)
+        view.observe(told, now_s)
         self._has_stepped = self._has_stepped or view.steps_done > steps
         self._started += view.is_started and not was_started
         if view.exit is not None and not had_ended:

@@ -25,7 +25,7 @@ CONFIRM_BY: Final = (
 _ASK_S: Final = 1.0  # between two questions to the gate about a plan that waits
 
 
-class Planning:
+class PlanProgress:
     def __init__(self, situation: Situation, attempts: Attempts, gate: Gate, pool: Pool) -> None:
         self._situation = situation
         self._settings = situation.settings

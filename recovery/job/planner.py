@@ -13,8 +13,8 @@ from recovery.checkpoints.model import CheckpointVerdict
 from recovery.journal.faults import OWN_ENDS
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
-from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
-from recovery.journal.records import Choice, PassedOver, Plan, PlanStep
+from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
+from recovery.journal.records import Choice, PassedOver, Plan
 from recovery.messages.exchange import Restore
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan

@@ -6,8 +6,6 @@ from rankmend.errors import ConfigError
 from recovery.journal.limits import Policy
 from recovery.journal.records import ClaimTaken, Placement
 
-__all__ = ["JobSettings", "Placement"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from rankmend.clock import Clock
 from recovery.job.membership import placement_of
-from recovery.job.memory import Book, BudgetStore, JournalWriter
+from recovery.job.memory import BudgetStore, JobMemory, JournalWriter
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
-from recovery.job.slow_causes import CauseDesk
-from recovery.job.slow_ranks import SlowWatch
+from recovery.job.slow_causes import SlowInquiry
+from recovery.job.slow_ranks import SlowRanks
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Report
@@ -35,11 +35,11 @@ class Situation:
         ``hearing`` counts only time in which nodes could be heard (`recovery.service.listening_clock`).
         """
         self.settings = settings
-        self.book = Book(journal, budget_copy)
+        self.book = JobMemory(journal, budget_copy)
         self.nodes = JobNodes(settings, orders)
         self.observation = Observation(0, settings.world_size)
-        self.slow = SlowWatch(settings.job_id)
-        self.causes = CauseDesk()
+        self.slow = SlowRanks(settings.job_id)
+        self.causes = SlowInquiry()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
@@ -90,9 +90,9 @@ class Situation:
     # What was heard, and since when.
 
     def hear(self, report: Report, now_s: float) -> None:
-        self.observation.take(report, now_s)
-        self.slow.take(report)
-        self.causes.take(report, now_s)
+        self.observation.observe(report, now_s)
+        self.slow.note_report(report)
+        self.causes.note_hardware(report, now_s)
 
     def observe_anew(self) -> None:
         """Observe the newest attempt, beginning with what its nodes have said of it."""
@@ -104,7 +104,7 @@ class Situation:
         seen = Observation(ledger.attempt, size, gap_s, places, ran_before=ran_before)
         now_s = self.now_s()
         for report in self.nodes.reports:
-            seen.take(report, now_s)
+            seen.observe(report, now_s)
         self.observation = seen
         self.slow.begin(ledger.attempt, size)
 

@@ -29,14 +29,14 @@ _SERIES_MAX: Final = 2_000  # of one node, as launchers tell at most
 _SECTIONS: Final = {section.value: section for section in SlowSection}
 
 
-class CauseDesk:
+class SlowInquiry:
     def __init__(self) -> None:
         self._asked = 0
         self._asked_at_s = 0.0
         self._heard: dict[str, list[HardwareReading]] = {}
         self._notes: dict[str, str] = {}
 
-    def take(self, report: Report, now_s: float) -> None:
+    def note_hardware(self, report: Report, now_s: float) -> None:
         """Keep what a node's hardware shows, dated by this clock."""
         told = report.hardware
         if told is None or told.asked != self._asked or report.node in self._heard:

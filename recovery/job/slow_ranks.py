@@ -38,7 +38,7 @@ class _Watched:
     since_s: float
 
 
-class SlowWatch:
+class SlowRanks:
     """What is known of the slow ranks of the newest attempt."""
 
     def __init__(
@@ -73,7 +73,7 @@ class SlowWatch:
         self._nodes.clear()
         self.findings = ()
 
-    def take(self, report: Report) -> None:
+    def note_report(self, report: Report) -> None:
         """Take in the steps that a report tells of."""
         if report.attempt != self._attempt:
             return
@@ -93,7 +93,7 @@ class SlowWatch:
 
     def _take_rows(self, live: SlowLive) -> None:
         if self._rows:
-            live.take(_steps(self._rows))
+            live.add_steps(_steps(self._rows))
             self._rows.clear()
 
     def due(self, now_s: float) -> list[Record]:

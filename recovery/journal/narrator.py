@@ -8,7 +8,8 @@ from functools import singledispatch
 
 from recovery.journal import records
 from recovery.journal.incident_machine import Outcome
-from recovery.journal.records import Cause, Choice, OutcomeKind, PlanStep, Record
+from recovery.journal.limits import PlanStep
+from recovery.journal.records import Cause, Choice, OutcomeKind, Record
 
 _CAUSES = {
     Cause.FIRST: "start",

@@ -29,7 +29,7 @@ from rankmend.foreign_links import make_private
 from recovery.api.client import Contact, ControllerClient, UnreachableError, is_loopback
 from recovery.api.wire import Accepted, Join, JoinAnswer
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits_file import PolicyFile
 from recovery.job.memory import BudgetStore
 from recovery.job.nodes import Orders
@@ -311,7 +311,7 @@ class Host:
         """Whether a launcher waits for an answer about orders."""
         return self.service.board.waiting > 0
 
-    def _parts(self, desk: Desk, join: Join) -> Parts:
+    def _parts(self, desk: ClusterController, join: Join) -> Parts:
         if join.key != self._site.key.text:
             raise ConfigError(
                 f"this controller looks after job {self._site.key.name!r}, known by "

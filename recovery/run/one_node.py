@@ -22,13 +22,13 @@ from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings, Placement
+from recovery.job.settings import JobSettings
 from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
 from recovery.journal.job_key import key_of_one_node
 from recovery.journal.ledger import Copy, decode_copy, fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
-from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind
+from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Placement
 from recovery.journal.store import Journal, refuse_network_file_system
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector

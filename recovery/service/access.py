@@ -29,7 +29,7 @@ class Rates:
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
-    def take(self, what: str, who: str, rate: Rate, now_s: float, count: float = 1) -> None:
+    def spend(self, what: str, who: str, rate: Rate, now_s: float, count: float = 1) -> None:
         """Take from a bucket, or raise TooManyError with the time after which there is enough."""
         left, at_s = self._buckets.pop((what, who), (rate.burst, now_s))
         left = min(rate.burst, left + (now_s - at_s) * rate.per_s)

@@ -11,7 +11,7 @@ from recovery.api import wire
 from recovery.service.access import Rates, UnderWay
 from recovery.service.controller_config import Config
 from recovery.service.measures import Measures
-from recovery.service.newest_orders import Board
+from recovery.service.newest_orders import NewestOrders
 from recovery.service.pager import Pager
 from recovery.service.permission import Sight
 from recovery.service.retained import Retained
@@ -54,7 +54,7 @@ class Backend:
     """Belongs to the event loop. A reload replaces ``config``."""
 
     worker: Worker
-    board: Board
+    board: NewestOrders
     measures: Measures
     config: Config
     clock: Clock

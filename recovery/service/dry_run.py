@@ -2,7 +2,7 @@
 
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from recovery.api import wire
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.verdict import judge
 from recovery.job.plan_progress import CONFIRM_BY
@@ -15,7 +15,7 @@ from recovery.service.roles import UnknownNodeError
 from recovery.service.served_job import Job, NotTakenUpError
 
 
-def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
+def foresee(job: Job, desk: ClusterController, node: str | None) -> wire.PlanView:
     """Return the plan that waits, where one does; else that for the loss of ``node`` or of a rank."""
     if job.controller is None:
         raise NotTakenUpError(f"job {job.job_id} is not looked after now: {job.problem}")
@@ -63,7 +63,7 @@ def foresee(job: Job, desk: Desk, node: str | None) -> wire.PlanView:
     )
 
 
-def _scene(job: Job, ledger: Ledger, desk: Desk, lost: str | None) -> Scene:
+def _scene(job: Job, ledger: Ledger, desk: ClusterController, lost: str | None) -> Scene:
     """Return the job's nodes as a plan would find them, without ``lost``."""
     placed = tuple(place.node for place in ledger.placement)
     must = {lost: LeaveReason(LeaveCause.SILENT)} if lost is not None and lost in placed else {}

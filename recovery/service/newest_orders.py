@@ -31,7 +31,7 @@ class _Posted:
         return self._body
 
 
-class Board:
+class NewestOrders:
     def __init__(self) -> None:
         self._posted: dict[str, dict[str, _Posted]] = {}
         self._changed: list[tuple[str, str]] = []

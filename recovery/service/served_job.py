@@ -16,7 +16,7 @@ from rankmend.backoff import Backoff
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.api.wire import POLICY_OVERRIDES, Join
-from recovery.cluster.gate import Gate, NodeEvidence, PersonCommand, Pool
+from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
 from recovery.job.controller import Controller
 from recovery.job.memory import BudgetStore
@@ -28,6 +28,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.records import ClaimTaken, Entry, JobOutcome, PersonActed
 from recovery.journal.store import Journal
 from recovery.messages.exchange import Report
+from recovery.messages.outside import NodeEvidence, PersonCommand
 from recovery.service.stored_jobs import StoredJob
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from aiohttp import web
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits_file import PolicyFile
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
@@ -33,7 +33,7 @@ from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.listening_clock import BEAT_S
 from recovery.service.measures import Measures
-from recovery.service.newest_orders import Board
+from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
 from recovery.service.pager import Pager
 from recovery.service.reconcile import AlertReader
@@ -64,7 +64,7 @@ class Service:
         tokens: Tokens | None,
         policy: PolicyFile,
         *,
-        parts: Callable[[Desk, Join], Parts] | None = None,
+        parts: Callable[[ClusterController, Join], Parts] | None = None,
         make_core: CoreMaker = make_core,
         context: ssl.SSLContext | None = None,
     ) -> None:
@@ -84,8 +84,8 @@ class Service:
             self.policy = policy
             self.measures = Measures()
             self.measures.certificate_s.set(ends_unix_s)
-            self.board = Board()
-            desk = Desk(self._journal, policy.cluster, clock, self._job_name)
+            self.board = NewestOrders()
+            desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             self.worker = Worker(
                 self._folder,
                 desk,

@@ -9,7 +9,7 @@ import msgspec
 from detectors.finding import Finding
 from rankmend.errors import RankmendError
 from recovery.api import wire
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.job.alert_intake import fatal
 from recovery.job.membership import placement_of
 from recovery.journal.accounting import Account, account_all
@@ -129,7 +129,7 @@ def _state(ledger: Ledger) -> str:
     return "running" if ledger.wish is Wish.RANKS else "starting"
 
 
-def view_nodes(job: Job, desk: Desk) -> list[wire.NodeView]:
+def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
     """Return the nodes of a job, those with ranks first, in the order of group ranks."""
     if job.controller is None:
         return []
@@ -193,7 +193,7 @@ def plan_id(incident_id: str, try_number: int, plan: Plan) -> str:
     return hashlib.sha256(does).hexdigest()[:16]
 
 
-def view_policy(desk: Desk, policy: Policy, job: Job | None = None) -> wire.PolicyView:
+def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None) -> wire.PolicyView:
     """Return what holds for a job; without one, for a job that no override names."""
     name = job.stored.join.name if job is not None else ""
     cluster = desk.policy
@@ -213,7 +213,7 @@ def view_policy(desk: Desk, policy: Policy, job: Job | None = None) -> wire.Poli
     )
 
 
-def view_cluster(desk: Desk) -> wire.Cluster:
+def view_cluster(desk: ClusterController) -> wire.Cluster:
     ledger, now_s = desk.ledger, desk.now_unix_s()
     holds = ((node, ledger.hold_of(node, now_s)) for node in ledger.nodes)
     return wire.Cluster(

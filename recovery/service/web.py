@@ -151,7 +151,7 @@ class Api:
             now_s = clock.now_s()
             if not rates.has("failed logins", peer, _FAILED_LOGINS, now_s):
                 raise TooManyError(f"too many failed logins from {peer}", 1.0) from None
-            rates.take("failed logins", peer, _FAILED_LOGINS, now_s)
+            rates.spend("failed logins", peer, _FAILED_LOGINS, now_s)
             raise
 
     def _demand(self, route: Route[Any, Any], subject: Subject) -> None:
@@ -169,7 +169,7 @@ class Api:
             return
         per_s = _rate(route.kind, self.backend.config.limits)
         rate, now_s = Rate(per_s, per_s * BURST_S), self.backend.clock.now_s()
-        self.backend.rates.take(route.kind.value, subject.name, rate, now_s)
+        self.backend.rates.spend(route.kind.value, subject.name, rate, now_s)
 
     def _decode(self, decode: Callable[[bytes, float], Any], body: bytes) -> Any:
         try:

@@ -23,19 +23,18 @@ from recovery.api.wire import Join
 from recovery.cluster.active_alerts import JobNode
 from recovery.cluster.alert_shares import READ_BACK, Sender
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.cluster import Desk
-from recovery.cluster.gate import PersonCommand
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits import AlertRules
 from recovery.job.adoption import EPOCH_JUMP_MAX
 from recovery.journal.ledger import Wish
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, JobOutcome, PersonActed
 from recovery.messages.exchange import Report
-from recovery.messages.outside import Refusal
+from recovery.messages.outside import PersonCommand, Refusal
 from recovery.service import stored_jobs
 from recovery.service.dry_run import foresee
 from recovery.service.listening_clock import Hearing
-from recovery.service.newest_orders import Board
+from recovery.service.newest_orders import NewestOrders
 from recovery.service.roles import UnknownError
 from recovery.service.served_job import (
     TICK_BUSY_S,
@@ -118,8 +117,8 @@ class Worker:
     def __init__(
         self,
         folder: StateFolder,
-        desk: Desk,
-        board: Board,
+        desk: ClusterController,
+        board: NewestOrders,
         listener: WorkerListener,
         clock: Clock,
         policy_for: Callable[[str], Policy],

@@ -227,7 +227,7 @@ def test_inbox_gives_each_signal_once_and_the_handlers_back_at_its_end() -> None
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGHUP)
         inbox.wait(30.0)
-        first, second = inbox.take(), inbox.take()
+        first, second = inbox.read(), inbox.read()
 
     assert (first, second) == ({signal.SIGHUP}, frozenset())
     assert signal.getsignal(signal.SIGHUP) is before

@@ -24,8 +24,8 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from recovery.api import wire
 from recovery.api.client import ControllerClient, JobEndedError, UnreachableError
-from recovery.cluster.gate import PersonAct
 from recovery.messages.exchange import Endpoint, RankExit
+from recovery.messages.outside import PersonAct
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.service import LONG_S, Speaker, join_of, make_folder, wait_until

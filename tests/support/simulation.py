@@ -23,10 +23,18 @@ from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
-from recovery.job.settings import JobSettings, Placement
+from recovery.job.settings import JobSettings
 from recovery.journal.ledger import Ledger, fold, fold_all
 from recovery.journal.limits import Policy
-from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Record, TailCut
+from recovery.journal.records import (
+    AttemptStarted,
+    Entry,
+    JobOutcome,
+    OutcomeKind,
+    Placement,
+    Record,
+    TailCut,
+)
 from recovery.journal.store import GENESIS, JournalRow, make_row, verify_rows
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (

@@ -23,14 +23,7 @@ from detectors.finding import Severity
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointKind
-from recovery.cluster.gate import (
-    Answer,
-    Judgement,
-    NodeEvidence,
-    PersonAct,
-    PersonCommand,
-    PlanRequest,
-)
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
@@ -52,6 +45,7 @@ from recovery.messages.exchange import (
     StepTiming,
     Stop,
 )
+from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.service.listening_clock import Hearing
 from tests.support.rewording import Words, reword, without_words
 from tests.support.simulation import CrashError, SimClock, SimJournal

@@ -12,7 +12,7 @@ from typing import Final
 
 from recovery.launcher.processes.tree import (
     PROC,
-    ProcessState,
+    KernelProcess,
     descendants,
     read_state,
 )
@@ -24,7 +24,7 @@ _STATUS: Final = ("VmRSS:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switc
 
 def describe_rank(
     pid: int,
-    processes: Mapping[int, ProcessState],
+    processes: Mapping[int, KernelProcess],
     is_late: Callable[[], bool],
     root: str = PROC,
 ) -> str:
@@ -48,7 +48,7 @@ def describe_rank(
     return "\n".join([*lines, ""])
 
 
-def _process_in_words(state: ProcessState, root: str) -> str:
+def _process_in_words(state: KernelProcess, root: str) -> str:
     status = _read(f"{root}/{state.pid}/status")
     told = [" ".join(line.split()) for line in status.splitlines() if line.startswith(_STATUS)]
     name = f"process {state.pid} ({state.command}), child of {state.ppid}"

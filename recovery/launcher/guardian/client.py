@@ -30,42 +30,21 @@ from recovery.launcher.guardian.packets import (
     AdoptCommand,
     Command,
     DismissCommand,
-    Emptied,
     Event,
-    Exited,
-    Exiting,
     GuardianLost,
     KillCommand,
-    KillPending,
     LastWordCommand,
     LeaseCommand,
-    LeaseExpired,
     Message,
     Ready,
     SignalCommand,
     SpawnCommand,
-    Spawned,
-    SpawnFailed,
     decode,
     encode,
 )
 from recovery.launcher.guardian.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
 from recovery.launcher.processes.standing import own_mark
 from recovery.launcher.processes.tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
-
-__all__ = [
-    "Emptied",
-    "Event",
-    "Exited",
-    "Exiting",
-    "Guardian",
-    "GuardianLost",
-    "KillPending",
-    "LeaseExpired",
-    "Spawn",
-    "SpawnFailed",
-    "Spawned",
-]
 
 START_S_MAX: Final = 10.0  # 0.05 s measured; an interpreter on a cold network disk takes seconds
 SEND_S_MAX: Final = 10.0  # the guardian takes a command in about 2 ms

@@ -22,9 +22,9 @@ from recovery.launcher.processes.prctl import die_with_parent
 from recovery.launcher.processes.standing import ForeignMarks
 from recovery.launcher.processes.tree import (
     PROC,
+    KernelProcess,
     MarkKind,
     ProcessRef,
-    ProcessState,
     Survivor,
     ancestors,
     descendants,
@@ -247,7 +247,7 @@ class TreeKill:
             self._search.close()
             self._search = None
 
-    def _kill_fresh(self, targets: Iterable[ProcessState]) -> bool:
+    def _kill_fresh(self, targets: Iterable[KernelProcess]) -> bool:
         fresh = [state for state in targets if (state.pid, state.start_ticks) not in self._killed]
         for state in fresh:
             self._kill(ProcessRef(state.pid, state.start_ticks))
@@ -257,7 +257,7 @@ class TreeKill:
         self._killed[ref.pid, ref.start_ticks] = ref
         send_kill(ref)
 
-    def _look(self, newer: Collection[int]) -> list[ProcessState]:
+    def _look(self, newer: Collection[int]) -> list[KernelProcess]:
         """Return the living processes below this one that are of no newer attempt."""
         processes = read_processes()
         below = [
@@ -276,7 +276,7 @@ class TreeKill:
             if state.pid not in spared and state.session not in newer and not self._is_newer(state)
         ]
 
-    def _is_newer(self, state: ProcessState) -> bool:
+    def _is_newer(self, state: KernelProcess) -> bool:
         """Ask the mark of an orphan: only while a newer attempt runs, so hardly ever."""
         try:
             _kind, ref = read_mark(state.pid, self._job_id) or (None, None)
@@ -336,7 +336,7 @@ class TreeKill:
         return bool(targets)
 
 
-def _refs(states: Iterable[ProcessState]) -> list[ProcessRef]:
+def _refs(states: Iterable[KernelProcess]) -> list[ProcessRef]:
     return [ProcessRef(state.pid, state.start_ticks) for state in states]
 
 

@@ -18,7 +18,7 @@ from recovery.launcher.processes.identity import (
     Standing,
     parse_mark,
 )
-from recovery.launcher.processes.tree import PROC, ProcessState, pids, read_state
+from recovery.launcher.processes.tree import PROC, KernelProcess, pids, read_state
 
 _STATUS_BYTES_MAX: Final = 8192
 
@@ -100,7 +100,7 @@ def _judge_elsewhere(process: ProcessIdentity, here: ProcessIdentity, root: str)
     return Standing.GONE if sees_all else Standing.UNKNOWN
 
 
-def _is_it(process: ProcessIdentity, state: ProcessState) -> Standing:
+def _is_it(process: ProcessIdentity, state: KernelProcess) -> Standing:
     is_same = state.start_ticks == process.start_ticks and not state.is_gone
     return Standing.ALIVE if is_same else Standing.GONE
 
@@ -125,7 +125,7 @@ def _inner_pid(pid: int, root: str) -> int | None:
     return int(words[-1]) if words and words[-1].isdigit() else None
 
 
-def _read(pid: int, root: str) -> ProcessState | None:
+def _read(pid: int, root: str) -> KernelProcess | None:
     try:
         return read_state(pid, root)
     except SourceError:

@@ -42,7 +42,7 @@ _WCHAN_BYTES_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessState:
+class KernelProcess:
     """One process as the kernel shows it."""
 
     pid: int
@@ -118,12 +118,12 @@ def is_exiting(flags: int) -> bool:
     return bool(flags & _PF_EXITING)
 
 
-def parse_stat(data: bytes) -> ProcessState:
+def parse_stat(data: bytes) -> KernelProcess:
     """Return what one /proc/PID/stat line says; the name in it may hold any byte."""
     try:
         opening, closing = data.index(b"("), data.rindex(b")")
         fields = data[closing + 1 :].split()
-        return ProcessState(
+        return KernelProcess(
             pid=int(data[:opening]),
             command=data[opening + 1 : closing].decode("utf-8", "replace"),
             letter=fields[0].decode("ascii"),
@@ -148,7 +148,7 @@ def parse_flags(data: bytes) -> tuple[int, int]:
         raise SourceError(f"no process state: {data[:200]!r}") from error
 
 
-def read_state(pid: int, root: str = PROC) -> ProcessState | None:
+def read_state(pid: int, root: str = PROC) -> KernelProcess | None:
     """Return the state of a process, or None where there is none."""
     try:
         data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)
@@ -186,7 +186,7 @@ def read_exit_status(pid: int, root: str = PROC) -> int | None:
     return status or None
 
 
-def read_processes(root: str = PROC) -> dict[int, ProcessState]:
+def read_processes(root: str = PROC) -> dict[int, KernelProcess]:
     """Return all processes of this machine (of this PID namespace), by pid."""
     found = {}
     for pid in pids(root):
@@ -196,9 +196,9 @@ def read_processes(root: str = PROC) -> dict[int, ProcessState]:
     return found
 
 
-def descendants(pid: int, processes: Mapping[int, ProcessState]) -> list[ProcessState]:
+def descendants(pid: int, processes: Mapping[int, KernelProcess]) -> list[KernelProcess]:
     """Return all processes below ``pid``, children before grandchildren, zombies included."""
-    children: dict[int, list[ProcessState]] = {}
+    children: dict[int, list[KernelProcess]] = {}
     for state in processes.values():
         if state.pid != pid:
             children.setdefault(state.ppid, []).append(state)
@@ -208,7 +208,7 @@ def descendants(pid: int, processes: Mapping[int, ProcessState]) -> list[Process
     return found
 
 
-def ancestors(pid: int, processes: Mapping[int, ProcessState]) -> frozenset[int]:
+def ancestors(pid: int, processes: Mapping[int, KernelProcess]) -> frozenset[int]:
     """Return the pids of all processes above ``pid``."""
     found: set[int] = set()
     state = processes.get(pid)

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from recovery.api import wire
-from recovery.cluster.gate import PersonCommand
+from recovery.messages.outside import PersonCommand
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call

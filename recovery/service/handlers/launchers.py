@@ -94,7 +94,7 @@ def _check_report(backend: Backend, job_id: str, told: Report) -> None:
         raise BadError(f"node: {error}", "node", told.node) from error
     per_s = backend.config.limits.reports_per_node
     who = f"{told.node} of job {job_id}"
-    backend.rates.take("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
+    backend.rates.spend("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
 
 
 def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:

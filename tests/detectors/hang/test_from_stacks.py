@@ -14,7 +14,7 @@ from detectors.hang.evidence import judge_evidence
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_stacks import diagnose_stacks
 from detectors.hang.python_stack import Frame
-from recovery.job.hang_verdict import EvidenceDesk
+from recovery.job.hang_verdict import HangInquiry
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Collected, RankEvidence, Report
 from recovery.messages.older import symptom_of
@@ -234,11 +234,11 @@ def test_without_dumps_and_stacks_the_finding_stays_as_it_was() -> None:
 
 
 def test_culprits_on_several_nodes_are_named_and_why_no_node_is_blamed_is_told() -> None:
-    desk = EvidenceDesk()
+    desk = HangInquiry()
     for node, ranks in (("a", (0, 1)), ("b", (2, 3))):
         dumps = tuple(RankEvidence(rank, (), dump(6 + (rank in (0, 3)), 6)) for rank in ranks)
         told = Collected("i-1", 1, "/e", 1, 10, 0.1, (), dumps)
-        desk.take(Report(1, node, "boot", "job", 1, 1, (), 0, collected=told), 0.0)
+        desk.note_saved(Report(1, node, "boot", "job", 1, 1, (), 0, collected=told), 0.0)
 
     record = desk.due(("a", "b"), HUNG, 1.0)
 

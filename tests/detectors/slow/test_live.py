@@ -58,7 +58,7 @@ class SimJob:
             self.totals[:, 1] += waited if self.tells_waiting else 0.0
             self.totals[:, 2] += own[2]
             self.now_s += ends_s
-            self.live.take(self.told(ends_s))
+            self.live.add_steps(self.told(ends_s))
             look = self.live.look(self.now_s, active)
             if look is not None:
                 looks.append(look)
@@ -181,7 +181,7 @@ def test_reports_that_repeat_or_leave_steps_out_change_nothing_that_was_told() -
     job = SimJob(4)
     job.run(40)
     again = job.told(0.2)
-    job.live.take(again)
+    job.live.add_steps(again)
     job.step += 5  # lost: the next record has no neighbour
     job.totals += 50.0
 
@@ -209,7 +209,7 @@ def test_hostile_reports_raise_nothing(
     rows.sort(key=lambda row: row[:2])
 
     with np.errstate(all="ignore"):
-        live.take(
+        live.add_steps(
             Steps(
                 ranks=np.array([row[0] for row in rows], dtype=np.int64),
                 numbers=np.array([row[1] for row in rows], dtype=np.int64),

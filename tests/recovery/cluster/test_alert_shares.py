@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.cluster.active_alerts import AlertBook
+from recovery.cluster.active_alerts import ActiveAlerts
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX, Sender, Shares, node_sender
 from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.limits import AlertRules, ClusterPolicy
@@ -28,7 +28,7 @@ def alerts(node: str, count: int, text: str = "", *, is_firing: bool = True) -> 
     ]
 
 
-def nodes_in(book: AlertBook) -> dict[str, int]:
+def nodes_in(book: ActiveAlerts) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in book.active:
         found[one.target.node] = found.get(one.target.node, 0) + 1
@@ -36,10 +36,10 @@ def nodes_in(book: AlertBook) -> dict[str, int]:
 
 
 def test_a_node_that_sends_without_end_fills_its_share_and_pushes_out_nobody() -> None:
-    book = AlertBook(RULES)
-    book.take(alerts("n1", 5), {}, NOW, sender=node_sender("node:n1"))
+    book = ActiveAlerts(RULES)
+    book.receive(alerts("n1", 5), {}, NOW, sender=node_sender("node:n1"))
 
-    taken, _heard = book.take(alerts("n2", 3000), {}, NOW, sender=node_sender("node:n2"))
+    taken, _heard = book.receive(alerts("n2", 3000), {}, NOW, sender=node_sender("node:n2"))
 
     assert nodes_in(book) == {"n1": 5, "n2": NODE_ALERTS_MAX}
     assert (taken.accepted, taken.refused) == (NODE_ALERTS_MAX, 3000 - NODE_ALERTS_MAX)
@@ -47,33 +47,33 @@ def test_a_node_that_sends_without_end_fills_its_share_and_pushes_out_nobody() -
 
 
 def test_an_alert_that_is_known_is_repeated_and_ends_though_its_sender_is_full() -> None:
-    book, sender = AlertBook(RULES), replace(node_sender("node:n1"), alerts_max=3)
-    book.take(alerts("n1", 3), {}, NOW, sender=sender)
+    book, sender = ActiveAlerts(RULES), replace(node_sender("node:n1"), alerts_max=3)
+    book.receive(alerts("n1", 3), {}, NOW, sender=sender)
 
-    again, _heard = book.take(alerts("n1", 4), {}, NOW + 1, sender=sender)
-    ended, _heard = book.take(alerts("n1", 3, is_firing=False), {}, NOW + 2, sender=sender)
+    again, _heard = book.receive(alerts("n1", 4), {}, NOW + 1, sender=sender)
+    ended, _heard = book.receive(alerts("n1", 3, is_firing=False), {}, NOW + 2, sender=sender)
 
     assert (again.repeated, again.refused, ended.ended) == (3, 1, 3)
 
 
 def test_new_alerts_in_place_of_ended_ones_count_for_the_flap_window() -> None:
-    book, sender = AlertBook(RULES), replace(node_sender("node:n1"), alerts_max=3)
-    book.take(alerts("n1", 3), {}, NOW, sender=sender)
-    book.take(alerts("n1", 3, is_firing=False), {}, NOW + 1, sender=sender)
+    book, sender = ActiveAlerts(RULES), replace(node_sender("node:n1"), alerts_max=3)
+    book.receive(alerts("n1", 3), {}, NOW, sender=sender)
+    book.receive(alerts("n1", 3, is_firing=False), {}, NOW + 1, sender=sender)
 
-    at_once, _heard = book.take(alerts("n1", 3, "new"), {}, NOW + 2, sender=sender)
+    at_once, _heard = book.receive(alerts("n1", 3, "new"), {}, NOW + 2, sender=sender)
     later_s = NOW + 3 + RULES.flap_window_s
     book.forget(later_s)
-    later, _heard = book.take(alerts("n1", 3, "new"), {}, later_s, sender=sender)
+    later, _heard = book.receive(alerts("n1", 3, "new"), {}, later_s, sender=sender)
 
     assert (at_once.refused, later.accepted) == (3, 3)
 
 
 def test_long_texts_are_cut_and_their_bytes_counted() -> None:
-    book = AlertBook(RULES)
+    book = ActiveAlerts(RULES)
 
     sender = replace(node_sender("node:n1"), bytes_max=100_000)
-    taken, _heard = book.take(alerts("n1", 100, "x" * 16_000), {}, NOW, sender=sender)
+    taken, _heard = book.receive(alerts("n1", 100, "x" * 16_000), {}, NOW, sender=sender)
 
     assert 0 < taken.accepted < 25
     assert "bytes" in taken.refusal
@@ -82,20 +82,20 @@ def test_long_texts_are_cut_and_their_bytes_counted() -> None:
 
 
 def test_in_a_full_book_the_sender_with_the_most_makes_room() -> None:
-    book = AlertBook(RULES, Shares(alerts_max=10))
-    book.take(alerts("n1", 9), {}, NOW, sender=Sender("a"))
+    book = ActiveAlerts(RULES, Shares(alerts_max=10))
+    book.receive(alerts("n1", 9), {}, NOW, sender=Sender("a"))
 
-    book.take(alerts("n2", 5), {}, NOW, sender=Sender("b"))
+    book.receive(alerts("n2", 5), {}, NOW, sender=Sender("b"))
 
     assert nodes_in(book) == {"n1": 5, "n2": 5}
     assert len(book._tracks) == 10, "what is known of flaps goes with its alert"
 
 
 def test_an_alert_that_another_sender_told_first_stays_that_senders() -> None:
-    book = AlertBook(RULES)
-    book.take(alerts("n1", 2), {}, NOW, sender=Sender("alertmanager"))
+    book = ActiveAlerts(RULES)
+    book.receive(alerts("n1", 2), {}, NOW, sender=Sender("alertmanager"))
 
-    book.take(alerts("n1", 2), {}, NOW, sender=replace(node_sender("node:n1"), alerts_max=1))
+    book.receive(alerts("n1", 2), {}, NOW, sender=replace(node_sender("node:n1"), alerts_max=1))
 
     assert nodes_in(book) == {"n1": 2}
 
@@ -122,7 +122,7 @@ def test_the_sender_is_named_once_an_hour() -> None:
 def test_no_order_of_events_breaks_the_bounds_or_the_count(
     events: list[tuple[str, int, str]],
 ) -> None:
-    book = AlertBook(RULES, Shares(alerts_max=12))
+    book = ActiveAlerts(RULES, Shares(alerts_max=12))
     now_s = NOW
     for name, number, what in events:
         sender = Sender(name, alerts_max=8, bytes_max=1_000_000)
@@ -130,7 +130,7 @@ def test_no_order_of_events_breaks_the_bounds_or_the_count(
             now_s += RULES.flap_window_s + 1
             book.forget(now_s)
         told = alerts(name, number, is_firing=what == "fire")
-        book.take(told, {}, now_s, sender=sender)
+        book.receive(told, {}, now_s, sender=sender)
 
         counts = nodes_in(book)
         assert sum(counts.values()) <= 12
@@ -144,9 +144,9 @@ def test_no_order_of_events_breaks_the_bounds_or_the_count(
 
 @pytest.mark.parametrize("name", ["gpu3\x1b[2J", "../../etc/passwd", "gpu3\n", "x" * 300, "a b"])
 def test_an_alert_about_what_is_no_nodes_name_accuses_nobody(name: str) -> None:
-    book = AlertBook(RULES)
+    book = ActiveAlerts(RULES)
 
-    taken, _heard = book.take(alerts(name, 1), {}, NOW)
+    taken, _heard = book.receive(alerts(name, 1), {}, NOW)
 
     assert book.active == ()
     assert "is no node's name" in taken.passed_over[0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.cluster.active_alerts import ActiveAlert, AlertBook, JobNode
+from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode
 from recovery.cluster.alerts import (
     AlertsError,
     IncomingAlert,
@@ -135,10 +135,10 @@ def test_labels_of_other_exporters_are_understood(
 
 
 def test_an_alert_reaches_every_job_with_ranks_on_its_node_and_is_told_once() -> None:
-    book = AlertBook(RULES)
+    book = ActiveAlerts(RULES)
 
-    taken, heard = book.take([alert(), alert()], JOBS_ON, NOW)
-    again, nothing = book.take([alert()], JOBS_ON, NOW + 60)
+    taken, heard = book.receive([alert(), alert()], JOBS_ON, NOW)
+    again, nothing = book.receive([alert()], JOBS_ON, NOW + 60)
 
     assert [(job, one.ranks) for job, one in heard] == [(JOB, (2, 3)), (OTHER, (0,))]
     assert all(one.node == "n2" and one.device == "GPU-7" for _job, one in heard)
@@ -148,40 +148,40 @@ def test_an_alert_reaches_every_job_with_ranks_on_its_node_and_is_told_once() ->
 
 
 def test_the_agents_word_on_which_ranks_stand_on_a_device_narrows_it_down() -> None:
-    _taken, heard = AlertBook(RULES).take([alert(ranks=f"{JOB}:3, {OTHER}:0")], JOBS_ON, NOW)
+    _taken, heard = ActiveAlerts(RULES).receive([alert(ranks=f"{JOB}:3, {OTHER}:0")], JOBS_ON, NOW)
 
     assert [(job, one.ranks) for job, one in heard] == [(JOB, (3,)), (OTHER, (0,))]
 
 
 def test_ranks_of_an_earlier_placement_count_for_nothing() -> None:
-    _taken, heard = AlertBook(RULES).take([alert(ranks=f"{JOB}:7")], JOBS_ON, NOW)
+    _taken, heard = ActiveAlerts(RULES).receive([alert(ranks=f"{JOB}:7")], JOBS_ON, NOW)
 
     assert dict(heard)[JOB].ranks == (2, 3)
 
 
 def test_an_alert_that_names_its_job_reaches_no_other() -> None:
-    _taken, heard = AlertBook(RULES).take([alert({**LOST, "job_id": OTHER})], JOBS_ON, NOW)
+    _taken, heard = ActiveAlerts(RULES).receive([alert({**LOST, "job_id": OTHER})], JOBS_ON, NOW)
 
     assert [job for job, _one in heard] == [OTHER]
 
 
 def test_a_burst_is_one_alert_each_and_old_ones_keep_their_age() -> None:
-    book = AlertBook(RULES)
+    book = ActiveAlerts(RULES)
     burst = [alert({**LOST, "device": f"nic{n}"}) for n in range(1000)]
 
-    taken, heard = book.take(burst, {"n2": (JobNode(JOB, (2, 3)),)}, NOW)
+    taken, heard = book.receive(burst, {"n2": (JobNode(JOB, (2, 3)),)}, NOW)
 
     assert taken.accepted == len(heard) == 1000
     assert {one.since_age_s for _job, one in heard} == {60.0}
 
 
 def test_resolved_is_passed_on_as_an_end_and_fires_anew_afterwards() -> None:
-    book = AlertBook(RULES)
-    book.take([alert()], JOBS_ON, NOW)
+    book = ActiveAlerts(RULES)
+    book.receive([alert()], JOBS_ON, NOW)
 
-    taken, heard = book.take([alert(is_firing=False)], JOBS_ON, NOW + 5)
-    unknown, nothing = book.take([alert(is_firing=False)], JOBS_ON, NOW + 6)
-    anew, fired = book.take([alert()], JOBS_ON, NOW + 7)
+    taken, heard = book.receive([alert(is_firing=False)], JOBS_ON, NOW + 5)
+    unknown, nothing = book.receive([alert(is_firing=False)], JOBS_ON, NOW + 6)
+    anew, fired = book.receive([alert()], JOBS_ON, NOW + 7)
 
     assert taken.ended == 1
     assert [one.is_active for _job, one in heard] == [False, False]
@@ -200,15 +200,15 @@ def test_resolved_is_passed_on_as_an_end_and_fires_anew_afterwards() -> None:
 def test_what_accuses_nobody_is_passed_over_with_the_reason(
     labels: dict[str, str], why: str
 ) -> None:
-    taken, heard = AlertBook(RULES).take([alert(labels)], JOBS_ON, NOW)
+    taken, heard = ActiveAlerts(RULES).receive([alert(labels)], JOBS_ON, NOW)
 
     assert heard == []
     assert why in taken.passed_over[0]
 
 
 def test_a_job_that_comes_to_a_node_hears_what_is_active_there() -> None:
-    book = AlertBook(RULES)
-    book.take([alert()], {}, NOW)
+    book = ActiveAlerts(RULES)
+    book.receive([alert()], {}, NOW)
 
     heard = book.retell("n2", JOBS_ON["n2"], NOW + 30)
 
@@ -218,8 +218,8 @@ def test_a_job_that_comes_to_a_node_hears_what_is_active_there() -> None:
 
 
 def test_what_nobody_repeats_is_forgotten() -> None:
-    book = AlertBook(RULES)
-    book.take([alert()], JOBS_ON, NOW)
+    book = ActiveAlerts(RULES)
+    book.receive([alert()], JOBS_ON, NOW)
 
     book.forget(NOW + RULES.forget_s - 1)
     assert len(book.active) == 1
@@ -230,14 +230,16 @@ def test_what_nobody_repeats_is_forgotten() -> None:
 
 
 def test_an_alert_from_the_future_is_as_young_as_can_be() -> None:
-    _taken, heard = AlertBook(RULES).take([IncomingAlert(LOST, {}, NOW + 3600, True)], JOBS_ON, NOW)
+    _taken, heard = ActiveAlerts(RULES).receive(
+        [IncomingAlert(LOST, {}, NOW + 3600, True)], JOBS_ON, NOW
+    )
 
     assert {one.since_age_s for _job, one in heard} == {0.0}
 
 
 def test_an_active_alert_is_one_value() -> None:
-    book = AlertBook(RULES)
-    book.take([alert(summary="GPU lost")], JOBS_ON, NOW)
+    book = ActiveAlerts(RULES)
+    book.receive([alert(summary="GPU lost")], JOBS_ON, NOW)
 
     (active,) = book.active
     assert isinstance(active, ActiveAlert)

@@ -9,7 +9,7 @@ from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import JobNode
 from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Judgement, PlanRequest
 from recovery.cluster.ledger import ClusterLedger, fold_cluster
 from recovery.cluster.limits import (
@@ -29,7 +29,8 @@ from recovery.journal.cluster_records import (
     Spent,
     WindowAdded,
 )
-from recovery.journal.records import Entry, PlanStep
+from recovery.journal.limits import PlanStep
+from recovery.journal.records import Entry
 from recovery.messages.older import symptom_of
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
@@ -101,10 +102,16 @@ def ask(
     return answer.judgement
 
 
-def make_desk(policy: ClusterPolicy | None = None) -> tuple[Desk, MemoryJournal, Clock]:
+def make_desk(
+    policy: ClusterPolicy | None = None,
+) -> tuple[ClusterController, MemoryJournal, Clock]:
     clock = Clock()
     journal = MemoryJournal(clock)
-    return Desk(journal, policy or ClusterPolicy(), clock, lambda _job: "llama"), journal, clock
+    return (
+        ClusterController(journal, policy or ClusterPolicy(), clock, lambda _job: "llama"),
+        journal,
+        clock,
+    )
 
 
 @pytest.mark.parametrize("request_", [RESTART, MOVE, STOPPING])
@@ -336,7 +343,7 @@ def test_after_a_restart_everything_is_known_again() -> None:
     desk.pause("cluster", "ann", "")
     desk.note_blame("n2", JOB, "i-1", FINDING)
 
-    again = Desk(journal, ClusterPolicy(), clock, lambda _job: "llama")
+    again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
 
     assert again.ledger == desk.ledger
     assert again.unusable("n1") is not None
@@ -394,6 +401,6 @@ def test_an_acknowledgement_is_remembered_over_a_restart_and_written_once() -> N
     desk.acknowledge("i-1", "ann", "seen")
     desk.acknowledge("i-1", "bob", "seen, too")
 
-    again = Desk(journal, ClusterPolicy(), clock, lambda _job: "llama")
+    again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
     assert again.ledger.acknowledged["i-1"].who == "ann"
     assert len(journal.entries) == 1

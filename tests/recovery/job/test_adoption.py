@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.cluster.gate import PersonAct
 from recovery.job.adoption import EPOCH_STRIDE, Voice, Waits, judge
 from recovery.job.membership import witness_groups
 from recovery.job.settings import JobSettings
 from recovery.journal.ledger import Ledger
+from recovery.journal.limits import PlanStep
 from recovery.journal.records import (
     Adopted,
     AttemptStarted,
@@ -16,13 +16,13 @@ from recovery.journal.records import (
     JobEnded,
     NodesJoined,
     PersonActed,
-    PlanStep,
     PlanWaits,
     decode_record,
     encode_record,
     kind_of,
 )
 from recovery.messages.exchange import Claim, Endpoint, Order, Peer, RankReport, Report
+from recovery.messages.outside import PersonAct
 from tests.recovery.job.test_nodes_and_orders import POLICY, SETTINGS, Bench, FakeNode, command
 
 FOUR = replace(SETTINGS, nodes_min=4, nodes_max=6)

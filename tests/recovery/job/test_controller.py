@@ -14,10 +14,10 @@ from recovery.job.controller import (
     Controller,
 )
 from recovery.job.nodes import RESEND_S, JobNodes
-from recovery.job.settings import JobSettings, Placement
+from recovery.job.settings import JobSettings
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.ledger import encode_copy
-from recovery.journal.limits import Policy
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptStarted,
     AttemptVerified,
@@ -32,7 +32,7 @@ from recovery.journal.records import (
     JobEnded,
     Milestone,
     OutcomeKind,
-    PlanStep,
+    Placement,
     Record,
     RecordsLost,
     TryFailed,
@@ -820,8 +820,8 @@ def test_a_proof_of_emptiness_stays_one_when_an_older_report_comes() -> None:
     report = Report(1, "n1", "boot-1", SETTINGS.job_id, 4, 2, (), empty_through=2)
 
     ledger = replace(bench.control.ledger, attempt=2)
-    nodes.take(report, ledger, 1.0)
-    nodes.take(replace(report, empty_through=1, revision=3), ledger, 2.0)
+    nodes.hear(report, ledger, 1.0)
+    nodes.hear(replace(report, empty_through=1, revision=3), ledger, 2.0)
 
     assert nodes.are_empty(ledger)
     assert not nodes.are_empty(replace(ledger, attempt=3))

@@ -86,7 +86,7 @@ def test_a_pause_that_ended_with_the_ranks_is_nothing_that_the_next_attempt_is_a
             section="communication", section_age_s=0.0, sections_entered=sections,
         )  # fmt: skip
         node.ranks = {0: told}
-        seen.take(node.report(), now_s)
+        seen.observe(node.report(), now_s)
 
     for step in range(1, 9):
         hear(step, step, float(step))

@@ -10,21 +10,14 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
-from recovery.cluster.gate import (
-    Answer,
-    Judgement,
-    NodeEvidence,
-    PersonAct,
-    PersonCommand,
-    PlanRequest,
-)
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.ledger import fold_all
-from recovery.journal.limits import Policy
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptEnded,
     AttemptStarted,
@@ -40,7 +33,6 @@ from recovery.journal.records import (
     NodesJoined,
     OutcomeKind,
     PersonActed,
-    PlanStep,
     PlanWaits,
     Proof,
     decode_record,
@@ -58,6 +50,7 @@ from recovery.messages.exchange import (
     RankReport,
     Report,
 )
+from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.service.listening_clock import Hearing
 from tests.recovery.job.test_controller import FakeClock, FakeJournal
 
@@ -1092,7 +1085,7 @@ def test_counts_are_what_a_look_at_every_rank_would_give(
             steps_done=steps, exit=end,
         )  # fmt: skip
         node = "a" if rank < 2 else "b"
-        seen.take(Report(1, node, "boot", "job", 1, 1, (report,), 0), float(at))
+        seen.observe(Report(1, node, "boot", "job", 1, 1, (report,), 0), float(at))
 
         views = list(seen.ranks.values())
         is_whole = len(views) == 4

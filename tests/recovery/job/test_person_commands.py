@@ -6,21 +6,20 @@ from dataclasses import replace
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.gate import Answer, Judgement, PersonAct
+from recovery.cluster.gate import Answer, Judgement
 from recovery.journal.ledger import fold_all
-from recovery.journal.limits import Policy
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptStarted,
     EvidenceTaken,
     IncidentOpened,
     OutcomeKind,
     PersonActed,
-    PlanStep,
     PlanWaits,
     WaitsFor,
 )
 from recovery.messages.older import symptom_of
-from recovery.messages.outside import Refusal
+from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.views import _state
 from tests.recovery.job.test_nodes_and_orders import (
     SETTINGS,

@@ -9,8 +9,8 @@ from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, p
 from recovery.journal.faults import Fault
 from recovery.journal.incident_machine import IncidentState
 from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
-from recovery.journal.limits import BudgetsSpent, Policy, exhausted
-from recovery.journal.records import Choice, Failure, PassedOver, PlanStep
+from recovery.journal.limits import BudgetsSpent, PlanStep, Policy, exhausted
+from recovery.journal.records import Choice, Failure, PassedOver
 from recovery.messages.exchange import RankError, Restore
 from recovery.messages.older import symptom_of
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.journal.limits import PlanStep
 from recovery.journal.records import (
     Adopted,
     AttemptEnded,
@@ -14,7 +15,6 @@ from recovery.journal.records import (
     IncidentOpened,
     NodeLeft,
     OutcomeKind,
-    PlanStep,
     PlanWaits,
     Proof,
     TailCut,

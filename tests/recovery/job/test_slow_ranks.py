@@ -8,9 +8,9 @@ import pytest
 
 from detectors.finding import Blame, Kind
 from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings, Placement
-from recovery.job.slow_ranks import SlowWatch
-from recovery.journal.records import Entry, Record, SlowEnded, SlowFound
+from recovery.job.settings import JobSettings
+from recovery.job.slow_ranks import SlowRanks
+from recovery.journal.records import Entry, Placement, Record, SlowEnded, SlowFound
 from recovery.messages.codec import decode_report, encode_message
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures
@@ -27,7 +27,7 @@ SETTINGS = JobSettings(
 class SimNodes:
     """Two nodes of two ranks in step, that report over the wire every second."""
 
-    watch: "SlowWatch | ThroughController" = field(default_factory=lambda: SlowWatch("job-1"))
+    watch: "SlowRanks | ThroughController" = field(default_factory=lambda: SlowRanks("job-1"))
     attempt: int = 1
     step: int = 0
     now_s: float = 0.0
@@ -62,7 +62,7 @@ class SimNodes:
                 for rank in range(4):
                     timings[rank].append(self.timing(rank, duration_s))
             for node in (0, 1):
-                self.watch.take(self.report(node, timings))
+                self.watch.note_report(self.report(node, timings))
             records += self.watch.due(self.now_s)
             if self.is_journaled:
                 self.watch.forget()
@@ -174,7 +174,7 @@ class ThroughController:
     def begin(self, _attempt: int, _world_size: int) -> None:
         return
 
-    def take(self, report: Report) -> None:
+    def note_report(self, report: Report) -> None:
         self.control.handle_report(report)
 
     def due(self, now_s: float) -> list[Record]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.journal.accounting import Account, account_all
 from recovery.journal.incident_machine import Event, Outcome, Phase
-from recovery.journal.limits import Policy
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptStarted,
     AttemptVerified,
@@ -16,7 +16,6 @@ from recovery.journal.records import (
     IncidentEvent,
     IncidentOpened,
     Plan,
-    PlanStep,
     Record,
 )
 from recovery.messages.exchange import Restore

@@ -25,8 +25,9 @@ from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
 from recovery.journal.leaving import LeaveCause, LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, fold
+from recovery.journal.limits import PlanStep
 from recovery.journal.older import read_record
-from recovery.journal.records import Entry, PlanStep
+from recovery.journal.records import Entry
 from recovery.messages.exchange import Order, Report
 from recovery.messages.older import symptom_of
 
@@ -294,6 +295,6 @@ def nodes_that_join(ledger: Ledger, settings: JobSettings) -> list[str]:
             peer_endpoint=member.peer_endpoint,
             launcher_started_s=member.launcher_started_s,
         )
-        nodes.take(report, ledger, 10.0)
+        nodes.hear(report, ledger, 10.0)
         names += [one.node for one in nodes.joining(ledger, 10.0)]
     return names

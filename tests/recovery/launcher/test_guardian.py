@@ -16,19 +16,21 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher.guardian.client import (
+from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.packets import (
+    LISTED_MAX,
+    PACKET_BYTES_MAX,
     Emptied,
     Event,
     Exited,
     Exiting,
-    Guardian,
     GuardianLost,
     KillPending,
-    Spawn,
     Spawned,
     SpawnFailed,
+    decode,
+    encode,
 )
-from recovery.launcher.guardian.packets import LISTED_MAX, PACKET_BYTES_MAX, decode, encode
 from recovery.launcher.processes.standing import identify
 from recovery.launcher.processes.tree import (
     Survivor,

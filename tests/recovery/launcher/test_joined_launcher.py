@@ -331,7 +331,8 @@ def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
     ended: list[int] = []
     guardian = Guardian.start(str(job_id), node="x")
     with Path(os.devnull).open("wb") as null:
-        from recovery.launcher.guardian.client import Emptied, LeaseExpired, Spawn
+        from recovery.launcher.guardian.client import Spawn
+        from recovery.launcher.guardian.packets import Emptied, LeaseExpired
 
         environment = {"RANKMEND_JOB_ID": str(job_id), "RANKMEND_ATTEMPT": "1"}
         argv = ("/bin/sleep", "600")

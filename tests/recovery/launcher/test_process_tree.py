@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rankmend.errors import SourceError
 from recovery.launcher.processes.standing import ForeignMarks, identify
 from recovery.launcher.processes.tree import (
+    KernelProcess,
     ProcessRef,
-    ProcessState,
     ancestors,
     descendants,
     fence_leftovers,
@@ -56,7 +56,7 @@ def test_stat_line_is_read_field_by_field() -> None:
 
     state = parse_stat(SLEEPER)
 
-    assert state == ProcessState(
+    assert state == KernelProcess(
         pid=4242,
         command="sleep",
         letter="S",
@@ -157,7 +157,7 @@ def test_circle_in_a_torn_snapshot_ends(tmp_path: Path) -> None:
 @given(st.dictionaries(st.integers(1, 12), st.integers(0, 12)))
 def test_any_set_of_parents_has_finite_descendants_each_once(parents: dict[int, int]) -> None:
     processes = {
-        pid: ProcessState(pid, "", "S", ppid, 0, 0, 0, 1, 0, 0) for pid, ppid in parents.items()
+        pid: KernelProcess(pid, "", "S", ppid, 0, 0, 0, 1, 0, 0) for pid, ppid in parents.items()
     }
 
     for pid in range(13):

@@ -21,9 +21,8 @@ from recovery.api.client import (
     UnreachableError,
     pause_s,
 )
-from recovery.cluster.gate import PersonAct
 from recovery.journal.records import OutcomeKind
-from recovery.messages.outside import Refusal
+from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.error_answers import NotNow
 from recovery.service.openapi import describe
 from recovery.service.roles import Role

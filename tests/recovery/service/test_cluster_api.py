@@ -11,9 +11,10 @@ import urllib3
 
 from recovery.api import wire
 from recovery.api.client import ConflictError
-from recovery.cluster.cluster import Desk
-from recovery.cluster.gate import Answer, Judgement, PersonAct, PersonCommand, PlanRequest
+from recovery.cluster.cluster import ClusterController
+from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.messages.exchange import RankExit, RankReport
+from recovery.messages.outside import PersonAct, PersonCommand
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.daemon import read
 from recovery.service.pager import Pager, look
@@ -273,7 +274,7 @@ def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
 ) -> None:
     make_folder(tmp_path / "files")
 
-    def parts(desk: Desk, _join: wire.Join) -> Parts:
+    def parts(desk: ClusterController, _join: wire.Join) -> Parts:
         return Parts(Refusing(), desk)
 
     with running(tmp_path / "files", parts=parts) as up:

@@ -157,12 +157,12 @@ def test_nobody_is_let_in_without_a_token_where_there_are_tokens() -> None:
 def test_bucket_empties_and_fills_again_at_its_rate() -> None:
     rates, rate = Rates(), Rate(per_s=2.0, burst=3.0)
     for _ in range(3):
-        rates.take("acts", "alice", rate, 100.0)
+        rates.spend("acts", "alice", rate, 100.0)
 
     with pytest.raises(TooManyError) as refused:
-        rates.take("acts", "alice", rate, 100.0)
-    rates.take("acts", "bob", rate, 100.0)
-    rates.take("acts", "alice", rate, 100.5)
+        rates.spend("acts", "alice", rate, 100.0)
+    rates.spend("acts", "bob", rate, 100.0)
+    rates.spend("acts", "alice", rate, 100.5)
 
     assert refused.value.retry_after_s == 0.5
 

@@ -11,14 +11,14 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JobHeldError, JournalError
-from recovery.cluster.cluster import Desk
+from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits import ClusterPolicy
 from recovery.journal.limits import Policy
 from recovery.journal.records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.store import Journal
 from recovery.service import stored_jobs, worker
 from recovery.service.measures import Measures
-from recovery.service.newest_orders import Board
+from recovery.service.newest_orders import NewestOrders
 from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.worker import CallConflictError, EndedError, FullError, Worker
@@ -56,8 +56,8 @@ class Bench:
         clock = SystemClock()
         self.folder = StateFolder(path)
         self.journal = Journal(self.folder.cluster / "journal.db", clock, "boot")
-        desk = Desk(self.journal, ClusterPolicy(), clock, lambda job_id: job_id)
-        self.board = Board()
+        desk = ClusterController(self.journal, ClusterPolicy(), clock, lambda job_id: job_id)
+        self.board = NewestOrders()
         self.measures = Measures()
         self.worker = Worker(
             self.folder, desk, self.board, self.measures, clock, lambda _name: Policy(), **options

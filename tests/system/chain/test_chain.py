@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from recovery.cluster.gate import PersonAct
+from recovery.messages.outside import PersonAct
 from tests.system.chain.bed import NODES, Bed, missing_daemons, wait_for
 
 pytestmark = [

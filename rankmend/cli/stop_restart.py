@@ -28,7 +28,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 
     JOB is a name or UUID, or the beginning of one. How long it may save is `rankmend run --grace`.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)
@@ -48,7 +48,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 
     Steps since that checkpoint are made again. A pause of the job ends with it.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)
@@ -76,7 +76,7 @@ def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: boo
     For a job that was adopted after its journal was lost, this confirms that it may be recovered,
     on every node that is not drained.
     """
-    from recovery.cluster.gate import PersonAct
+    from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)
