@@ -5,6 +5,8 @@ lost message does no harm and a receiver that was down knows all after one messa
 how long it holds; an agent that dies resolves nothing and its alerts run out. One that ended is
 told until the target has taken it, for at most `RESOLVED_S`. Nothing here grows without bound, and
 a target that hangs holds up neither the others nor the findings.
+
+By urllib.request, which the agent has loaded with prometheus_client anyway: urllib3 would add 0.6 MiB to every agent.
 """
 
 import logging

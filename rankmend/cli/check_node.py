@@ -93,20 +93,20 @@ def _release(config: "AgentConfig", finding_id: str) -> None:
 def _ask(config: "AgentConfig") -> dict[str, Any] | None:
     """Return the page of the agent of this node, or None where none answers in time."""
     import json
-    from urllib.request import ProxyHandler, build_opener
 
     from agent.page.http_server import parse_address
+    from rankmend.agent_page import read_agent
+    from rankmend.errors import SourceError
 
     host, port = parse_address(config.listen)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to ask, not to listen
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        opener = build_opener(ProxyHandler({}))
-        with opener.open(f"http://{address}/api/v1/findings", timeout=ASK_S_MAX) as answer:
-            page = json.loads(answer.read(PAGE_BYTES_MAX))
+        url = f"http://{address}/api/v1/findings"
+        page = json.loads(read_agent(url, bytes_max=PAGE_BYTES_MAX, timeout_s=ASK_S_MAX))
         is_fresh = page["age_s"] <= AGE_S_MAX and page["looks"] > 0
         return {**page, "asked": f"the agent at {address}"} if is_fresh else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (SourceError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -2,14 +2,12 @@
 
 import json
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote, urlencode, urlsplit
 
 import click
 
@@ -17,6 +15,8 @@ from rankmend.errors import ConfigError, SourceError
 from rankmend.files import read_capped
 
 if TYPE_CHECKING:
+    import urllib3
+
     from detectors.slow.hardware_reading import HardwareReading
 
 FILE_BYTES_MAX: Final = 512_000_000
@@ -103,20 +103,23 @@ class Prometheus:
     """Asks one Prometheus; every answer is bounded in time and size."""
 
     def __init__(self, url: str, token_file: Path | None = None) -> None:
-        parts = urllib.parse.urlsplit(url)
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--prometheus {url}: not an http or https address")
         if parts.username or parts.password:
             raise ConfigError("--prometheus: no password in the address; use --token-file")
         self._base = url.rstrip("/")
-        self._headers = {"Accept": "application/json"}
+        self._headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         if token_file is not None:
             try:
                 token = token_file.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"cannot read {token_file}: {error}") from error
             self._headers["Authorization"] = f"Bearer {token}"
-        self._opener = urllib.request.build_opener(_NoRedirect())
+        self._pool = _make_pool(url)
 
     def readings(
         self,
@@ -175,6 +178,8 @@ class Prometheus:
         return [*first, *sorted(known - wanted)]
 
     def _ask(self, query: str, start_s: float, end_s: float, step_s: float) -> Any:
+        from urllib3.exceptions import HTTPError
+
         from detectors.formats.prometheus import parse_answer
 
         form = {
@@ -183,20 +188,26 @@ class Prometheus:
             "end": f"{end_s:.3f}",
             "step": f"{step_s:.3f}",
         }
-        request = urllib.request.Request(  # noqa: S310 - http and https only, see __init__
-            f"{self._base}/api/v1/query_range", urllib.parse.urlencode(form).encode(), self._headers
-        )
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                data = answer.read(ANSWER_BYTES_MAX + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                told = error.read(2_000).decode("utf-8", "replace")
-            raise SourceError(
-                f"{self._base} answered {error.code} to {query}: {told[:300]}"
-            ) from error
-        except (OSError, ValueError) as error:
-            raise SourceError(f"cannot ask {self._base}: {error}") from error
+            answer = self._pool.request(
+                "POST",
+                f"{self._base}/api/v1/query_range",
+                body=urlencode(form),
+                headers=self._headers,
+                timeout=TIMEOUT_S,
+                redirect=False,  # it could carry the token elsewhere
+                preload_content=False,
+                decode_content=False,
+            )
+            with answer:
+                data: bytes = answer.read(ANSWER_BYTES_MAX + 1)
+        except (HTTPError, OSError, ValueError) as error:
+            cause = error.__cause__  # the system's error; urllib3's names objects of its own
+            reason = cause if isinstance(cause, OSError) else error
+            raise SourceError(f"cannot ask {self._base}: {reason}") from error
+        if answer.status != 200:
+            told = data[:2_000].decode("utf-8", "replace")
+            raise SourceError(f"{self._base} answered {answer.status} to {query}: {told[:300]}")
         if len(data) > ANSWER_BYTES_MAX:
             raise SourceError(
                 f"{self._base} answered more than {ANSWER_BYTES_MAX} bytes to {query}"
@@ -207,8 +218,23 @@ class Prometheus:
         return answer_page
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could carry the token elsewhere."""
+def _make_pool(url: str) -> "urllib3.PoolManager":
+    """Return connections that go through the proxy that the environment names for this address, if any."""
+    from ssl import create_default_context
+    from urllib.request import getproxies, proxy_bypass
 
-    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
-        return None
+    import urllib3
+
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    context = create_default_context()
+    if proxy is None:
+        return urllib3.PoolManager(retries=False, ssl_context=context)
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    named = urlsplit(proxy)
+    headers = None
+    if named.username is not None:
+        login = f"{unquote(named.username)}:{unquote(named.password or '')}"
+        headers = urllib3.make_headers(proxy_basic_auth=login)
+    return urllib3.ProxyManager(proxy, retries=False, ssl_context=context, proxy_headers=headers)

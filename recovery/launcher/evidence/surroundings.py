@@ -6,19 +6,18 @@ kernel.dmesg_restrict is 1; the node agent, which may, then tells its findings o
 
 import os
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.errors import SourceError
 
 WINDOW_S: Final = 900.0  # as far back as a hang's own limit of 5 to 30 minutes mostly reaches
 LINES_MAX: Final = 2000
 FINDINGS_BYTES_MAX: Final = 1 << 20
-AGENT_URL: Final = "http://127.0.0.1:9476/api/v1/findings"  # where an agent listens by default
+AGENT_URL: Final = f"{LISTENS_AT}/api/v1/findings"
 _ANSWER_S_MAX: Final = 1.0  # on the same machine, from memory: milliseconds
 _RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
 _RECORDS_MAX: Final = 100_000
@@ -68,11 +67,4 @@ def _line(record: str, since_us: float) -> str | None:
 
 def read_agent_findings(url: str = AGENT_URL) -> bytes:
     """Return what the node's agent finds now, or raise SourceError with why it tells nothing."""
-    try:
-        # No proxy: what a user has set for the world is not for this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=_ANSWER_S_MAX) as answer:
-            return bytes(answer.read(FINDINGS_BYTES_MAX))
-    except (OSError, urllib.error.URLError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise SourceError(f"no node agent answers at {url}: {reason}") from error
+    return read_agent(url, bytes_max=FINDINGS_BYTES_MAX, timeout_s=_ANSWER_S_MAX)

@@ -13,8 +13,6 @@ Cost:   three small files a rank and three a node, 0.2 ms a rank and 4 s.
 
 import logging
 import threading
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
@@ -24,6 +22,7 @@ from typing import Final
 from detectors.formats.prometheus import read_page
 from detectors.slow.cause_table import METRICS, SELECTIONS
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
+from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from recovery.messages.exchange import Hardware, HardwareSeries
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SAMPLE_S: Final = 4.0
 KEPT: Final = 45  # samples: 3 minutes, of which a rank is slow for 10 s when it is named
-PAGE_URL: Final = "http://127.0.0.1:9476/metrics"  # where an agent listens by default
+PAGE_URL: Final = f"{LISTENS_AT}/metrics"
 # The slowest collectors of devices look every 5 s: three pages over 12 s hold two of their looks.
 PAGES: Final = 3
 PAGE_PAUSE_S: Final = 6.0
@@ -54,18 +53,11 @@ _Key = tuple[str, Labels]
 
 def read_agent_page(url: str = PAGE_URL) -> str:
     """Return the page of this node's agent, or raise SourceError with why there is none."""
+    page = read_agent(url, bytes_max=PAGE_BYTES_MAX, timeout_s=_ANSWER_S_MAX)
     try:
-        # No proxy: what a user has set for the world is not for this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=_ANSWER_S_MAX) as answer:
-            data: bytes = answer.read(PAGE_BYTES_MAX + 1)
-            text = data.decode("utf-8")
-    except (OSError, urllib.error.URLError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise SourceError(f"no node agent answers at {url}: {reason}") from error
-    if len(data) > PAGE_BYTES_MAX:
-        raise SourceError(f"the page at {url} has more than {PAGE_BYTES_MAX} bytes")
-    return text
+        return page.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"the page at {url} is not UTF-8: {error}") from error
 
 
 class HardwareWatch:
