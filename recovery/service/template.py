@@ -4,31 +4,31 @@ import json
 from typing import Final
 
 _TEXT: Final = """\
-# The controller's configuration, complete: every key there is, with its meaning, unit and default.
+# The controller's configuration: every key with its meaning, unit and default.
 #
-# A line that starts with "#" and a space explains. One that starts with "#" alone is a setting that
-# is switched off: take the "#" away. Where it is switched off, the value shown is the default.
+# A line that starts with "# " explains. A line that starts with "#" alone is a setting with its default
+# value: remove the "#" to change it.
 #
 # An unknown key, a wrong type or a value out of range stops the controller at its start with the
 # key's name. After a change: `systemctl reload rankmend-controller`. Keys marked (restart) take
 # effect at the next start. docs/operate/controller.md and docs/operate/security.md say more.
 
 # Address and port of the API. Without a host (":9477") it is open to the network; beyond loopback
-# [tls] and tokens_file are needed. (restart)
+# it needs [tls] and tokens_file. (restart)
 listen = @listen@
 
 # Folder of the journals: on a local disk, never on a network file system. (restart)
 state_dir = @state_dir@
 
-# Who may speak to the controller: rankmend controller token add|list|revoke. Without it everybody on
-# this machine may do everything, and the controller listens on loopback only.
+# Who may use the controller: rankmend controller token add|list|revoke. Without it anyone on this machine
+# may do anything, and the controller listens on loopback only.
 @tokens_file@
 
 # Limits, budgets, approval, quarantine and which alerts count: docs/operate/controller.md.
 # Default: the shipped policy.
 #policy_file = "/etc/rankmend/controller/policy.toml"
 
-# Another controller that looks after everything of this one: clients are redirected there.
+# Another controller that has taken over this one's jobs: clients are redirected there.
 # Default: none.
 #redirect_to = "https://controller-b.example:9477"
 
@@ -36,14 +36,14 @@ state_dir = @state_dir@
 @tls@
 
 [jobs]
-# Jobs looked after at once; each has a journal, a thread and 6 descriptors. (restart)
+# Jobs at once; each has a journal, a thread and 6 descriptors. (restart)
 #at_once_max = 500
 # Days for which the journal of an ended job is kept. (restart)
 #ended_kept_days = 90.0
 # Seconds between two reports of a launcher; 0.1 to 60.
 #report_s = 1.0
 
-# What one client can cost. Rates are a second in the long run, ten times that at once.
+# Limits per client. Rates are per second in the long run, ten times that at once.
 [limits]
 # Connections at once; a launcher holds two.
 #connections = 25000
@@ -64,33 +64,33 @@ state_dir = @state_dir@
 #reads = 50.0
 #acts = 5.0
 
-# What Prometheus is told by /v1/sd/agents (http_sd).
+# What /v1/sd/agents (http_sd) returns to Prometheus.
 [discovery]
 # Port of the agents.
 #agent_port = 9476
-# Put behind each node's name. Default: nothing.
+# Domain to append to each node's name. Default: none.
 #domain = "cluster.example"
-# Nodes that are there whether a job uses them or not.
+# Nodes to list whether a job uses them or not.
 #nodes = []
 
-# Alertmanagers: people are told through them, and at the start it is read there what fires, since
-# webhooks may have been missed. docs/operate/alerts.md. (restart)
+# Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
+# may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]
-# All of a cluster, each by its own address: "http://alertmanager-a:9093". Default: none, and people are
-# told by nobody.
+# All of a cluster, each by its own address: "http://alertmanager-a:9093". Default: none, and nobody
+# is notified.
 #urls = []
-# File, mode 0600, with a bearer token for them. Default: none.
+# File (mode 0600) with a bearer token for them. Default: none.
 #token_file = "/etc/rankmend/controller/alertmanager.token"
 # PEM files: the authority of their certificates, and a certificate and key of ours.
 # Default: the system's authorities, and no certificate.
 #ca_file = "/etc/rankmend/controller/alertmanager-ca.crt"
 #cert_file = "/etc/rankmend/controller/alertmanager.crt"
 #key_file = "/etc/rankmend/controller/alertmanager.key"
-# Name of this controller's receiver in their configuration: only what is routed there is read.
-# Default: all that fires.
+# Name of this controller's receiver in their configuration: it reads only what is routed there.
+# Default: everything that fires.
 #receiver = "rankmend-controller"
-# Absolute URL of the folder with the runbooks that alerts link to: your own where nobody who is woken
-# reaches the default.
+# Absolute URL of the folder with the runbooks that alerts link to: set your own if the people on call
+# can't reach the default.
 #runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
 """
 
@@ -101,7 +101,7 @@ _TLS_OFF: Final = """\
 #cert_file = "/etc/rankmend/controller/server.crt"
 #key_file = "/etc/rankmend/controller/server.key"
 # PEM file of the authority of the nodes' certificates, by which agents prove which node they are on.
-# Default: no certificate is taken.
+# Default: no certificate is accepted.
 #client_ca_file = "/etc/rankmend/controller/ca.crt\""""
 
 

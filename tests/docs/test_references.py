@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")),
+    ROOT / "examples/README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
 CODE = ("agent", "bench", "deploy", "detectors", "examples", "rankmend", "recovery", "tests")
