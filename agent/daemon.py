@@ -1,6 +1,5 @@
 """The node agent: collectors, the socket for launchers and the page, until a signal ends it."""
 
-import gc
 import logging
 import os
 from collections.abc import Callable
@@ -11,8 +10,9 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import generate_latest
 
 from agent import config as configuration
-from agent import plugins
+from agent import memory, plugins
 from agent.assembly import host, network_cards, privileged
+from agent.collection import Collector
 from agent.collectors.agent import AgentCollector, agent_version
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.inventory import InventoryCollector, inventory_commands
@@ -37,7 +37,8 @@ from agent.page.http_server import HttpServer, make_context
 from agent.plugins import PluginContext, PluginsCollector
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
-from agent.runner import Collector, Runner
+from agent.runner import Runner
+from agent.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import AlertmanagerTarget, make_post, target_url
@@ -156,8 +157,14 @@ class Agent:
             AgentCollector(clock, self.table),
             self.findings,
         )
+        self.schedule = Schedule(clock)
         self.runner = Runner(
-            self.collectors, clock, self.families, self._intervals_s(), set(config.disabled)
+            self.collectors,
+            clock,
+            self.schedule,
+            self.families,
+            self._intervals_s(),
+            set(config.disabled),
         )
         self.findings.watch(self.runner.views)
         self.rank_nics.watch(self.runner.views)
@@ -230,6 +237,7 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
     ``inbox`` catches SIGHUP already: one that comes while the agent starts must not end it.
     """
     inbox.catch(STOPPING)
+    memory.use_one_arena()  # before any thread
     clock = SystemClock()
     agent = Agent(config, clock)
     targets = _alert_targets(config, clock)
@@ -273,11 +281,8 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         agent.reload(wanted)
         server.use(context)
 
-    # modules live as long as the agent, and answers die by their count: to look through all of
-    # them for cycles at every 700th new object took a tenth of the agent's CPU
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000)
+    memory.settle()
+    agent.schedule.repeat("tidy memory", memory.TIDY_S, memory.tidy)
     try:
         MainLoop(agent.runner, server, notifier, clock, reload).run(inbox)
     finally:

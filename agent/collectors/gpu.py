@@ -8,18 +8,19 @@ Two collectors: `gpu` is broken when NVML does not answer, and its values then l
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
+from agent.collection import STALE_INTERVALS, STALE_S_MIN
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
 from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.ranks.table import RankSample
-from agent.runner import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
 
 FIRST_ANSWER_S_MAX: Final = 8.0  # of the first run: less than `--once` waits
@@ -29,6 +30,19 @@ ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper 
 
 Labels = tuple[tuple[str, str], ...]
 Values = tuple[tuple[str, tuple[str, ...], float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The metrics of one group of values."""
+
+    revision: int
+    labels: Labels
+    values: Values
+    metrics: tuple[Metric, ...]
+
+
+_NOTHING_MADE: Final = _Made(-1, (), (), ())
 
 
 class GpuCollector:
@@ -48,7 +62,7 @@ class GpuCollector:
         self._expected_count = expected_count
         self._ranks = ranks
         self._procfs = procfs_root
-        self._made: dict[tuple[int, str], tuple[Labels, Values, tuple[Metric, ...]]] = {}
+        self._made: dict[tuple[int, str], _Made] = {}  # by GPU and group
         self._is_first = True
 
     def collect(self) -> Iterator[Metric]:
@@ -81,13 +95,15 @@ class GpuCollector:
             period_s = max(PERIOD_S_BY_GROUP.get(group, 0.0), self._sampled_every_s)
             if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
                 continue
-            made_for, made_of, metrics = self._made.get((gpu.index, group), ((), (), ()))
-            if made_of is not read.values:  # most groups are read less often than shown
-                if made_for != labels or len(made_of) != len(read.values):
-                    made_of, metrics = (), ()
-                metrics = tuple(_metrics(labels, read.values, made_of, metrics))
-                self._made[gpu.index, group] = (labels, read.values, metrics)
-            yield from metrics
+            made = self._made.get((gpu.index, group), _NOTHING_MADE)
+            if made.revision != read.revision:  # most groups are read less often than shown
+                if made.labels != labels or len(made.values) != len(read.values):
+                    made = _NOTHING_MADE
+                metrics = tuple(_metrics(labels, read.values, made.values, made.metrics))
+                made = self._made[gpu.index, group] = _Made(
+                    read.revision, labels, read.values, metrics
+                )
+            yield from made.metrics
 
     def _rank_by_pid(self) -> dict[int, RankSample]:
         return {rank.pid: rank for rank in self._ranks() if rank.pid}

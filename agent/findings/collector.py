@@ -11,10 +11,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
+from agent.collection import CollectorView
 from agent.findings.journal import VERSION, FindingStore, SavedState
 from agent.findings.page import FindingsView, describe, findings_page
+from agent.findings.snapshot import SeenAnswer, make_snapshot
 from agent.metrics import Family, Metric, counter, gauge
-from agent.runner import CollectorOutcome, CollectorView, runner_metrics
 from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.verdict import KernelFinding
@@ -32,7 +33,7 @@ from detectors.node.kernel_findings import (
     kernel_observations,
 )
 from detectors.node.looks import StillByCheck, observe
-from detectors.node.state import CheckLook, MetricAnswer, NodeFinding, NodeState, Snapshot
+from detectors.node.state import CheckLook, NodeFinding, NodeState, Snapshot
 from rankmend.alerting import Alert, AlertmanagerTarget
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import StorageError
@@ -112,61 +113,6 @@ class KernelLog(Protocol):
     def findings(self) -> tuple[KernelFinding, ...]: ...
 
 
-_Groups = dict[str, list[Metric]]  # by metric
-_Grouped = tuple[tuple[Metric, ...], _Groups]
-
-
-def make_snapshot(
-    views: Sequence[CollectorView], now_s: float, grouped: dict[str, _Grouped] | None = None
-) -> Snapshot:
-    """Return the newest answers by metric, and who is silent.
-
-    ``grouped`` keeps the answers by collector and metric. A metric of which no sample has changed
-    keeps its list, by which `observe` knows that it has seen it.
-    """
-    grouped = {} if grouped is None else grouped
-    readings: dict[str, MetricAnswer] = {}
-    for view in views:
-        metrics, by_name = grouped.get(view.name, ((), {}))
-        if metrics is not view.metrics:
-            by_name = _group(view.metrics, metrics, by_name)
-            grouped[view.name] = (view.metrics, by_name)
-        at_s = round(now_s - view.age_s, 6)  # the same each time for the same answer
-        for name, series in by_name.items():
-            readings[name] = MetricAnswer(view.name, at_s, series)
-    of_runner: dict[str, list[Metric]] = {}
-    for metric in (metric for view in views for metric in runner_metrics(view)):
-        of_runner.setdefault(metric.name, []).append(metric)
-    readings |= {name: MetricAnswer("runner", now_s, series) for name, series in of_runner.items()}
-    silent = {
-        view.name
-        for view in views
-        if view.name != FindingsCollector.name  # which is asking
-        and (view.is_stale or view.outcome in (CollectorOutcome.PENDING, CollectorOutcome.BROKEN))
-    }
-    return Snapshot(readings, silent)
-
-
-def _group(
-    metrics: tuple[Metric, ...], before: tuple[Metric, ...], groups_before: _Groups
-) -> _Groups:
-    if len(metrics) != len(before):
-        groups: _Groups = {}
-        for metric in metrics:
-            groups.setdefault(metric.name, []).append(metric)
-        return groups
-    changed: set[str] = set()
-    for new, old in zip(metrics, before, strict=True):
-        if new is not old:
-            changed |= {new.name, old.name}
-    anew: _Groups = {name: [] for name in changed}
-    for metric in metrics:
-        if metric.name in anew:
-            anew[metric.name].append(metric)
-    groups = groups_before | anew
-    return {name: series for name, series in groups.items() if series}
-
-
 class FindingsCollector:
     name = "findings"
     interval_s = 1.0
@@ -193,7 +139,7 @@ class FindingsCollector:
         self._runbooks = RUNBOOKS
         self._state = NodeState()
         self._still: StillByCheck = {}
-        self._grouped: dict[str, _Grouped] = {}
+        self._seen: dict[str, SeenAnswer] = {}
         self._raised: Counter[tuple[str, str]] = Counter()  # (check, severity)
         self._raised_at_s: list[tuple[float, str]] = []
         self._saved_at_s = clock.now_s()
@@ -254,7 +200,7 @@ class FindingsCollector:
     def collect(self) -> Iterator[Metric]:
         now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
         checks, before = self._checks, self.newest
-        snapshot = make_snapshot(self._views(), now_s, self._grouped)
+        snapshot = make_snapshot(self._views(), now_s, self._seen, asking=self.name)
         state = self._without_unknown(self._released(self._state))
         state, observations = observe(state, checks, snapshot, self._still)
         observations += self._kernel_observations(state, snapshot, now_s)

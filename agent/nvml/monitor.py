@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from threading import Condition, Thread
 from time import sleep
-from typing import Final
+from typing import Final, NamedTuple
 
 from agent.nvml.child_messages import (
     EventMessage,
@@ -67,6 +67,9 @@ _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _L
 log = logging.getLogger(__name__)
 
 
+Values = tuple[tuple[str, tuple[str, ...], float], ...]  # metric, labels behind the GPU's, value
+
+
 class MonitorState(Enum):
     STARTING = "starting"  # nothing has been heard yet
     RUNNING = "running"
@@ -80,7 +83,8 @@ class GroupView:
     """Values of one group: metric without rankmend_gpu_, labels behind the GPU's, value."""
 
     age_s: float
-    values: tuple[tuple[str, tuple[str, ...], float], ...]
+    values: Values
+    revision: int  # grows with each message: equal numbers mean equal values
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,12 @@ class MonitorView:
     pid: int | None
 
 
+class _Group(NamedTuple):
+    at_s: float
+    values: Values
+    revision: int
+
+
 @dataclass(slots=True)
 class _Gpu:
     uuid: str = ""
@@ -130,9 +140,7 @@ class _Gpu:
     needs_reset: bool = False
     error: str = ""
     errors: int = 0
-    groups: dict[str, tuple[float, tuple[tuple[str, tuple[str, ...], float], ...]]] = field(
-        default_factory=dict
-    )
+    groups: dict[str, _Group] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     xids: dict[int, int] = field(default_factory=dict)
@@ -171,6 +179,7 @@ class GpuMonitor:
         self._trial_gpu = NO_GPU
         self._abandoned: list[ChildProcess] = []
         self._gpus: dict[int, _Gpu] = {}
+        self._revision = 0  # of the newest group of values
         self._left_out = LeftOut()
         self._ticked_at_s = self._resumed_at_s = clock.now_s()
         self._state = MonitorState.STARTING
@@ -454,7 +463,8 @@ class GpuMonitor:
             gpu.groups.clear()
             gpu.processes = None
             return
-        gpu.groups[message.group] = (now_s, message.values)
+        self._revision += 1
+        gpu.groups[message.group] = _Group(now_s, message.values, self._revision)
         if message.group == "processes":
             gpu.processes = None if message.processes is None else tuple(message.processes)
 
@@ -613,8 +623,8 @@ class GpuMonitor:
             error=gpu.error,
             errors=gpu.errors,
             groups={
-                name: GroupView(max(0.0, now_s - read_at_s), values)
-                for name, (read_at_s, values) in gpu.groups.items()
+                name: GroupView(max(0.0, now_s - read.at_s), read.values, read.revision)
+                for name, read in gpu.groups.items()
             },
             seconds=dict(gpu.seconds),
             events=dict.fromkeys(self._event_types, 0) | gpu.events,

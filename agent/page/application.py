@@ -13,11 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.agent import agent_version
 from agent.collectors.ranks import RanksCollector, describe_rank
 from agent.metrics import Family, Metric, MetricType
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import CollectorOutcome, CollectorView, runner_metrics
+from agent.runner import runner_metrics
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]

@@ -8,7 +8,7 @@ compares the two.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
+from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
+from agent.collection import CollectorView
 from agent.metrics import Family, Metric, MetricType
-from agent.runner import CollectorView
 
 PAGE_S_MAX: Final = 1.0  # the ages on the page are at most this much too young
 SEGMENT_CHARS: Final = 16_000  # at least, of what is compressed at once; half costs 10 % more bytes
@@ -32,7 +33,7 @@ _LAST_BLOCK: Final = b"\x03\x00"  # final, of fixed codes, empty (RFC 1951)
 
 Views = Callable[[], list[CollectorView]]
 RunnerMetrics = Callable[[CollectorView], tuple[Metric, ...]]
-_Answer = tuple[tuple[Metric, ...], tuple[object, ...]]
+_State = list[tuple[object, ...]]
 
 
 @lru_cache(maxsize=32)
@@ -62,7 +63,8 @@ def _openmetrics_header(family: Family) -> str:
 class _Written(NamedTuple):
     """One collector's answer as lines, in its order, and as the blocks of its families."""
 
-    metrics: tuple[Metric, ...]
+    revision: Revision
+    layout: Revision
     prefixes: list[str]  # name and labels
     lines: list[str]
     places: dict[str, list[int]]  # by family, in `lines`
@@ -96,7 +98,8 @@ class Exposition:
             for family in families.values()
         }
         self._written: dict[str, _Written] = {}  # by collector; empty: the runner of them
-        self._answers: list[_Answer] = []
+        self._runner_answer = NO_ANSWER
+        self._state: _State = []
         self._rendered_at_s = float("-inf")
         self._families: dict[str, list[str]] = {}
         self._segments: dict[bool, list[_Segment]] = {False: [], True: []}  # by format
@@ -116,26 +119,33 @@ class Exposition:
 
     def _refresh(self) -> None:
         views, now_s = self._views(), self._now_s()
-        answers: list[_Answer] = [
-            (view.metrics, (view.name, view.outcome, view.is_stale, view.failures))
+        state: _State = [
+            (view.name, view.answer.revision, view.outcome, view.is_stale, view.failures)
             for view in views
         ]
-        if now_s - self._rendered_at_s < PAGE_S_MAX and _are_the_same(answers, self._answers):
+        if now_s - self._rendered_at_s < PAGE_S_MAX and state == self._state:
             return
-        self._answers, self._rendered_at_s = answers, now_s
+        self._state, self._rendered_at_s = state, now_s
         self._pages = {}
-        families: dict[str, list[str]] = {}
         of_runner = tuple(chain.from_iterable(map(self._runner_metrics, views)))
-        for source, metrics in [*((view.name, view.metrics) for view in views), ("", of_runner)]:
-            for name, block in self._blocks_of(source, metrics).items():
+        revision = Revision(self._runner_answer.revision + 1)
+        self._runner_answer = revise(self._runner_answer, of_runner, revision)
+        families: dict[str, list[str]] = {}
+        for source, answer in [
+            *((view.name, view.answer) for view in views),
+            ("", self._runner_answer),
+        ]:
+            for name, block in self._blocks_of(source, answer).items():
                 families.setdefault(name, []).append(block)
         self._families = families
 
-    def _blocks_of(self, source: str, metrics: tuple[Metric, ...]) -> dict[str, str]:
-        """Return the lines of one source by family, written anew only if it has answered."""
+    def _blocks_of(self, source: str, answer: CollectorAnswer) -> dict[str, str]:
+        """Return the lines of one source by family; only what has changed is written anew."""
         known = self._written.get(source)
-        if known is None or known.metrics is not metrics:
-            known = self._written[source] = _rewrite(metrics, known)
+        if known is None or known.layout != answer.layout:
+            known = self._written[source] = _write(answer)
+        elif known.revision != answer.revision:
+            known = self._written[source] = _rewrite(answer, known)
         return known.blocks
 
     def _cut(self, openmetrics: bool, compressed: bool) -> list[_Segment]:
@@ -170,33 +180,21 @@ class Exposition:
         return segments
 
 
-def _rewrite(metrics: tuple[Metric, ...], before: _Written | None) -> _Written:
-    """Write the lines of an answer; a line whose sample is as before is taken over.
-
-    Of a node's 2,600 series some 300 differ from one second to the next, and a collector gives
-    them in the same order.
-    """
-    if before is None or len(before.metrics) != len(metrics):
-        return _write(metrics)
-    prefixes, lines = before.prefixes, before.lines
-    changed = set()
-    for place, (new, old) in enumerate(zip(metrics, before.metrics, strict=True)):
-        if new is old:
-            continue
-        if new.name != old.name:
-            return _write(metrics)
-        if new.labels != old.labels:
-            prefixes[place] = _prefix(new.name, new.labels)
-        elif new.value == old.value:
-            continue
-        lines[place] = _line(prefixes[place], new)
-        changed.add(new.name)
+def _rewrite(answer: CollectorAnswer, before: _Written) -> _Written:
+    """Write the lines of the samples that have changed since ``before``."""
+    lines, changed = before.lines, set()
+    for place, at in enumerate(answer.changed_at):
+        if at > before.revision:
+            metric = answer.metrics[place]
+            lines[place] = _line(before.prefixes[place], metric)
+            changed.add(metric.name)
     for name in changed:
         before.blocks[name] = "".join([lines[place] for place in before.places[name]])
-    return before._replace(metrics=metrics)
+    return before._replace(revision=answer.revision)
 
 
-def _write(metrics: tuple[Metric, ...]) -> _Written:
+def _write(answer: CollectorAnswer) -> _Written:
+    metrics = answer.metrics
     prefixes = [_prefix(metric.name, metric.labels) for metric in metrics]
     lines = [_line(prefix, metric) for prefix, metric in zip(prefixes, metrics, strict=True)]
     places: dict[str, list[int]] = {}
@@ -205,15 +203,7 @@ def _write(metrics: tuple[Metric, ...]) -> _Written:
     blocks = {
         name: "".join([lines[place] for place in of_family]) for name, of_family in places.items()
     }
-    return _Written(metrics, prefixes, lines, places, blocks)
-
-
-def _are_the_same(new: Sequence[_Answer], old: Sequence[_Answer]) -> bool:
-    """Tell whether nobody has answered anew, without comparing 2,000 samples."""
-    return len(new) == len(old) and all(
-        metrics is old_metrics and state == old_state
-        for (metrics, state), (old_metrics, old_state) in zip(new, old, strict=True)
-    )
+    return _Written(answer.revision, answer.layout, prefixes, lines, places, blocks)
 
 
 def _line(prefix: str, metric: Metric) -> str:

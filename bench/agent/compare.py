@@ -1,6 +1,6 @@
 """The node agent beside prometheus-node-exporter, on one node, in one run.
 
-    python bench/agent/compare.py [--seconds 60] [--growth 15] [--output FILE.json]
+    python bench/agent/compare.py [--seconds 60 | --minutes 20] [--growth 15] [--output FILE.json]
 
 Both read the same tree of 10 NICs and 60 sensors and this machine's /proc; the agent also has 8
 GPUs (a stub of NVML in C) and 8 ranks that train. Each is scraped once a second, half a second
@@ -24,7 +24,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -110,7 +110,8 @@ def family_of(pid: int) -> list[int]:
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").iterdir():
-            found += [int(text) for text in (task / "children").read_text().split()]
+            with suppress(FileNotFoundError):  # the thread has ended meanwhile
+                found += [int(text) for text in (task / "children").read_text().split()]
     return found
 
 
@@ -182,11 +183,7 @@ def agent(
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.bind(str(run / "notify"))
     notify.settimeout(30)
-    environment = {
-        **os.environ,
-        "NOTIFY_SOCKET": str(run / "notify"),
-        "MALLOC_ARENA_MAX": "2",  # as in deploy/systemd/rankmend-agent.main_loop
-    }
+    environment = {**os.environ, "NOTIFY_SOCKET": str(run / "notify")}
     if has_stub and gpus:
         write_gpus(run / "gpus", gpus)
         environment |= {"LD_LIBRARY_PATH": str(folder), "NVML_STUB_STATE": str(run / "gpus")}
@@ -363,9 +360,14 @@ def grow(folder: Path, seconds: int, *, has_stub: bool) -> list[Figures]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument(
+        "--minutes", type=float, help="measure for so long, every collector at 1 Hz"
+    )
     parser.add_argument("--growth", type=int, default=15, help="seconds a size; 0: not measured")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    seconds = options.seconds if options.minutes is None else round(60 * options.minutes)
+    intervals = () if options.minutes is None else ("--interval", "1")
     console = Console(width=110)
     if shutil.which("prometheus-node-exporter") is None:
         raise SystemExit("prometheus-node-exporter is not installed (Debian: apt-get install it)")
@@ -376,11 +378,11 @@ def main() -> None:
         sysfs.mkdir()
         make_sysfs(sysfs, NICS, SENSORS)
         with (
-            agent(folder, sysfs, GPUS, has_stub=has_stub) as ours,
+            agent(folder, sysfs, GPUS, *intervals, has_stub=has_stub) as ours,
             node_exporter(sysfs) as theirs,
             ranks(folder, RANKS),
         ):
-            figures = measure([ours, theirs], options.seconds)
+            figures = measure([ours, theirs], seconds)
             helper = measure_helper(folder)
         growth = grow(folder, options.growth, has_stub=has_stub) if options.growth else []
     finally:
@@ -400,7 +402,7 @@ def main() -> None:
         console.print(f"{'kept  ' if holds else 'MISSED'}  {what}")
     machine = (
         f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f}, {options.seconds} s"
+        f"load {os.getloadavg()[0]:.1f}, {seconds} s"
     )
     console.print(machine + ("" if has_stub else "; no C compiler: no GPUs"))
     if options.output is not None:

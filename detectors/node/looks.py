@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from operator import is_
 from typing import Final, NamedTuple
 
 from detectors.node.checks import Check, CheckGuard, Combine, Measure
@@ -66,7 +65,7 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
     labels: Labels
 
 
-_Read = tuple[Sequence[Series] | None, ...]  # the series of each metric that a check reads
+_Read = tuple[tuple[str, int] | None, ...]  # of each metric a check reads: collector, revision
 
 
 StillByCheck = dict[str, _Read]
@@ -81,7 +80,7 @@ def observe(
     """Return the looks that new answers allow: every bad one, and the good ones of what is held.
 
     ``still`` is the caller's to keep from look to look of one state and one table: what the checks
-    read that were well. As long as those are the same lists, the check is well and passed over.
+    read that were well. As long as their revisions stay, the check is well and passed over.
     """
     still = {} if still is None else still
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
@@ -100,7 +99,7 @@ def observe(
         may_stand_still = not is_held and _may_stand_still(check)
         read = _read_by(check, snapshot) if may_stand_still else ()
         before = still.pop(check.name, ())
-        if read and before and all(map(is_, read, before)):
+        if read and read == before:
             still[check.name] = before
             continue
         if not is_held and _is_plainly_well(check, reading.series):
@@ -140,8 +139,17 @@ def _may_stand_still(check: Check) -> bool:
 
 
 def _read_by(check: Check, snapshot: Snapshot) -> _Read:
-    readings = [snapshot.readings.get(metric) for metric in check.metrics]
-    return tuple([None if reading is None else reading.series for reading in readings])
+    """Return what a check reads, or nothing where a revision is not known."""
+    read: list[tuple[str, int] | None] = []
+    for metric in check.metrics:
+        answer = snapshot.readings.get(metric)
+        if answer is None:
+            read.append(None)
+        elif answer.revision is None:
+            return ()
+        else:
+            read.append((answer.collector, answer.revision))
+    return tuple(read)
 
 
 def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:

@@ -35,6 +35,7 @@ class MetricAnswer:
     collector: str
     at_s: float
     series: Sequence[Series]
+    revision: int | None = None  # equal numbers of one collector mean equal series; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,14 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
+from agent.answers import NO_ANSWER
+from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
 from agent.config import AgentConfig
 from agent.families import FAMILIES
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
-from agent.runner import CollectorOutcome, CollectorView
 from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
@@ -329,7 +330,7 @@ def test_node_is_named_by_configuration_then_slurm_then_host() -> None:
 
 def stale_view(name: str, *, is_stale: bool) -> CollectorView:
     return CollectorView(
-        name, 1.0, CollectorOutcome.MEASURED, "", 61.0, 0.1, 60.0, 60.0, 0, is_stale, metrics=()
+        name, 1.0, CollectorOutcome.MEASURED, "", 61.0, 0.1, 60.0, 60.0, 0, is_stale, NO_ANSWER
     )
 
 

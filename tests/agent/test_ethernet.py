@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.collection import Collector
 from agent.collectors.ethernet import EthernetCollector, parse_flags, parse_number
 from agent.collectors.ethtool import EthtoolCollector, map_counter
 from agent.families import FAMILIES
-from agent.runner import Collector, _checked
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar
-from tests.support.agent import PATIENT, ROOT, values_of
+from tests.support.agent import PATIENT, ROOT, checked, values_of
 from tests.support.nics import add_net, make_node, write
 
 IP = shutil.which("ip")
@@ -33,7 +33,7 @@ def sys(tmp_path: Path) -> Path:
 
 
 def collect(collector: Collector) -> dict[str, float]:
-    return values_of(list(_checked(collector.collect())))
+    return values_of(checked(collector.collect()))
 
 
 def test_card_is_shown_in_base_units(sys: Path) -> None:

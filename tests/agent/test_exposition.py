@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from agent.answers import NO_ANSWER, CollectorAnswer
+from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_metrics_app, make_registry
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import CollectorOutcome, CollectorView, runner_metrics
-from tests.support.agent import PATIENT
+from agent.runner import runner_metrics
+from tests.support.agent import PATIENT, answer_of
 
 OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]
 # -0.0 equals 0.0 and may be written as the one before it
@@ -26,9 +28,12 @@ PROMETHEUS_ACCEPT = (
 )
 
 
-def view_of(*metrics: Metric, name: str = "all") -> CollectorView:
+def view_of(
+    *metrics: Metric, name: str = "all", before: CollectorAnswer = NO_ANSWER
+) -> CollectorView:
+    answer = answer_of(metrics, before)
     return CollectorView(
-        name, 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, tuple(metrics)
+        name, 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, answer
     )
 
 
@@ -85,7 +90,7 @@ def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
         for metric, is_kept, value in zip(first, kept, values, strict=True)
     ]
     for answer in (second, data.draw(metrics()), second[::-1], first):
-        node.views = [view_of(*answer)]
+        node.views = [view_of(*answer, before=node.views[0].answer)]
 
         assert node.text().encode() == generate_latest(make_registry(lambda: node.views, FAMILIES))
 
@@ -134,7 +139,7 @@ def test_collector_that_turned_stale_is_off_the_page_at_once() -> None:
     node = Node(view_of(Metric("rankmend_host_cpus", 8)))
     node.text()
 
-    node.views = [replace(node.views[0], is_stale=True, metrics=())]
+    node.views = [replace(node.views[0], is_stale=True, answer=NO_ANSWER)]
 
     assert "rankmend_host_cpus" not in node.text()
     assert 'rankmend_collector_stale{collector="all"} 1.0' in node.text()
@@ -174,7 +179,7 @@ def test_prometheus_gets_openmetrics_and_others_the_text_format(
     assert is_openmetrics(content_type_of(accept)) is expected
 
 
-def answer_of(**environ: str) -> tuple[str, dict[str, str], bytes]:
+def page_for(**environ: str) -> tuple[str, dict[str, str], bytes]:
     view = view_of(Metric("rankmend_host_cpus", 8), Metric("rankmend_host_swap_size_bytes", 0))
     app = make_metrics_app(lambda: [view], lambda: 100.0, FAMILIES)
     answered: list[tuple[str, list[tuple[str, str]]]] = []
@@ -184,7 +189,7 @@ def answer_of(**environ: str) -> tuple[str, dict[str, str], bytes]:
 
 
 def test_answer_to_prometheus_is_compressed_and_says_so() -> None:
-    status, headers, body = answer_of(HTTP_ACCEPT=PROMETHEUS_ACCEPT, HTTP_ACCEPT_ENCODING="gzip")
+    status, headers, body = page_for(HTTP_ACCEPT=PROMETHEUS_ACCEPT, HTTP_ACCEPT_ENCODING="gzip")
 
     assert status == "200 OK"
     assert headers["Content-Encoding"] == "gzip"
@@ -194,7 +199,7 @@ def test_answer_to_prometheus_is_compressed_and_says_so() -> None:
 
 
 def test_query_for_some_names_is_answered_by_the_library() -> None:
-    status, _headers, body = answer_of(QUERY_STRING="name[]=rankmend_host_cpus")
+    status, _headers, body = page_for(QUERY_STRING="name[]=rankmend_host_cpus")
 
     assert status == "200 OK"
     assert b"rankmend_host_cpus 8.0" in body
@@ -202,6 +207,6 @@ def test_query_for_some_names_is_answered_by_the_library() -> None:
 
 
 def test_other_methods_than_get_are_refused() -> None:
-    status, _headers, _body = answer_of(REQUEST_METHOD="DELETE")
+    status, _headers, _body = page_for(REQUEST_METHOD="DELETE")
 
     assert status.startswith("405")

@@ -14,19 +14,27 @@ from typing import Any
 
 import pytest
 
+from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.findings.collector import FindingsCollector, is_silenced
 from agent.findings.journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_release
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from agent.page.application import make_app
-from agent.runner import CollectorOutcome, CollectorView
 from detectors.node.checks import Check
 from rankmend.alerting import Alert, Counts
 from rankmend.errors import ConfigError, StorageError
 from rankmend.links import RUNBOOKS
 from tests.agent.test_daemon import run_agent
-from tests.support.agent import FIXTURE, ROOT, FakeClock, running_agent, values_of, wait_for
+from tests.support.agent import (
+    FIXTURE,
+    ROOT,
+    FakeClock,
+    answer_of,
+    running_agent,
+    values_of,
+    wait_for,
+)
 
 SENSOR = (("device", "nct-1"), ("sensor", "temp1"))
 
@@ -39,7 +47,7 @@ def view(
 ) -> CollectorView:
     return CollectorView(
         name, 1.0, outcome, "no bus" if outcome is CollectorOutcome.BROKEN else "", 0.0, 0.1, None, 0.0, 0,
-        is_stale, metrics,
+        is_stale, answer_of(metrics),
     )  # fmt: skip
 
 

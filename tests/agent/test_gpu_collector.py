@@ -33,8 +33,8 @@ GPU = GpuView(
     error="",
     errors=2,
     groups={
-        "fast": GroupView(0.5, (("temperature_celsius", (), 45.0),)),
-        "medium": GroupView(5.0, (("nvlink_up", ("3",), 1.0),)),
+        "fast": GroupView(0.5, (("temperature_celsius", (), 45.0),), 1),
+        "medium": GroupView(5.0, (("nvlink_up", ("3",), 1.0),), 2),
     },
     seconds={"sw_power_cap": 1.5},
     events={"xid": 1},
@@ -99,7 +99,7 @@ def test_values_carry_the_labels_of_the_gpu() -> None:
 
 def test_values_that_are_too_old_are_dropped_and_the_age_stays() -> None:
     stale = replace(
-        GPU, index=1, age_s=10.1, groups={"fast": GroupView(10.1, GPU.groups["fast"].values)}
+        GPU, index=1, age_s=10.1, groups={"fast": GroupView(10.1, GPU.groups["fast"].values, 3)}
     )
     view = replace(VIEW, gpus=(GPU, stale), count=2)
     values, state = read(view), read_state(view)
@@ -129,7 +129,7 @@ def test_nothing_is_said_of_answers_before_the_first_one() -> None:
 
 @pytest.mark.parametrize(("age_s", "is_shown"), [(50.0, True), (50.1, False)])
 def test_slow_group_lives_for_five_of_its_own_periods(age_s: float, is_shown: bool) -> None:
-    groups = {"medium": GroupView(age_s, GPU.groups["medium"].values)}
+    groups = {"medium": GroupView(age_s, GPU.groups["medium"].values, 4)}
     values = read(replace(VIEW, gpus=(replace(GPU, groups=groups),)))
 
     assert (f"gpu_nvlink_up{{{DEVICE},3}}" in values) is is_shown
@@ -227,7 +227,7 @@ def test_circle_of_parents_ends(tmp_path: Path) -> None:
 
 
 def test_value_that_no_metric_is_for_is_refused() -> None:
-    groups = {"fast": GroupView(0.1, (("invented", (), 1.0),))}
+    groups = {"fast": GroupView(0.1, (("invented", (), 1.0),), 5)}
 
     with pytest.raises(SourceError, match="invented"):
         read(replace(VIEW, gpus=(replace(GPU, groups=groups),)))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
+from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.inventory import ExpectedDevices, InventoryCollector, inventory_commands
 from agent.metrics import Metric
-from agent.runner import CollectorOutcome, CollectorView
 from agent.sources.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
 from agent.sources.pci_topology import Plane
 from agent.sources.remembered_devices import BYTES_MAX, InventoryFile
@@ -35,6 +35,7 @@ from tests.support.agent import (
     ROOT,
     AgentProcess,
     FakeClock,
+    answer_of,
     running_agent,
     values_of,
     wait_for,
@@ -422,7 +423,7 @@ def test_memory_of_a_gpu_that_is_a_node_without_cpus_is_left_out(tree: Path) -> 
 def view_of(
     name: str, *metrics: Metric, outcome: CollectorOutcome = CollectorOutcome.MEASURED
 ) -> CollectorView:
-    return CollectorView(name, 1.0, outcome, "", 0.5, 0.1, None, 0.5, 0, False, metrics)
+    return CollectorView(name, 1.0, outcome, "", 0.5, 0.1, None, 0.5, 0, False, answer_of(metrics))
 
 
 def gpu_views(

@@ -13,6 +13,7 @@ import pytest
 from agent.families import FAMILIES
 from agent.main_loop import RELOADING, STOPPING, MainLoop
 from agent.runner import Runner
+from agent.schedule import Schedule
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
@@ -310,7 +311,9 @@ def test_manager_that_is_gone_costs_one_line_in_the_log(
 
 def test_runner_is_sampling_until_an_idle_collector_has_waited_for_ten_intervals() -> None:
     clock = FakeClock()
-    runner = Runner([FakeCollector("host", LOAD)], clock, FAMILIES, {"host": 2.0})
+    runner = Runner(
+        [FakeCollector("host", LOAD)], clock, Schedule(SystemClock()), FAMILIES, {"host": 2.0}
+    )
     runner.collect_once(5.0)
 
     clock.time_s += 20.0
@@ -324,7 +327,7 @@ def test_runner_is_sampling_until_an_idle_collector_has_waited_for_ten_intervals
 @pytest.mark.real
 def test_collector_that_hangs_is_no_reason_to_restart_the_agent() -> None:
     stuck = StuckCollector("host")
-    runner = Runner([stuck], SystemClock(), FAMILIES, {"host": 0.1})
+    runner = Runner([stuck], SystemClock(), Schedule(SystemClock()), FAMILIES, {"host": 0.1})
     runner.start()
     try:
         wait_for(lambda: stuck.runs == 2, "the collector to hang")
@@ -337,7 +340,9 @@ def test_collector_that_hangs_is_no_reason_to_restart_the_agent() -> None:
 
 
 def test_collector_that_has_not_answered_is_named() -> None:
-    runner = Runner([FakeCollector("host", LOAD)], FakeClock(), FAMILIES, {"host": 1.0})
+    runner = Runner(
+        [FakeCollector("host", LOAD)], FakeClock(), Schedule(SystemClock()), FAMILIES, {"host": 1.0}
+    )
 
     before = runner.unanswered()
     runner.collect_once(5.0)

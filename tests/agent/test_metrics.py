@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from prometheus_client import generate_latest
 
+from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.metrics import Metric, MetricType
 from agent.page.application import make_registry
-from agent.runner import CollectorOutcome, CollectorView
-from tests.support.agent import ROOT
+from tests.support.agent import ROOT, answer_of
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -37,7 +37,17 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric() -> None:
         if not family.name.startswith("rankmend_collector_")
     )
     view = CollectorView(
-        "all", 1.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False, metrics
+        "all",
+        1.0,
+        CollectorOutcome.MEASURED,
+        "",
+        0.5,
+        0.1,
+        None,
+        0.5,
+        0,
+        False,
+        answer=answer_of(metrics),
     )
 
     page = generate_latest(make_registry(lambda: [view], FAMILIES))

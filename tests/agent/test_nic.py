@@ -22,11 +22,10 @@ from agent.collectors.nic import (
     parse_rate,
     parse_state,
 )
-from agent.runner import _checked
 from agent.sources.kept_files import HOLD_RUNS_MAX, KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar
-from tests.support.agent import PATIENT, FakeClock, values_of
+from tests.support.agent import PATIENT, FakeClock, checked, values_of
 from tests.support.nics import add_pci, add_rdma, make_node, write
 
 _watchers: list[list[str]] = []
@@ -54,7 +53,7 @@ def sys(tmp_path: Path) -> Path:
 
 
 def collect(collector: NicCollector) -> dict[str, float]:
-    return values_of(list(_checked(collector.collect())))
+    return values_of(checked(collector.collect()))
 
 
 def port_of(sys: Path, device: str) -> Path:

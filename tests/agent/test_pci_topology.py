@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors.topology import TopologyCollector
-from agent.runner import _checked
 from agent.sources.pci_topology import (
     Closeness,
     Nic,
@@ -25,7 +24,7 @@ from agent.sources.pci_topology import (
 )
 from rankmend.errors import NoSourceError
 from tests.agent.test_collectors import unpack_ttar
-from tests.support.agent import PATIENT, values_of
+from tests.support.agent import PATIENT, checked, values_of
 from tests.support.nics import add_net, link, make_node, write
 
 
@@ -221,7 +220,7 @@ def test_numa_node_minus_one_is_none(sys: Path) -> None:
 def test_topology_is_shown(sys: Path, tmp_path: Path) -> None:
     collector = TopologyCollector(sys, tmp_path / "proc", excluded=("mlx5_3",))
 
-    values = values_of(list(_checked(collector.collect())))
+    values = values_of(checked(collector.collect()))
 
     assert values["topology_info{0000:18:00.0,gpu,,0,0-31}"] == 1
     assert values["topology_info{0000:1a:00.0,nic,mlx5_0,0,0-31}"] == 1
@@ -267,7 +266,7 @@ def test_pcie_link_of_a_card_is_measured_against_what_card_and_slot_can_do(tmp_p
     set_link(card, "8", "16", "16.0 GT/s PCIe", "32.0 GT/s PCIe")
     set_link(card.parent, "16", "16", "16.0 GT/s PCIe", "16.0 GT/s PCIe")
 
-    values = values_of(list(_checked(TopologyCollector(sys, tmp_path / "proc").collect())))
+    values = values_of(checked(TopologyCollector(sys, tmp_path / "proc").collect()))
 
     assert values["nic_pcie_width_lanes{mlx5_0}"] == 8
     assert values["nic_pcie_width_max_lanes{mlx5_0}"] == 16
@@ -285,7 +284,7 @@ def test_card_without_a_pcie_link_of_its_own_has_no_values(
     card = (sys / "class" / "infiniband" / "mlx5_0" / "device").resolve()
     set_link(card, lanes, "16", speed, "16.0 GT/s PCIe")
 
-    values = values_of(list(_checked(TopologyCollector(sys, tmp_path / "proc").collect())))
+    values = values_of(checked(TopologyCollector(sys, tmp_path / "proc").collect()))
 
     assert not any(name.startswith("nic_pcie") for name in values)
 

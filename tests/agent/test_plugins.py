@@ -1,5 +1,6 @@
 """Plugins: found by entry point, checked, isolated, and really installed by pip once."""
 
+import ast
 import os
 import re
 import subprocess
@@ -16,12 +17,12 @@ from hypothesis import strategies as st
 
 from agent import config as configuration
 from agent import plugins
+from agent.collection import CollectorOutcome
 from agent.daemon import Agent
 from agent.families import FAMILIES, with_plugins
 from agent.findings.policy_files import load_checks
 from agent.metrics import Family, Metric, MetricType
 from agent.plugins import PluginChoice, PluginCollector, PluginContext, check_class, choose
-from agent.runner import CollectorOutcome
 from agent.vendors.amd import AmdCollector
 from agent.vendors.ascend import AscendCollector
 from rankmend.clock import SystemClock
@@ -437,3 +438,31 @@ def test_example_is_installed_by_pip_and_shown_by_the_agent(tmp_path: Path) -> N
     assert 'package="rankmend-example"' in page.stdout
     assert 'proof="proved on hardware"' in page.stdout
     assert own_test.returncode == 0, own_test.stdout
+
+
+# --- the plugins that rankmend ships
+
+INTERFACE = {
+    *("agent.metrics", "agent.plugins", "rankmend.errors"),
+    # how a plugin runs a vendor's program: bounded, without a shell
+    *("agent.root_helper.program_runner", "agent.root_helper.questions"),
+}
+
+
+def _imports_of(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def test_shipped_plugins_use_nothing_but_the_interface_that_every_plugin_has() -> None:
+    used = set().union(*(_imports_of(file) for file in (ROOT / "agent" / "vendors").glob("*.py")))
+
+    assert {name for name in used if name.partition(".")[0] in ("agent", "rankmend")} <= INTERFACE
+
+
+def test_agent_knows_its_shipped_plugins_by_entry_point_only() -> None:
+    files = [file for file in (ROOT / "agent").rglob("*.py") if file.parent.name != "vendors"]
+
+    assert not [
+        file for file in files if any("agent.vendors" in name for name in _imports_of(file))
+    ]

@@ -2,12 +2,12 @@
 
 import pytest
 
+from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.rank_nics import RankNicsCollector, join_ranks
 from agent.families import FAMILIES
 from agent.metrics import Metric
-from agent.runner import CollectorOutcome, CollectorView
 from rankmend.errors import NoSourceError
-from tests.support.agent import values_of
+from tests.support.agent import answer_of, values_of
 
 GPU_0, GPU_1 = "0000:1b:00.0", "0000:5d:00.0"
 
@@ -54,7 +54,7 @@ def view_of(name: str, *metrics: Metric) -> CollectorView:
         0.5,
         0,
         is_stale=False,
-        metrics=metrics,
+        answer=answer_of(metrics),
     )
 
 

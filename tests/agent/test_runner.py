@@ -2,19 +2,19 @@
 
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
+from agent.collection import SERIES_MAX, CollectorOutcome, Slot
 from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_registry
-from agent.runner import HURRY_S_MIN, SERIES_MAX, CollectorOutcome, Runner, Slot, _Trigger
+from agent.runner import HURRY_S_MIN, Runner
+from agent.schedule import Schedule
+from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
-from tests.support.agent import PATIENT, FakeClock, wait_for
+from tests.support.agent import FakeClock, wait_for
 
 LOAD = Metric("rankmend_host_load_processes", 3.0, (("window", "1m"),))
 
@@ -143,7 +143,13 @@ def test_collector_without_end_is_cut_off() -> None:
 
 
 def make_runner(clock: FakeClock, *collectors: FakeCollector) -> Runner:
-    return Runner(collectors, clock, FAMILIES, {collector.name: 0.05 for collector in collectors})
+    return Runner(
+        collectors,
+        clock,
+        Schedule(SystemClock()),
+        FAMILIES,
+        {collector.name: 0.05 for collector in collectors},
+    )
 
 
 @pytest.mark.real
@@ -177,25 +183,6 @@ def views(runner: Runner) -> dict[str, object]:
 
 
 @pytest.mark.real
-def test_collector_that_the_scheduler_forgot_is_woken_by_the_watch() -> None:
-    clock, collector = FakeClock(), FakeCollector("host", LOAD)
-    runner = make_runner(clock, collector)
-    runner.start()
-    try:
-        wait_for(lambda: collector.runs > 0, "a first run")
-        # what a wall clock that was set back by a day does
-        far = datetime.now(timezone.utc) + timedelta(days=1)
-        runner._scheduler.modify_job("host", next_run_time=far)
-        wait_for(lambda: views(runner)["host"].running_s is None, "no run under way")
-        runs_before = collector.runs
-        clock.time_s += 1
-        runner.watch()
-        wait_for(lambda: collector.runs >= runs_before + 2, "two more runs")
-    finally:
-        runner.stop()
-
-
-@pytest.mark.real
 def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
     clock = FakeClock()
     host, disk = FakeCollector("host", LOAD), FakeCollector("disk")
@@ -217,7 +204,12 @@ def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
 def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
     clock = FakeClock()
     runner = Runner(
-        [FakeCollector("host", LOAD)], clock, FAMILIES, {"host": 1.0}, disabled={"host"}
+        [FakeCollector("host", LOAD)],
+        clock,
+        Schedule(SystemClock()),
+        FAMILIES,
+        {"host": 1.0},
+        disabled={"host"},
     )
     clock.time_s += 3600
 
@@ -225,20 +217,6 @@ def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
 
     (view,) = runner.views()
     assert (view.outcome, view.is_stale, view.age_s) == (CollectorOutcome.PENDING, False, 0.0)
-
-
-@PATIENT
-@given(
-    missed_s=st.floats(min_value=0, max_value=2e9),
-    interval_s=st.floats(min_value=0.1, max_value=3600),
-)
-def test_runs_missed_by_a_jump_of_the_clock_are_skipped(missed_s: float, interval_s: float) -> None:
-    previous = datetime(1970, 1, 2, tzinfo=timezone.utc)
-    now = previous + timedelta(seconds=missed_s)
-
-    due_at = _Trigger(seconds=interval_s, timezone=timezone.utc).get_next_fire_time(previous, now)
-
-    assert now < due_at <= now + timedelta(seconds=interval_s, milliseconds=1)
 
 
 @pytest.mark.real
@@ -267,7 +245,7 @@ def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
 def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_events() -> None:
     clock = FakeClock()
     collector = FakeCollector("host", LOAD)
-    runner = Runner([collector], clock, FAMILIES, {"host": 3600.0})
+    runner = Runner([collector], clock, Schedule(SystemClock()), FAMILIES, {"host": 3600.0})
     runner.start()
     try:
         wait_for(lambda: collector.runs == 1, "the first run")
@@ -289,7 +267,13 @@ def test_collectors_that_are_hurried_together_run_in_order() -> None:
     clock = FakeClock()
     order: list[str] = []
     first, second = OrderedCollector("host", order), OrderedCollector("pressure", order)
-    runner = Runner([second, first], clock, FAMILIES, {"host": 3600.0, "pressure": 3600.0})
+    runner = Runner(
+        [second, first],
+        clock,
+        Schedule(SystemClock()),
+        FAMILIES,
+        {"host": 3600.0, "pressure": 3600.0},
+    )
     runner.start()
     try:
         wait_for(lambda: first.runs == second.runs == 1, "the first runs")
@@ -305,7 +289,9 @@ def test_collectors_that_are_hurried_together_run_in_order() -> None:
 def test_disabled_collector_is_not_hurried() -> None:
     clock = FakeClock()
     collector = FakeCollector("host", LOAD)
-    runner = Runner([collector], clock, FAMILIES, {"host": 3600.0}, disabled={"host"})
+    runner = Runner(
+        [collector], clock, Schedule(SystemClock()), FAMILIES, {"host": 3600.0}, disabled={"host"}
+    )
     runner.start()
     clock.time_s += 10
 

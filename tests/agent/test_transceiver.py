@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors.transceiver import TransceiverCollector
-from agent.runner import _checked
 from detectors.formats.transceiver import (
     LANES_MAX,
     STANDARD_BY_IDENTIFIER,
@@ -18,7 +17,7 @@ from detectors.formats.transceiver import (
     parse_transceiver,
 )
 from rankmend.errors import NoSourceError, SourceError
-from tests.support.agent import PATIENT, values_of
+from tests.support.agent import PATIENT, checked, values_of
 from tests.support.nics import cmis, make_node, sff_8472, sff_8636
 
 
@@ -158,7 +157,7 @@ def test_transceivers_are_shown(tmp_path: Path) -> None:
             raise SourceError("Input/output error")
         raise NoSourceError("not supported")
 
-    values = values_of(list(_checked(TransceiverCollector(sys, read_memory).collect())))
+    values = values_of(checked(TransceiverCollector(sys, read_memory).collect()))
 
     assert values["transceiver_info{ens2np0,CMIS,NVIDIA,MMS4X00-NM,A3,MT2245FT01234}"] == 1
     assert values["transceiver_temperature_celsius{ens2np0}"] == 55.5

@@ -1,5 +1,6 @@
 """Fakes and small doers that the tests of the agent share."""
 
+import itertools
 import json
 import os
 import signal
@@ -10,13 +11,16 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
+from agent.collection import check_series
+from agent.families import FAMILIES
 from agent.metrics import Metric
 from rankmend import progress
 
@@ -26,6 +30,21 @@ JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000001")
 # a shared machine may be slow: neither is a failure of what is tested
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHARED_MEMORY = Path("/dev/shm")
+
+
+_REVISIONS = itertools.count(1)
+
+
+def answer_of(metrics: Iterable[Metric], before: CollectorAnswer = NO_ANSWER) -> CollectorAnswer:
+    """Return a collector's answer with these samples, newer than every other answer."""
+    return revise(before, tuple(metrics), Revision(next(_REVISIONS)))
+
+
+def checked(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return what a collector gives, after the checks that the runner makes of it."""
+    given = list(metrics)
+    check_series(given, FAMILIES)
+    return given
 
 
 class FakeClock:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.metrics import Metric
-from agent.runner import CollectorOutcome, CollectorView
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, ManyEvents
 from detectors.kernel.event_groups import KernelLogState
@@ -22,7 +22,7 @@ from rankmend.cli import cli
 from tests.agent.test_kernel_log_collector import FakeDevice, collector
 from tests.detectors.kernel.test_log import FORMS
 from tests.detectors.node.test_shipped_checks import Node, values_for
-from tests.support.agent import FakeClock
+from tests.support.agent import FakeClock, answer_of
 
 POLICY = load_policy()
 CHECKS = [check for check in load_checks(FAMILIES) if check.event]
@@ -168,7 +168,7 @@ def by_agent(text: str) -> list[dict[str, Any]]:
         0.0,
         0,
         is_stale=False,
-        metrics=records,
+        answer=answer_of(records),
     )
     findings = FindingsCollector(clock, "n1", (), kernel_log=log)
     findings.watch(lambda: [view])

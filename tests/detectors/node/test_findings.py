@@ -1,7 +1,8 @@
 """Findings of a node from what its collectors answer: looks, joins, verdicts, ranks, restarts."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -61,6 +62,7 @@ class Node:
     now_s: float = 100.0
     unix_s: float = 1.7e9
     still: StillByCheck | None = None
+    newest: dict[str, tuple[Sequence[Metric], int]] = field(default_factory=dict)
 
     def answer(
         self,
@@ -77,6 +79,12 @@ class Node:
             old = readings.get(metric.name)
             series = [*(old.series if old else ()), metric]
             readings[metric.name] = MetricAnswer("gpu", at_s, series)
+        for name, reading in readings.items():
+            was, revision = self.newest.get(name, ((), 0))
+            if list(reading.series) != was:
+                revision += 1
+            self.newest[name] = (list(reading.series), revision)
+            readings[name] = replace(reading, revision=revision)
         snapshot = Snapshot(readings, silent)
         self.state, observations = observe(self.state, self.checks, snapshot, self.still)
         self.state = judge(self.state, observations, snapshot, self.now_s, self.unix_s)

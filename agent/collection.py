@@ -1,0 +1,220 @@
+"""One collector as the agent holds it: it runs, keeps the newest answer, and tells how it stands.
+
+A collector that raises stops nothing but itself, and is never started a second time while it hangs.
+Its last values stay with their age, and are dropped once they are too old: missing data is never
+healthy. Nobody who asks for the values waits for the collector.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from threading import Lock
+from time import perf_counter
+from typing import Final, Protocol
+
+from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
+from agent.metrics import Family, Metric
+from rankmend.clock import Clock
+from rankmend.errors import NoSourceError, SourceError
+
+STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
+STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
+QUICK_S_MAX: Final = 0.05  # of a run that may hold up others; nearly all take under 5 ms
+QUICK_INTERVAL_S_MAX: Final = 5.0  # what runs less often asks slow things: BMCs, servers, D-Bus
+SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
+
+log = logging.getLogger(__name__)
+
+
+class Collector(Protocol):
+    """Reads one source. `collect` runs in a thread of its own and may block."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between runs where the configuration says nothing."""
+        ...
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the values, or raise NoSourceError (absent) or SourceError (broken)."""
+        ...
+
+
+class CollectorOutcome(Enum):
+    PENDING = "pending"  # no run has finished yet
+    MEASURED = "measured"
+    ABSENT = "absent"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorView:
+    """One collector as it stands now."""
+
+    name: str
+    interval_s: float
+    outcome: CollectorOutcome
+    error: str  # why absent or broken; else empty
+    age_s: float  # of its newest answer, or of the agent where there has been none
+    duration_s: float | None  # of the last finished run
+    running_s: float | None  # of the run under way
+    idle_s: float  # since the newest run began, or since the agent started
+    failures: int
+    is_stale: bool
+    answer: CollectorAnswer  # without samples once stale
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return self.answer.metrics
+
+
+class Slot:
+    """One collector with the newest that it has answered."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        interval_s: float,
+        clock: Clock,
+        families: Mapping[str, Family],
+    ) -> None:
+        self.collector = collector
+        self._families = families
+        self.interval_s = interval_s
+        self._clock = clock
+        self._lock = Lock()  # never held during a run of the collector
+        self._outcome = CollectorOutcome.PENDING
+        self._error = ""
+        self._answer = NO_ANSWER
+        self._runs = 0
+        self._answered_at_s = clock.now_s()
+        self._duration_s: float | None = None
+        self._is_running = False
+        self._began_at_s = clock.now_s()
+        self._failures = 0
+        self._was_stale = False
+
+    def run(self) -> None:
+        """Run the collector once and keep what it answers. Never raises."""
+        began_at_s = self._clock.now_s()
+        with self._lock:
+            if self._is_running:
+                return  # still stuck in an earlier run
+            self._is_running, self._began_at_s = True, began_at_s
+        began_s = perf_counter()
+        traceback: BaseException | None = None
+        try:
+            answer = self._read(self._answer)
+            outcome, error_text = CollectorOutcome.MEASURED, ""
+        except NoSourceError as error:
+            answer, outcome, error_text = NO_ANSWER, CollectorOutcome.ABSENT, str(error)
+        except SourceError as error:
+            answer, outcome, error_text = NO_ANSWER, CollectorOutcome.BROKEN, _text_of(error)
+        except Exception as error:  # noqa: BLE001 - one collector is isolated from the others
+            answer, outcome, error_text = NO_ANSWER, CollectorOutcome.BROKEN, _text_of(error)
+            traceback = error
+        with self._lock:
+            is_first = self._outcome is CollectorOutcome.PENDING
+            changed = outcome is not self._outcome and not (
+                is_first and outcome is CollectorOutcome.MEASURED
+            )
+            self._outcome, self._error = outcome, error_text
+            self._duration_s = perf_counter() - began_s
+            self._is_running = False
+            if outcome is CollectorOutcome.BROKEN:
+                self._failures += 1
+            else:  # the values may be as old as the start of the run that read them
+                self._answer, self._answered_at_s = answer, began_at_s
+        if changed:
+            self._log_outcome(outcome, error_text, traceback)
+
+    def _read(self, before: CollectorAnswer) -> CollectorAnswer:
+        """Run the collector and return its answer, or raise for what it may not answer."""
+        self._runs += 1
+        metrics = tuple(islice(self.collector.collect(), SERIES_MAX + 1))
+        if len(metrics) > SERIES_MAX:
+            raise SourceError(f"more than {SERIES_MAX} series")
+        answer = revise(before, metrics, Revision(self._runs))
+        if answer.layout != before.layout:  # else these are the series that were checked before
+            check_series(metrics, self._families)
+        return answer
+
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
+    def is_quick(self) -> bool:
+        """Tell whether the last run was so short that others may wait for the next one."""
+        duration_s = self._duration_s
+        return (
+            duration_s is not None
+            and duration_s <= QUICK_S_MAX
+            and self.interval_s <= QUICK_INTERVAL_S_MAX
+        )
+
+    def view(self, now_s: float) -> CollectorView:
+        with self._lock:
+            age_s = max(0.0, now_s - self._answered_at_s)
+            is_stale = age_s > max(STALE_INTERVALS * self.interval_s, STALE_S_MIN)
+            idle_s = max(0.0, now_s - self._began_at_s)
+            return CollectorView(
+                name=self.collector.name,
+                interval_s=self.interval_s,
+                outcome=self._outcome,
+                error=self._error,
+                age_s=age_s,
+                duration_s=self._duration_s,
+                running_s=idle_s if self._is_running else None,
+                idle_s=idle_s,
+                failures=self._failures,
+                is_stale=is_stale,
+                answer=NO_ANSWER if is_stale else self._answer,
+            )
+
+    def forget(self) -> None:
+        """Drop what was answered: the collector has been off and begins anew."""
+        with self._lock:
+            self._outcome, self._error, self._answer = CollectorOutcome.PENDING, "", NO_ANSWER
+            self._answered_at_s = self._began_at_s = self._clock.now_s()
+
+    def log_staleness(self, view: CollectorView) -> None:
+        if view.is_stale == self._was_stale:
+            return
+        self._was_stale = view.is_stale
+        fields = {"collector": view.name, "age_s": round(view.age_s, 1)}
+        if view.is_stale:
+            log.error("collector is stale, its values are dropped", extra=fields)
+        else:
+            log.info("collector answers again", extra=fields)
+
+    def _log_outcome(
+        self, outcome: CollectorOutcome, error_text: str, traceback: BaseException | None
+    ) -> None:
+        fields = {"collector": self.collector.name, "outcome": outcome.value}
+        if error_text:
+            fields["error"] = error_text
+        level = logging.WARNING if outcome is CollectorOutcome.BROKEN else logging.INFO
+        log.log(level, "collector changed", extra=fields, exc_info=traceback)
+
+
+def check_series(metrics: Sequence[Metric], families: Mapping[str, Family]) -> None:
+    """Raise SourceError for a series given twice; an undeclared one is a fault of the collector."""
+    seen = set()
+    for metric in metrics:
+        family = families.get(metric.name)
+        assert family is not None, f"{metric.name} is declared in no collector"
+        names = tuple(name for name, _value in metric.labels)
+        assert names == family.labels, f"{metric.name} has the labels {names}"
+        seen.add((metric.name, metric.labels))
+    if len(seen) != len(metrics):  # Prometheus would refuse the whole page
+        raise SourceError(f"{len(metrics) - len(seen)} series twice")
+
+
+def _text_of(error: BaseException) -> str:
+    cause = f": {error.__cause__}" if error.__cause__ else ""
+    name = "" if isinstance(error, SourceError) else f"{type(error).__name__}: "
+    return f"{name}{error}{cause}"

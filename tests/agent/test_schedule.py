@@ -1,0 +1,143 @@
+"""The schedule: due times by the monotonic clock, whatever happens to the wall clock."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.schedule import LATE_S, Schedule, next_due_s
+from rankmend.clock import SystemClock
+from tests.support.agent import PATIENT, FakeClock, wait_for
+
+
+@PATIENT
+@given(
+    late_s=st.floats(min_value=-0.05, max_value=2e9),
+    interval_s=st.floats(min_value=0.1, max_value=3600),
+)
+def test_next_run_is_after_now_and_at_most_one_interval_away(
+    late_s: float, interval_s: float
+) -> None:
+    due_s = 1000.0
+    now_s = due_s + late_s
+
+    next_s = next_due_s(due_s, interval_s, now_s)
+
+    assert now_s < next_s <= now_s + interval_s + 0.051
+
+
+@pytest.mark.parametrize(
+    ("now_s", "expected_s"),
+    [(10.0, 12.0), (11.9, 12.0), (12.0, 14.0), (10_001.0, 10_002.0), (9.97, 12.0)],
+)
+def test_runs_stay_multiples_of_the_interval_apart_and_missed_ones_are_skipped(
+    now_s: float, expected_s: float
+) -> None:
+    assert next_due_s(10.0, 2.0, now_s) == expected_s
+
+
+class Counter:
+    """An action that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+@pytest.mark.real
+def test_action_is_repeated_until_it_is_removed() -> None:
+    schedule, action, other = Schedule(SystemClock()), Counter(), Counter()
+    schedule.repeat("one", 0.1, action)
+    schedule.repeat("other", 0.1, other)
+    schedule.start()
+    try:
+        wait_for(lambda: action.calls >= 3, "three calls")
+        schedule.remove("one")
+        wait_for(lambda: other.calls >= 3, "the other to go on")
+        calls, others = action.calls, other.calls
+        wait_for(lambda: other.calls >= others + 3, "three more calls of the other")
+    finally:
+        schedule.stop()
+
+    assert action.calls - calls <= 1  # one may have been on its way
+
+
+@pytest.mark.real
+def test_storm_of_requests_is_one_call_and_a_later_one_another() -> None:
+    schedule, action = Schedule(SystemClock()), Counter()
+    schedule.start()
+    try:
+        for _request in range(20):
+            schedule.once("now", 0.3, action)
+        wait_for(lambda: action.calls == 1, "the first call")
+        schedule.once("now", 0.0, action)
+        wait_for(lambda: action.calls == 2, "the second call")
+    finally:
+        schedule.stop()
+
+    assert action.calls == 2
+
+
+@pytest.mark.real
+def test_wall_clock_that_is_set_back_delays_nothing() -> None:
+    """The monotonic clock runs on while the dates of the jobs stay a long way off."""
+    clock, action, waiting = FakeClock(), Counter(), Counter()
+    schedule = Schedule(clock)
+    schedule.repeat("hourly", 3600.0, action)
+    schedule.start()
+    try:
+        wait_for(lambda: action.calls == 1, "the first call")
+        schedule.once("soon", 3600.0, waiting)
+        clock.time_s += 3600.0 + LATE_S  # still within patience: the job may come by itself
+        schedule.watch()
+        calls_within_patience = action.calls
+        clock.time_s += 0.1
+        schedule.watch()
+        wait_for(lambda: action.calls == 2 and waiting.calls == 1, "what was overdue")
+        schedule.watch()
+    finally:
+        schedule.stop()
+
+    assert calls_within_patience == 1
+
+
+@pytest.mark.real
+def test_wall_clock_that_is_set_forward_calls_nothing_too_early() -> None:
+    """The dates of the jobs come while the monotonic clock stands: far too early."""
+    clock, early, witness = FakeClock(), Counter(), Counter()
+    schedule = Schedule(clock)
+    schedule.repeat("often", 0.1, early)
+    schedule.start()
+    try:
+        wait_for(lambda: early.calls == 1, "the first call")
+        for number in range(5):  # each is a time at which the job came and was sent away
+            schedule.once(f"now {number}", 0.0, witness)
+            wait_for(lambda number=number: witness.calls == number + 1, "the schedule to work")
+            threading.Event().wait(0.1)
+        calls_while_time_stood = early.calls
+        clock.time_s += 0.1
+        wait_for(lambda: early.calls == 2, "the second call, when it is due")
+    finally:
+        schedule.stop()
+
+    assert calls_while_time_stood == 1
+
+
+@pytest.mark.real
+def test_action_that_raises_is_called_again() -> None:
+    calls = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise ValueError("broken action")
+
+    schedule = Schedule(SystemClock())
+    schedule.repeat("one", 0.1, fail)
+    schedule.start()
+    try:
+        wait_for(lambda: len(calls) >= 3, "three calls")
+    finally:
+        schedule.stop()
