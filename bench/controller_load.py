@@ -39,7 +39,9 @@ import psutil
 import uvloop
 
 from recovery.api import wire
-from recovery.api.client import ControllerClient, UnreachableError, pause_s
+from recovery.api.connection import pause_s
+from recovery.api.controller_errors import UnreachableError
+from recovery.api.operator_client import OperatorClient
 from recovery.launcher.membership.remote import RETURNS_PER_S
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
@@ -295,7 +297,7 @@ class Server:
         self._command = [sys.executable, "-m", "rankmend.cli", "controller", "run"]
         self._command += ["--config", str(made.config)]
         self.start()
-        self.admin = ControllerClient(
+        self.admin = OperatorClient(
             [f"https://localhost:{self.port}"],
             token_file=made.admin_token,
             ca_file=made.authority,

@@ -28,7 +28,7 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from recovery.api import wire
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
 _PLAN_FIELDS = ("step", "without", "try_number")
 
@@ -173,7 +173,7 @@ def describe(plan: "wire.PlanView") -> str:
 _JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
 
 
-def _waiting(client: "ControllerClient", incident: str) -> "wire.PlanView":
+def _waiting(client: "OperatorClient", incident: str) -> "wire.PlanView":
     plans = client.plans()
     found = next((plan for plan in plans if plan.incident_id == incident), None)
     if found is None:

@@ -10,7 +10,7 @@ from rankmend.cli.controller_options import access_of, client_of
 from rankmend.printable import is_printable
 
 if TYPE_CHECKING:
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
 _WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes some 10 ms
 
@@ -20,7 +20,7 @@ def complete_job(ctx: click.Context, _param: click.Parameter, begun: str) -> lis
 
 
 def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    def names(client: "ControllerClient") -> list[str]:
+    def names(client: "OperatorClient") -> list[str]:
         held = [one.node for one in client.cluster().held]
         return [*(node.node for node in client.nodes()), *held]
 
@@ -40,7 +40,7 @@ def complete_open(ctx: click.Context, _param: click.Parameter, begun: str) -> li
 def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Return incidents and jobs."""
 
-    def names(client: "ControllerClient") -> list[str]:
+    def names(client: "OperatorClient") -> list[str]:
         jobs = [job.name for job in client.jobs()]
         return [*jobs, *(one.incident_id for one in client.incidents())]
 
@@ -48,7 +48,7 @@ def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> l
 
 
 def _ask(
-    ctx: click.Context, begun: str, names: "Callable[[ControllerClient], list[str]]"
+    ctx: click.Context, begun: str, names: "Callable[[OperatorClient], list[str]]"
 ) -> list[str]:
     """Return the names that begin so, or nothing where the controller does not tell them in time."""
     access = access_of(ctx.params)
@@ -56,7 +56,7 @@ def _ask(
         return []
     # Before the wait is counted: on a busy machine importing takes longer than the answer.
     from rankmend.errors import RankmendError
-    from recovery.api import client  # noqa: F401
+    from recovery.api import operator_client  # noqa: F401
 
     found: list[str] = []
 

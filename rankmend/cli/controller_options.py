@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recovery.api import wire
-    from recovery.api.client import BusyError, ControllerClient, ControllerError, RefusedError
+    from recovery.api.controller_errors import BusyError, ControllerError, RefusedError
+    from recovery.api.operator_client import OperatorClient
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
 _NAMES_SHOWN: Final = 20  # in an error
@@ -132,25 +133,25 @@ def _on_command_line(*names: str) -> list[str]:
     return [name for name in names if context.get_parameter_source(name) is given]
 
 
-def client_of(access: Access) -> "ControllerClient":
+def client_of(access: Access) -> "OperatorClient":
     """Return the way to the controller, or raise ConfigError or OSError."""
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
     if access.job_folder is None:
-        return ControllerClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
+        return OperatorClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
     from recovery.run.meeting_note import find_host
     from recovery.service.meeting_secret import Identity
 
     note = find_host(access.job_folder)
     identity = Identity(note.secret)
-    return ControllerClient([note.url], token=identity.token, fingerprint=identity.fingerprint)
+    return OperatorClient([note.url], token=identity.token, fingerprint=identity.fingerprint)
 
 
 @contextmanager
-def asking(access: Access) -> "Iterator[ControllerClient]":
+def asking(access: Access) -> "Iterator[OperatorClient]":
     """Speak to the controller; what goes wrong ends the command with a message that says what to do."""
     from rankmend.errors import ConfigError, SourceError
-    from recovery.api.client import ControllerError
+    from recovery.api.controller_errors import ControllerError
 
     if not access.is_named:
         fail(_NONE_NAMED, USAGE)
@@ -171,7 +172,7 @@ def asking(access: Access) -> "Iterator[ControllerClient]":
 
 def _print_refusal(error: "ControllerError", access: Access) -> None:
     """Print why nothing was done for a script, where the command is to print JSON."""
-    from recovery.api.client import RefusedError
+    from recovery.api.controller_errors import RefusedError
 
     if not click.get_current_context().params.get("as_json"):
         return
@@ -189,7 +190,7 @@ def _explain_setting(error: Exception, access: Access) -> str:
 
 def explain(error: "ControllerError", access: Access) -> str:
     """Return what was refused or who did not answer, and what a person can do about it."""
-    from recovery.api.client import BusyError, RefusedError, UnreachableError
+    from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
         reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
@@ -266,9 +267,7 @@ def _hint(text: str, access: Access) -> str | None:
     return f"there is no certificate in {access.ca_file}" if "[X509" in text else None
 
 
-def find_job(
-    client: "ControllerClient", wanted: str, *, with_ended: bool = False
-) -> "wire.JobView":
+def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False) -> "wire.JobView":
     """Return the one job of this name or UUID, else the one whose name or UUID begins so.
 
     A job that has ended is looked for where none that runs is meant.
@@ -285,7 +284,7 @@ def find_job(
     return found[0]
 
 
-def _say_no_job(client: "ControllerClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
+def _say_no_job(client: "OperatorClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
     """Return that no job is meant: with one that has ended, else those that are like it, else all."""
     from recovery.job.spelling import near
 

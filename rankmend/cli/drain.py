@@ -49,7 +49,7 @@ def drain(
     Ranks that run there run on, and the next restart leaves the node. With --now the jobs leave it at once.
     A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
     """
-    from recovery.api.client import ConflictError
+    from recovery.api.controller_errors import ConflictError
     from recovery.messages.outside import PersonAct
 
     with asking(access) as client:

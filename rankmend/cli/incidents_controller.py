@@ -8,7 +8,7 @@ from rankmend.cli.shown_line import ShownLine
 
 if TYPE_CHECKING:
     from recovery.api import wire
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ToldStory:
         ]
 
 
-def read_rows(client: "ControllerClient", job: str | None) -> list[dict[str, Any]]:
+def read_rows(client: "OperatorClient", job: str | None) -> list[dict[str, Any]]:
     """Return incidents, newest first, as `rankmend incidents` shows those of a state folder."""
     import msgspec
 
@@ -54,7 +54,7 @@ def read_rows(client: "ControllerClient", job: str | None) -> list[dict[str, Any
     return rows
 
 
-def read_notes(client: "ControllerClient", job: str | None) -> list[str]:
+def read_notes(client: "OperatorClient", job: str | None) -> list[str]:
     """Return of which running jobs older incidents are not known."""
     job_id = None if job is None else find_job(client, job, with_ended=True).job_id
     return [
@@ -65,9 +65,9 @@ def read_notes(client: "ControllerClient", job: str | None) -> list[str]:
     ]
 
 
-def read_story(client: "ControllerClient", wanted: str) -> ToldStory:
+def read_story(client: "OperatorClient", wanted: str) -> ToldStory:
     """Return the story of an incident, or of the job whose name or UUID is or begins like ``wanted``."""
-    from recovery.api.client import RefusedError
+    from recovery.api.controller_errors import RefusedError
 
     try:
         return ToldStory(client.story(wanted))

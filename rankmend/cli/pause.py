@@ -21,7 +21,7 @@ from rankmend.cli.options import fail, json_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
 
 def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -117,7 +117,7 @@ def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
         raise click.UsageError("one of --cluster, --job and --node is needed")
 
 
-def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[str]:
+def _resume_job(client: "OperatorClient", wanted: str, reason: str) -> list[str]:
     from recovery.messages.outside import PersonAct
 
     job = find_job(client, wanted)
@@ -133,8 +133,8 @@ def _resume_job(client: "ControllerClient", wanted: str, reason: str) -> list[st
     return [f"job {job.name} is resumed"]
 
 
-def _resume_node(client: "ControllerClient", node: str, reason: str) -> list[str]:
-    from recovery.api.client import ConflictError, JobEndedError
+def _resume_node(client: "OperatorClient", node: str, reason: str) -> list[str]:
+    from recovery.api.controller_errors import ConflictError, JobEndedError
     from recovery.job.spelling import say_unknown
     from recovery.messages.outside import PersonAct, Refusal
 

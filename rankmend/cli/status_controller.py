@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from recovery.api import wire
-    from recovery.api.client import ControllerClient
+    from recovery.api.operator_client import OperatorClient
 
 _WATCH_S: Final = 2.0  # four requests each: a 25th of what one subject may ask
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; those that need a person come first
@@ -54,7 +54,7 @@ class Picture:
     cluster: "wire.Cluster"
 
 
-def take_picture(client: "ControllerClient", wanted: Wanted) -> Picture:
+def take_picture(client: "OperatorClient", wanted: Wanted) -> Picture:
     """Return what the controller tells now."""
     plans, cluster = client.plans(), client.cluster()
     if wanted.job is None:
@@ -78,9 +78,9 @@ def show(access: Access, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
         console().print(render(picture, wanted))
 
 
-def _watch(client: "ControllerClient", access: Access, wanted: Wanted, *, as_json: bool) -> None:
+def _watch(client: "OperatorClient", access: Access, wanted: Wanted, *, as_json: bool) -> None:
     """Go on over a controller that does not answer: that is when people look."""
-    from recovery.api.client import UnreachableError
+    from recovery.api.controller_errors import UnreachableError
 
     def ask() -> Picture | str:
         try:

@@ -21,16 +21,10 @@ from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.node import node_name
 from rankmend.printable import printable
-from recovery.api.client import (
-    Contact,
-    ControllerClient,
-    ControllerError,
-    RefusedError,
-    UnreachableError,
-    check_url,
-    is_loopback,
-    pause_s,
-)
+from recovery.api.connection import pause_s
+from recovery.api.contact import Contact, check_url, is_loopback
+from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
+from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import (
     NAME_PATTERN,
     POLICY_OVERRIDES,
@@ -114,7 +108,7 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     begin_logging()
     assert options.controller is not None, "chosen by it"
     urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
-    client = ControllerClient(urls, token_file=options.token_file, ca_file=options.ca_file)
+    client = LauncherClient(urls, token_file=options.token_file, ca_file=options.ca_file)
     key = key_at_service(options.job, options.rdzv_id, environment, options.checkpoint_dir)
     if key.is_anonymous:
         raise ConfigError(

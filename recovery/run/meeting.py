@@ -26,7 +26,9 @@ import psutil
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, JobHeldError, RankmendError
 from rankmend.foreign_links import make_private
-from recovery.api.client import Contact, ControllerClient, UnreachableError, is_loopback
+from recovery.api.contact import Contact, is_loopback
+from recovery.api.controller_errors import UnreachableError
+from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import Accepted, Join, JoinAnswer
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
 from recovery.cluster.cluster import ClusterController
@@ -207,7 +209,7 @@ class MeetingClient:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._client: ControllerClient | None = None
+        self._client: LauncherClient | None = None
         self._target: tuple[str, str] | None = None
         if site.folder is None:
             assert site.secret is not None, "one of both is there"
@@ -220,7 +222,7 @@ class MeetingClient:
                 return False
             old, self._target = self._client, (url, secret)
             identity = Identity(secret)
-            self._client = ControllerClient(
+            self._client = LauncherClient(
                 [url], token=identity.token, fingerprint=identity.fingerprint
             )
         if old is not None:
@@ -260,7 +262,7 @@ class MeetingClient:
             if self._client is not None:
                 self._client.close()
 
-    def _now(self) -> ControllerClient:
+    def _now(self) -> LauncherClient:
         client = self._client
         if client is None:
             folder = self._site.folder

@@ -10,7 +10,7 @@ from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
-from recovery.api.client import check_url, is_loopback
+from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.limits_file import PolicyFile, read_policy_file
 from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens

@@ -16,7 +16,7 @@ from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.links import check_runbooks
-from recovery.api.client import read_token
+from recovery.api.contact import read_token
 from recovery.cluster.notices import EndedJob, Notice, NoticeKind, RunningJob, find_notices
 from recovery.journal.records import OutcomeKind
 from recovery.service.controller_config import Alertmanagers

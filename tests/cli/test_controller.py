@@ -23,12 +23,12 @@ from click.testing import CliRunner
 
 from rankmend.cli import cli
 from recovery.api import wire
-from recovery.api.client import ControllerClient, JobEndedError, UnreachableError
+from recovery.api.controller_errors import JobEndedError, UnreachableError
 from recovery.messages.exchange import Endpoint, RankExit
 from recovery.messages.outside import PersonAct
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import LONG_S, Speaker, join_of, make_folder, wait_until
+from tests.support.service import LONG_S, FullClient, Speaker, join_of, make_folder, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -68,8 +68,8 @@ class Service:
         self.url = f"https://127.0.0.1:{self.port}"
         self.client = self.connect("actor")
 
-    def connect(self, token: str) -> ControllerClient:
-        return ControllerClient(
+    def connect(self, token: str) -> FullClient:
+        return FullClient(
             [self.url], token_file=self.folder / f"{token}.token", ca_file=self.folder / "ca.crt"
         )
 

@@ -22,7 +22,7 @@ from rankmend.cli.status_watch import Changes
 from rankmend.logs import LineFormatter, LogShape
 from rankmend.printable import is_printable, printable, printable_lines
 from recovery.api import wire
-from recovery.api.client import RefusedError
+from recovery.api.controller_errors import RefusedError
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "a\x1b]0;PWNED\x07\x1b[2J\x1b[1;1H\r\nFAKE  running\u202e\u2066\x9b31m[/red][bold]\u2028z"

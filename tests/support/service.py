@@ -10,7 +10,8 @@ from typing import Any
 
 from rankmend.clock import SystemClock
 from recovery.api import wire
-from recovery.api.client import ControllerClient
+from recovery.api.launcher_client import LauncherClient
+from recovery.api.operator_client import OperatorClient
 from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Report
 from recovery.service import controller_config as configuration
 from recovery.service.daemon import read
@@ -21,6 +22,10 @@ _PORTS = itertools.count(20001)  # no rendezvous is used twice
 LONG_S = 30.0  # deadlines: machines are slow
 
 
+class FullClient(LauncherClient, OperatorClient):
+    """Asks for all that the API has; the token decides what it gets."""
+
+
 @dataclass
 class Running:
     """A service that runs, and the folder that `rankmend controller init` made for it."""
@@ -28,7 +33,7 @@ class Running:
     folder: Path
     thread: ServiceThread
     port: int
-    clients: list[ControllerClient] = field(default_factory=list)
+    clients: list[FullClient] = field(default_factory=list)
 
     @property
     def service(self) -> Service:
@@ -42,11 +47,11 @@ class Running:
     def ca(self) -> Path:
         return self.folder / "ca.crt"
 
-    def client(self, name: str = "launch", **options: Any) -> ControllerClient:
+    def client(self, name: str = "launch", **options: Any) -> FullClient:
         named: dict[str, Any] = {"ca_file": self.ca}
         if name:
             named["token_file"] = self.folder / f"{name}.token"
-        client = ControllerClient([self.url], **(named | options))
+        client = FullClient([self.url], **(named | options))
         self.clients.append(client)
         return client
 
@@ -106,7 +111,7 @@ def join_of(node: str, **changes: Any) -> wire.Join:
 class Speaker:
     """A launcher that starts nothing and says what it is told to say."""
 
-    client: ControllerClient
+    client: FullClient
     node: str
     job_id: str
     launcher_id: str = ""
@@ -172,7 +177,7 @@ class Speaker:
         self.say(ranks=ranks, empty_through=self.report.attempt)
 
 
-def two_speakers(client: ControllerClient, **changes: Any) -> list[Speaker]:
+def two_speakers(client: FullClient, **changes: Any) -> list[Speaker]:
     """Join a job of two nodes and have its first attempt ordered."""
     joined = [client.join(join_of(node, **changes)) for node in ("n1", "n2")]
     speakers = [

@@ -24,15 +24,15 @@ if __name__ == "__main__":  # run with the launcher's own paths, and ours where 
 
 import msgspec
 
-from recovery.api.client import (
+from recovery.api.connection import pause_s
+from recovery.api.contact import Contact
+from recovery.api.controller_errors import (
     ConflictError,
-    Contact,
-    ControllerClient,
     ControllerError,
     JobEndedError,
     UnknownJobError,
-    pause_s,
 )
+from recovery.api.launcher_client import LauncherClient
 from recovery.messages.exchange import VERSION, Report
 
 # Below the lease by far. A controller that restarts is back after seconds; one that takes longer
@@ -108,7 +108,7 @@ def main() -> int:
     signal.alarm(int(GUARDIAN_S_MAX) + 1)  # a name server that says nothing holds up no exit
     word = msgspec.json.decode(os.pread(0, BODY_BYTES_MAX, 0), type=LastWord)
     time.sleep(random.random() * min(word.spread_s, GUARDIAN_S_MAX / 2))  # noqa: S311 - spreads
-    client = ControllerClient.of(word.contact)
+    client = LauncherClient.of(word.contact)
     try:
         is_said = say(client.report, word.report(int(sys.argv[-1])), GUARDIAN_S_MAX)
     finally:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from recovery.api.client import Contact
+from recovery.api.contact import Contact
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.peers import Peers
 

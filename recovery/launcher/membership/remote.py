@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import MessageError
-from recovery.api.client import (
+from recovery.api.connection import pause_s
+from recovery.api.controller_errors import (
     ConflictError,
     ControllerError,
     JobEndedError,
     UnknownJobError,
     UnreachableError,
-    pause_s,
 )
 from recovery.api.wire import WAIT_S_MAX, Accepted
 from recovery.journal.records import JobOutcome
@@ -40,7 +40,7 @@ DOWN_SAID_EVERY_S: Final = 1800.0
 
 
 class Client(Protocol):
-    """What `recovery.api.client.ControllerClient` does for a launcher."""
+    """What `recovery.api.launcher_client.LauncherClient` does for a launcher."""
 
     @property
     def url(self) -> str: ...

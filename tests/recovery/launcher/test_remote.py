@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.api.client import (
+from recovery.api.controller_errors import (
     ConflictError,
     JobEndedError,
     RefusedError,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.api.client import ControllerError, RefusedError, UnreachableError
+from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
 from recovery.api.wire import Join, JoinAnswer, Problem
 from recovery.run.many_nodes import describe, hint_for, join
 from tests.recovery.launcher.test_remote import order

@@ -12,14 +12,13 @@ import urllib3
 
 from rankmend.errors import ConfigError
 from recovery.api import wire
-from recovery.api.client import (
+from recovery.api.connection import pause_s
+from recovery.api.controller_errors import (
     ConflictError,
-    ControllerClient,
     JobEndedError,
     RefusedError,
     UnknownJobError,
     UnreachableError,
-    pause_s,
 )
 from recovery.journal.records import OutcomeKind
 from recovery.messages.outside import PersonAct, Refusal
@@ -29,6 +28,7 @@ from recovery.service.roles import Role
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import add_token, make_token
 from tests.support.service import (
+    FullClient,
     Running,
     Speaker,
     join_of,
@@ -316,7 +316,7 @@ def test_redirect_is_followed_with_the_same_path(up: Running, tmp_path: Path) ->
     with running(tmp_path / "other", send_on) as other:  # type: ignore[arg-type]
         both = tmp_path / "both.crt"
         both.write_text(up.ca.read_text() + other.ca.read_text())
-        client = ControllerClient([other.url], token_file=up.folder / "launch.token", ca_file=both)
+        client = FullClient([other.url], token_file=up.folder / "launch.token", ca_file=both)
         joined = client.join(join_of("n1", key="redirected"))
         asked_at = client.url
         client.close()
@@ -326,7 +326,7 @@ def test_redirect_is_followed_with_the_same_path(up: Running, tmp_path: Path) ->
 
 
 def test_next_controller_of_the_list_is_asked_when_one_is_away(up: Running) -> None:
-    client = ControllerClient(
+    client = FullClient(
         ["https://127.0.0.1:1", up.url], token_file=up.folder / "launch.token", ca_file=up.ca
     )
 
@@ -347,7 +347,7 @@ def test_a_launcher_stays_with_the_controller_that_it_joined(tmp_path: Path) -> 
             (tmp_path / "b" / "launch.token").write_text(
                 (tmp_path / "a" / "launch.token").read_text()
             )
-            client = ControllerClient(
+            client = FullClient(
                 [home.url, other.url], token_file=tmp_path / "a" / "launch.token", ca_file=both
             )
             speaker = Speaker(client, "n1", client.join(join_of("n1")).job_id)
@@ -383,7 +383,7 @@ def test_a_forged_epoch_leaves_room_above_itself(up: Running) -> None:
 
 
 def test_nobody_at_home_is_said_with_every_controller() -> None:
-    client = ControllerClient(["http://127.0.0.1:1", "http://127.0.0.1:2"])
+    client = FullClient(["http://127.0.0.1:1", "http://127.0.0.1:2"])
 
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         client.jobs()
@@ -649,17 +649,17 @@ def test_token_file_that_others_can_read_is_not_used(up: Running, tmp_path: Path
     path.chmod(0o644)
 
     with pytest.raises(ConfigError, match="chmod 600"):
-        ControllerClient([up.url], token_file=path, ca_file=up.ca)
+        FullClient([up.url], token_file=path, ca_file=up.ca)
 
 
 def test_token_goes_out_by_tls_only() -> None:
     with pytest.raises(ConfigError, match="https only"):
-        ControllerClient(["http://controller.example:9477"], token="secret")
+        FullClient(["http://controller.example:9477"], token="secret")
 
 
 def test_certificate_of_an_unknown_authority_is_refused(up: Running, tmp_path: Path) -> None:
     make_folder(tmp_path / "stranger")
-    client = ControllerClient([up.url], token="rm_x", ca_file=tmp_path / "stranger" / "ca.crt")
+    client = FullClient([up.url], token="rm_x", ca_file=tmp_path / "stranger" / "ca.crt")
 
     with pytest.raises(UnreachableError, match="certificate"):
         client.jobs()

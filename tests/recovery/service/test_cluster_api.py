@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from recovery.api import wire
-from recovery.api.client import ConflictError
+from recovery.api.controller_errors import ConflictError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.messages.exchange import RankExit, RankReport

@@ -18,7 +18,7 @@ from rankmend.cli.options import local_time
 from rankmend.errors import ConfigError, JournalError
 from rankmend.own_folder import own_folder
 from recovery.api import wire
-from recovery.api.client import RefusedError
+from recovery.api.controller_errors import RefusedError
 from recovery.cluster.cluster import WINDOW_S_MAX
 from recovery.cluster.limits import ClusterPolicy
 from recovery.journal.cluster_records import WindowAdded

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankmend.errors import MessageError
-from recovery.api.client import ConflictError, RefusedError, UnknownJobError
+from recovery.api.controller_errors import ConflictError, RefusedError, UnknownJobError
 from recovery.messages.codec import (
     LISTS_MAX,
     NAME_CHARACTERS_MAX,

@@ -16,13 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recovery.api.client import ControllerClient
 from recovery.messages.codec import encode_message
 from recovery.service.authority import write_new
 from recovery.service.guard import SLACK_BYTES
 from recovery.service.roles import TOKEN_ROLES
 from recovery.service.tokens import make_token, render
-from tests.support.service import LONG_S, Speaker, join_of, wait_until
+from tests.support.service import LONG_S, FullClient, Speaker, join_of, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -41,8 +40,8 @@ class Target:
     def rss(self) -> int:
         return int(self.process.memory_info().rss)
 
-    def client(self) -> ControllerClient:
-        return ControllerClient([f"http://127.0.0.1:{self.port}"], token_file=self.token_file)
+    def client(self) -> FullClient:
+        return FullClient([f"http://127.0.0.1:{self.port}"], token_file=self.token_file)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S)

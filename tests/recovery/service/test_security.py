@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rankmend.cli.controller import controller
 from rankmend.errors import ConfigError
-from recovery.api.client import RefusedError, UnreachableError
+from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.service import authority, controller_config, template
 from recovery.service.access import Doorman, Rate, Rates, node_names
 from recovery.service.daemon import read

@@ -43,14 +43,15 @@ main()
 JOIN = """
 import sys
 from pathlib import Path
-from recovery.api.client import ControllerClient
+from recovery.api.launcher_client import LauncherClient
+from recovery.api.operator_client import OperatorClient
 from recovery.api.wire import Join
 
-client = ControllerClient(["https://localhost:9477"], token_file=Path(sys.argv[1]), ca_file=Path(sys.argv[2]))
+way = {"urls": ["https://localhost:9477"], "token_file": Path(sys.argv[1]), "ca_file": Path(sys.argv[2])}
 if sys.argv[3] == "join":
-    print(client.join(Join(key="k", name="kept", node="n1", launcher_id="l", nodes_min=2, nodes_max=2, slots=1)).job_id)
+    print(LauncherClient(**way).join(Join(key="k", name="kept", node="n1", launcher_id="l", nodes_min=2, nodes_max=2, slots=1)).job_id)
 else:
-    print(*(job.job_id for job in client.jobs()))
+    print(*(job.job_id for job in OperatorClient(**way).jobs()))
 """
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not())]

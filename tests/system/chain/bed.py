@@ -24,7 +24,8 @@ from typing import Any
 import urllib3
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from recovery.api.client import ControllerClient, ControllerError
+from recovery.api.controller_errors import ControllerError
+from recovery.api.operator_client import OperatorClient
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.service import make_folder
@@ -176,7 +177,7 @@ class Bed:
         self.prometheus_port, self.alertmanager_port = free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.controller_port}"
         self.alertmanager = f"http://127.0.0.1:{self.alertmanager_port}"
-        self.client: ControllerClient | None = None
+        self.client: OperatorClient | None = None
         self.exporters: list[Any] = []
         self.faults: dict[str, Gauge] = {}
 
@@ -222,7 +223,7 @@ class Bed:
         self.spawn("service", sys.executable, *argv, f"{self.files}/controller.toml")
         wait_for(self._is_ready, lambda: f"controller ready:\n{self.log('service')}")
         if self.client is None:
-            self.client = ControllerClient(
+            self.client = OperatorClient(
                 [self.url], ca_file=self.files / "ca.crt", token_file=self.files / "admin.token"
             )
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recovery.api.client import ControllerClient, ControllerError
+from recovery.api.controller_errors import ControllerError
+from recovery.api.operator_client import OperatorClient
 from recovery.api.wire import NodeView
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.tree import MarkKind, ProcessRef, is_alive, pids, read_mark
@@ -60,7 +61,7 @@ class Cluster:
         # Small, so that a test may fill it; the journals of these tests take less than 2 MB.
         self.home.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", self.state])
         self._running: Process | None = None
-        self._client: ControllerClient | None = None
+        self._client: OperatorClient | None = None
         self.agents: dict[str, Process] = {}
         made = init(self.folder, [self.home.address, self.home.name], self.state, None)
         (self.folder / "policy.toml").write_text(POLICY)
@@ -107,7 +108,7 @@ class Cluster:
         self.controller.wait(20)
 
     def ask(
-        self, get: Callable[[ControllerClient], T | None], what: str, deadline_s: float = DEADLINE_S
+        self, get: Callable[[OperatorClient], T | None], what: str, deadline_s: float = DEADLINE_S
     ) -> T:
         """Return what the controller answers once it is something."""
 
@@ -126,9 +127,9 @@ class Cluster:
         return found
 
     @property
-    def client(self) -> ControllerClient:
+    def client(self) -> OperatorClient:
         if self._client is None:
-            self._client = ControllerClient(
+            self._client = OperatorClient(
                 [self.url],
                 token_file=self.folder / "admin.token",
                 ca_file=self.folder / "ca.crt",
@@ -231,7 +232,7 @@ class Training:
 
     @property
     def job_id(self) -> str:
-        def find(client: ControllerClient) -> str | None:
+        def find(client: OperatorClient) -> str | None:
             return next(
                 (job.job_id for job in client.jobs(with_ended=True) if job.name == self.name), None
             )
@@ -242,7 +243,7 @@ class Training:
         """Return the nodes that run ranks of an attempt above ``after``, once that makes steps."""
         job_id = self.job_id
 
-        def look(client: ControllerClient) -> dict[str, NodeView] | None:
+        def look(client: OperatorClient) -> dict[str, NodeView] | None:
             detail = client.job(job_id)
             attempt = detail.job.attempt
             if attempt <= after or detail.job.state != "running":
@@ -259,7 +260,7 @@ class Training:
 
         return self._wait(look, f"an attempt after {after} makes steps")
 
-    def _wait(self, look: Callable[[ControllerClient], T | None], what: str) -> T:
+    def _wait(self, look: Callable[[OperatorClient], T | None], what: str) -> T:
         try:
             return self.cluster.ask(look, what)
         except AssertionError as error:
@@ -274,7 +275,7 @@ class Training:
         """Wait for a record of this kind with a number above ``after``; return its number."""
         job_id = self.job_id
 
-        def look(client: ControllerClient) -> int | None:
+        def look(client: OperatorClient) -> int | None:
             lines = client.story(job_id).lines
             return next(
                 (one.number for one in lines if one.kind == kind and one.number > after), None

@@ -1,0 +1,72 @@
+"""How a controller, or the way to it, fails a request."""
+
+from collections.abc import Sequence
+
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.journal.records import JobOutcome
+
+
+class ControllerError(RankmendError):
+    """The controller did not do what it was asked."""
+
+
+class UnreachableError(ControllerError):
+    """No controller answered, or none can answer now: try again after a pause."""
+
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, problems: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.problems = tuple(problems) or (message,)  # one of each controller that was asked
+
+
+class BusyError(UnreachableError):
+    """A controller is there, and can't do now what it was asked."""
+
+    def __init__(
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        problems: Sequence[str] = (),
+        *,
+        status: int,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message, retry_after_s, problems)
+        self.status = status
+        self.reason = reason  # of a 503: recovery.api.wire.Problem.refusal
+
+
+class RefusedError(ControllerError):
+    """The controller answered no: the same request will fail again."""
+
+    def __init__(self, message: str, status: int, problem: wire.Problem, base: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem
+        self.base = base  # URL of the controller
+
+
+class UnknownJobError(RefusedError):
+    """The controller does not know the job: join again."""
+
+
+class ConflictError(RefusedError):
+    """It contradicts what is there: a newer launcher of this node, other settings of the job."""
+
+
+class JobEndedError(RefusedError):
+    """The job has ended."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int,
+        problem: wire.Problem,
+        outcome: JobOutcome,
+        base: str = "",
+    ) -> None:
+        super().__init__(message, status, problem, base)
+        self.outcome = outcome

@@ -1,0 +1,127 @@
+"""What launchers ask a controller: to join a job, to take their reports, and what to run.
+
+A launcher that has joined a job stays with the controller that it joined. It leaves that controller only for one that
+knows the job and can take it over.
+"""
+
+from urllib.parse import urlencode
+
+import msgspec
+
+from rankmend.errors import MessageError
+from recovery.api import wire
+from recovery.api.connection import ANSWER_S_MAX, ControllerConnection, part
+from recovery.api.controller_errors import ControllerError, UnknownJobError, UnreachableError
+from recovery.messages.codec import decode_order, encode_message
+from recovery.messages.exchange import Order, Report
+
+
+class LauncherClient(ControllerConnection):
+    _newest: tuple[int, int] = (0, 0)  # the highest epoch of an order, and the highest attempt
+
+    def join(self, request: wire.Join) -> wire.JoinAnswer:
+        """Join a job where it runs, else at the first controller of the list that answers.
+
+        That one is the only one that is asked from now on.
+        """
+        if self.home is None:
+            self.current = self._where_it_runs(request) or self.urls[0]
+        joined = self.ask("POST", "/v1/jobs", wire.JoinAnswer, request)
+        self.home = self.current
+        return joined
+
+    def _where_it_runs(self, request: wire.Join) -> str | None:
+        """Return the controller of the list at which the job has begun, or at least is known."""
+        found: dict[bool, str] = {}
+        for base in self.urls if len(self.urls) > 1 else ():
+            try:
+                where, joined = self._seek(base, request)
+            except ControllerError:
+                continue
+            found.setdefault(joined.attempt > 0, where)
+        return found.get(True) or found.get(False)
+
+    def _seek(self, base: str, request: wire.Join) -> tuple[str, wire.JoinAnswer]:
+        asked = msgspec.structs.replace(request, begins=False, job_id=None)
+        body = msgspec.json.encode(asked)
+        where, answer = self.follow("POST", base, "/v1/jobs", body, ANSWER_S_MAX)
+        return where, self.decode(answer, wire.JoinAnswer)
+
+    def leave(self, request: wire.Join) -> bool:
+        """Return whether another controller is to be joined, for a job that has not begun.
+
+        The launchers of a job may have joined different ones, where one was away for a moment. They
+        meet at the one where the job has begun, else at the first of the list that answers.
+        """
+        home, target, is_before = self.home, None, True
+        for base in self.urls:
+            try:
+                where, joined = self._seek(base, request)
+                has_begun = joined.attempt > 0
+            except UnknownJobError as error:
+                where, has_begun = error.base, False
+            except ControllerError:
+                is_before = is_before and base != home
+                continue
+            is_before = is_before and where != home
+            if where != home and (has_begun or (is_before and target is None)):
+                target = where
+                if has_begun:
+                    break
+        if target is not None:
+            self.home = None
+        return target is not None
+
+    @property
+    def has_choice(self) -> bool:
+        """Return whether there is more than one controller to join."""
+        return len(self.urls) > 1
+
+    def report(self, report: Report) -> wire.Accepted:
+        path = f"/v1/jobs/{part(report.job_id)}/reports"
+        body = encode_message(report)
+        try:
+            return self.decode(self.request("POST", path, body), wire.Accepted)
+        except UnreachableError as error:
+            if self.home is None or self.urls == [self.home]:
+                raise  # a redirect's target is none of the URLs: those may have the job again
+            return self._report_elsewhere(path, body, error)
+
+    def _report_elsewhere(
+        self, path: str, body: bytes, unreachable: UnreachableError
+    ) -> wire.Accepted:
+        """Report to another controller if it can take the job over, else raise ``unreachable``.
+
+        It can if it knows the job and its newest attempt, with a higher epoch: it runs on the journal
+        of the one that was joined. One that does not know the job would begin it anew, beside the ranks that train.
+        """
+        for base in self.urls:
+            if base in (self.home, self.current):
+                continue
+            try:
+                found, answer = self.follow("POST", base, path, body, ANSWER_S_MAX)
+                accepted = self.decode(answer, wire.Accepted)
+            except ControllerError:
+                continue
+            epoch, attempt = self._newest
+            if accepted.epoch > epoch and accepted.attempt >= attempt:
+                self.home = self.current = found
+                return accepted
+        raise unreachable
+
+    def order(
+        self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
+    ) -> Order | None:
+        """Return a newer order as soon as there is one, or None after ``wait_s``."""
+        query = {"launcher": launcher_id, "after": after, "epoch": epoch, "wait": f"{wait_s:g}"}
+        path = f"/v1/jobs/{part(job_id)}/orders/{part(node)}?{urlencode(query)}"
+        body = self.request("GET", path, answer_s=wait_s + ANSWER_S_MAX)
+        if not body:
+            return None
+        try:
+            order = decode_order(body)
+        except MessageError as error:
+            raise ControllerError(f"{self.current}: {error}") from error
+        epoch, attempt = self._newest
+        self._newest = (max(epoch, order.epoch), max(attempt, order.attempt))
+        return order

@@ -1,0 +1,94 @@
+"""What people, scripts and Alertmanager ask a controller: to show what it knows, and to act."""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+import msgspec
+
+from recovery.api import wire
+from recovery.api.connection import ControllerConnection, part
+from recovery.messages.outside import PersonAct
+
+
+class OperatorClient(ControllerConnection):
+    def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
+        return self.ask("GET", f"/v1/jobs?ended={str(with_ended).lower()}", wire.Jobs).jobs
+
+    def job(self, job_id: str) -> wire.JobDetail:
+        return self.ask("GET", f"/v1/jobs/{part(job_id)}", wire.JobDetail)
+
+    def nodes(self) -> list[wire.NodeView]:
+        return self.ask("GET", "/v1/nodes", wire.Nodes).nodes
+
+    def incidents(self, job_id: str | None = None, *, limit: int = 100) -> list[wire.IncidentView]:
+        query = {"limit": limit} | ({"job": job_id} if job_id else {})
+        return self.ask("GET", f"/v1/incidents?{urlencode(query)}", wire.Incidents).incidents
+
+    def story(self, incident_or_job: str) -> wire.Story:
+        return self.ask("GET", f"/v1/incidents/{part(incident_or_job)}", wire.Story)
+
+    def plans(self) -> list[wire.PlanView]:
+        return self.ask("GET", "/v1/plans", wire.Plans).plans
+
+    def dry_run(self, job_id: str, node: str | None = None) -> wire.PlanView:
+        """Return the plan that would be carried out if the node, or the job's ranks, failed now."""
+        query = {"job": job_id} | ({"node": node} if node else {})
+        return self.ask("GET", f"/v1/plan?{urlencode(query)}", wire.PlanView)
+
+    def cluster(self) -> wire.Cluster:
+        return self.ask("GET", "/v1/cluster", wire.Cluster)
+
+    def command(
+        self,
+        job_id: str,
+        act: PersonAct,
+        *,
+        reason: str = "",
+        incident_id: str | None = None,
+        node: str | None = None,
+        key: str = "",
+        plan_id: str = "",
+    ) -> wire.Done:
+        asked = wire.JobCommand(
+            act=act, reason=reason, incident_id=incident_id, node=node, key=key, plan_id=plan_id
+        )
+        return self.ask("POST", f"/v1/jobs/{part(job_id)}/commands", wire.Done, asked)
+
+    def acknowledge(self, incident_id: str, reason: str) -> wire.Done:
+        """Take note of an escalated incident: nobody is told of it any more."""
+        path = f"/v1/incidents/{part(incident_id)}/acknowledge"
+        return self.ask("POST", path, wire.Done, wire.Because(reason))
+
+    def policy(self, job_id: str | None = None) -> wire.PolicyView:
+        """Return what holds for a job, or for all jobs."""
+        query = "" if job_id is None else f"?job={part(job_id)}"
+        return self.ask("GET", f"/v1/policy{query}", wire.PolicyView)
+
+    def pause(self, reason: str, scope: str = "cluster", *, is_expected: bool = False) -> wire.Done:
+        """Pause automation for ``cluster``, ``job:UUID`` or ``node:NAME`` until it is resumed."""
+        path = "/v1/cluster/pause" if scope == "cluster" else f"/v1/pauses/{part(scope)}/pause"
+        return self.ask("POST", path, wire.Done, wire.Because(reason, is_expected))
+
+    def resume(self, reason: str, scope: str = "cluster") -> wire.Done:
+        path = "/v1/cluster/resume" if scope == "cluster" else f"/v1/pauses/{part(scope)}/resume"
+        return self.ask("POST", path, wire.Done, wire.Because(reason))
+
+    def drain(self, node: str, reason: str, *, is_expected: bool = False) -> wire.Done:
+        path = f"/v1/nodes/{part(node)}/drain"
+        return self.ask("POST", path, wire.Done, wire.Because(reason, is_expected))
+
+    def release(self, node: str, reason: str) -> wire.Done:
+        """Take a node back that was drained or held in quarantine."""
+        path = f"/v1/nodes/{part(node)}/resume"
+        return self.ask("POST", path, wire.Done, wire.Because(reason))
+
+    def add_window(self, window: wire.Window) -> wire.WindowView:
+        return self.ask("POST", "/v1/windows", wire.WindowView, window)
+
+    def end_window(self, window_id: str, reason: str) -> wire.Done:
+        path = f"/v1/windows/{part(window_id)}/end"
+        return self.ask("POST", path, wire.Done, wire.Because(reason))
+
+    def post_alerts(self, alerts: Sequence[Mapping[str, object]]) -> wire.Taken:
+        body = msgspec.json.encode(list(alerts))
+        return self.decode(self.request("POST", "/api/v2/alerts", body), wire.Taken)
