@@ -10,6 +10,7 @@ from typing import Protocol
 
 from detectors.finding import Finding
 from recovery.journal.limits import PlanStep
+from recovery.journal.records import WaitCause
 
 
 class Judgement(Enum):
@@ -37,6 +38,8 @@ class PlanRequest:
 class Answer:
     judgement: Judgement
     reason: str  # one sentence for `rankmend why`
+    cause: WaitCause = WaitCause.CLUSTER  # of a WAIT
+    about: str = ""  # of a WAIT: names and counts; the same is told once
 
 
 class Gate(Protocol):

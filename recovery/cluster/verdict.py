@@ -13,6 +13,7 @@ from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
 from recovery.journal.cluster_records import Hold, NodeHeld
 from recovery.journal.limits import PlanStep
+from recovery.journal.records import WaitCause
 
 HOUR_S: Final = 3600.0
 
@@ -32,7 +33,7 @@ def judge(
     if waits is None and not is_end:
         waits = _needs_approval(request, job_name, policy)
     if waits is not None:
-        return Answer(Judgement.WAIT, waits)
+        return waits
     if is_end:
         return Answer(Judgement.ALLOWED, "a person is told")
     if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
@@ -48,7 +49,7 @@ def _approved(request: PlanRequest) -> str:
     return f"approved by {request.approved_by}"
 
 
-def _pause(request: PlanRequest, ledger: ClusterLedger) -> str | None:
+def _pause(request: PlanRequest, ledger: ClusterLedger) -> Answer | None:
     # Of a node: what would leave it, and what was found about it.
     nodes = dict.fromkeys((*request.without, request.finding.node))
     scopes = ["cluster", f"job:{request.job_id}", *(f"node:{node}" for node in nodes if node)]
@@ -56,24 +57,31 @@ def _pause(request: PlanRequest, ledger: ClusterLedger) -> str | None:
         paused = ledger.paused.get(scope)
         if paused is not None:
             words = f": {paused.reason}" if paused.reason else ""
-            return f"paused ({scope}) by {paused.who}{words}"
+            text = f"paused ({scope}) by {paused.who}{words}"
+            return Answer(Judgement.WAIT, text, WaitCause.PAUSED, f"{scope} {paused.who}")
     return None
 
 
-def _needs_approval(request: PlanRequest, job_name: str, policy: ClusterPolicy) -> str | None:
+def _needs_approval(request: PlanRequest, job_name: str, policy: ClusterPolicy) -> Answer | None:
     if request.approved_by is not None:
         return None
     if policy.is_dry_for(job_name):
-        return "dry run: nothing is carried out unless a person approves it"
+        text = "dry run: nothing is carried out unless a person approves it"
+        return Answer(Judgement.WAIT, text, WaitCause.DRY_RUN)
     approval = policy.approval_for(job_name)
     if approval is Approval.ALL:
-        return "every plan of this job needs a person's approval"
+        return _approval("every plan of this job", approval)
     moves = bool(request.without)
     if approval is Approval.MOVES and (moves or not request.is_standing):
-        return "leaving a node or stopping a job that trains needs a person's approval"
+        return _approval("leaving a node or stopping a job that trains", approval)
     if approval is Approval.STOPS and not request.is_standing:
-        return "stopping a job that trains needs a person's approval"
+        return _approval("stopping a job that trains", approval)
     return None
+
+
+def _approval(what: str, approval: Approval) -> Answer:
+    text = f"{what} needs a person's approval"
+    return Answer(Judgement.WAIT, text, WaitCause.APPROVAL, approval.value)
 
 
 def _over_budget(

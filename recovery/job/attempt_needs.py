@@ -40,6 +40,7 @@ class NeedsMissing:
     reason: str
     left_s: float  # for how long it is still waited for; below 0: no longer
     is_for_nodes: bool = False
+    about: str = ""  # how many nodes there are, and which are none of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,11 @@ class AttemptNeeds:
         self, usable: dict[str, Member], wanted: int, waited_s: float
     ) -> NeedsMissing:
         reason = self.say_shortage(len(usable), wanted)
-        return NeedsMissing(reason, self.policy.spare_wait_s - waited_s, is_for_nodes=True)
+        members = sorted(self.ledger.members)
+        away = [node for node in members if self._unusable(node) is not None][:_REASONS_MAX]
+        about = f"{len(usable)}/{wanted} {' '.join(away)}"
+        left_s = self.policy.spare_wait_s - waited_s
+        return NeedsMissing(reason, left_s, is_for_nodes=True, about=about)
 
     def say_shortage(
         self,

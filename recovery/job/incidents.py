@@ -31,9 +31,10 @@ from recovery.journal.records import (
     FinderChosen,
     IncidentOpened,
     Plan,
-    PlanWaits,
     Record,
     TryFailed,
+    WaitCause,
+    WaitReason,
     WaitsFor,
 )
 from recovery.messages.outside import trains
@@ -320,7 +321,8 @@ class IncidentRunner:
         made = incident.plan
         if not missing.is_for_nodes or made is None:
             return False
-        return self._say_waits(incident, made, missing.reason, WaitsFor.NODES)
+        why = WaitReason(WaitCause.NODES, missing.reason, missing.about)
+        return self._planning.note_wait(incident, made, why, WaitsFor.NODES)
 
     def _is_held(self, incident: OpenIncident) -> bool:
         """Return whether a pause of the job holds what the incident owes."""
@@ -331,19 +333,7 @@ class IncidentRunner:
         pause = self._planning.pause()
         if pause is None or made is None:
             return False
-        return self._say_waits(incident, made, pause, WaitsFor.LEAVE)
-
-    def _say_waits(
-        self, incident: OpenIncident, made: Plan, reason: str, waits_for: WaitsFor
-    ) -> bool:
-        """Journal what the plan waits for, once for each reason; return whether it was news."""
-        if incident.waits == (made, reason) and incident.waits_for is waits_for:
-            return False
-        state = incident.state
-        self._situation.record(
-            PlanWaits(state.incident_id, state.try_number, made, reason, waits_for)
-        )
-        return True
+        return self._planning.note_wait(incident, made, pause, WaitsFor.LEAVE)
 
     def _escalate(self, incident: OpenIncident, reason: str, choice: Choice | None) -> None:
         evidence = incident.last_failure.finding.evidence

@@ -7,7 +7,7 @@ tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which
 from typing import Final
 
 from detectors.finding import HOST_SILENT, Blame, Kind
-from recovery.cluster.gate import Answer, Gate, Judgement, PlanRequest, Pool
+from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
@@ -16,7 +16,17 @@ from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
 from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.records import Decided, IncidentEvent, NodeLeft, Plan, PlanWaits, Record
+from recovery.journal.records import (
+    Decided,
+    IncidentEvent,
+    NodeLeft,
+    Plan,
+    PlanWaits,
+    Record,
+    WaitCause,
+    WaitReason,
+    WaitsFor,
+)
 from recovery.messages.outside import trains
 
 CONFIRM_BY: Final = (
@@ -92,7 +102,8 @@ class PlanProgress:
         unconfirmed = self._ledger.unconfirmed
         is_persons = finding.is_persons
         if unconfirmed is not None and approved_by is None and not is_persons:
-            return self._wait(incident, made, f"{unconfirmed}; {CONFIRM_BY}")
+            text = f"{unconfirmed}; {CONFIRM_BY}"
+            return self._wait(incident, made, WaitReason(WaitCause.UNCONFIRMED, text))
         request = PlanRequest(
             self._settings.job_id,
             state.incident_id,
@@ -105,7 +116,9 @@ class PlanProgress:
             approved_by=approved_by,
         )
         pause = None if approved_by is not None else self.pause()
-        said = Answer(Judgement.WAIT, pause) if pause else self._gate.judge(request)
+        if pause is not None:
+            return self._wait(incident, made, pause)
+        said = self._gate.judge(request)
         if said.judgement is Judgement.ALLOWED or approved_by is not None:
             return Judgement.ALLOWED
         if said.judgement is Judgement.REFUSED:
@@ -114,13 +127,15 @@ class PlanProgress:
             event = event_of(incident, outcome, f"not allowed: {said.reason}")
             self._situation.record(decided(incident, made), event)
         else:
-            self._wait(incident, made, said.reason)
+            self._wait(incident, made, WaitReason(said.cause, said.reason, said.about))
         return said.judgement
 
-    def pause(self) -> str | None:
-        """Return why nothing is to be done in this job now, in words, or None."""
+    def pause(self) -> WaitReason | None:
+        """Return why nothing is to be done in this job now, or None."""
         who = self._ledger.paused_by
-        return None if who is None else f"the job is paused by {who}"
+        if who is None:
+            return None
+        return WaitReason(WaitCause.PAUSED, f"the job is paused by {who}", who)
 
     def shortage(self, without: frozenset[str], now_s: float) -> str | None:
         """Return why no attempt could be started without these nodes, or None.
@@ -139,12 +154,23 @@ class PlanProgress:
             return None
         return preparation.say_shortage(len(usable), self._settings.sizes[-1], accused, without)
 
-    def _wait(self, incident: OpenIncident, made: Plan, reason: str) -> Judgement:
+    def _wait(self, incident: OpenIncident, made: Plan, why: WaitReason) -> Judgement:
         """Journal once why the plan waits."""
-        state = incident.state
-        if incident.waits != (made, reason):
-            self._situation.record(PlanWaits(state.incident_id, state.try_number, made, reason))
+        self.note_wait(incident, made, why, WaitsFor.LEAVE)
         return Judgement.WAIT
+
+    def note_wait(
+        self, incident: OpenIncident, made: Plan, why: WaitReason, waits_for: WaitsFor
+    ) -> bool:
+        """Journal why a plan waits, once for each reason; return whether it was news."""
+        if incident.is_known_to_wait(made, why, waits_for):
+            return False
+        state = incident.state
+        waits = PlanWaits(
+            state.incident_id, state.try_number, made, why.text, waits_for, why.cause, why.about
+        )
+        self._situation.record(waits)
+        return True
 
     def left(self, incident: OpenIncident, made: Plan, scene: Scene) -> list[Record]:
         """Return the records of the nodes that the plan leaves."""

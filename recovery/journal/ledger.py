@@ -32,6 +32,8 @@ from recovery.journal.records import (
     Placement,
     Plan,
     Record,
+    WaitCause,
+    WaitReason,
     WaitsFor,
 )
 from recovery.messages.exchange import Endpoint, Stop
@@ -95,9 +97,19 @@ class OpenIncident:
     plan: Plan | None = None  # the newest that was decided
     waits: tuple[Plan, str] | None = None  # a plan that must not be carried out yet, and why
     waits_for: WaitsFor = WaitsFor.LEAVE  # where one waits
+    waits_cause: WaitCause = WaitCause.UNKNOWN
+    waits_about: str = ""
     approved_by: str | None = None  # who approved the plan of this try
     opened_at: Moment = Moment()
     fault_age_s: float = 0.0
+
+    def is_known_to_wait(self, plan: Plan, why: WaitReason, waits_for: WaitsFor) -> bool:
+        """Return whether it is on record that such a plan waits for this, in whatever words."""
+        if self.waits is None or self.waits_for is not waits_for:
+            return False
+        shown = self.waits[0]
+        is_same_plan = (shown.step, shown.without) == (plan.step, plan.without)
+        return is_same_plan and (self.waits_cause, self.waits_about) == (why.cause, why.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -736,7 +748,12 @@ def _(record: records.PlanWaits, ledger: Ledger) -> Ledger:
     )
     approved_by = ledger.incident.approved_by if is_same else None
     incident = replace(
-        ledger.incident, waits=waits, waits_for=record.waits_for, approved_by=approved_by
+        ledger.incident,
+        waits=waits,
+        waits_for=record.waits_for,
+        waits_cause=record.cause,
+        waits_about=record.about,
+        approved_by=approved_by,
     )
     return replace(ledger, incident=incident)
 

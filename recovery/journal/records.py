@@ -317,6 +317,27 @@ class WaitsFor(Enum):
     NODES = "nodes"  # that may be used: no approval replaces them
 
 
+class WaitCause(Enum):
+    """What keeps a plan from being carried out."""
+
+    UNKNOWN = "unknown"  # of a version that did not say
+    UNCONFIRMED = "unconfirmed"  # the journal was lost, and no person has confirmed the budgets
+    PAUSED = "paused"  # the job, a node or the cluster
+    DRY_RUN = "dry_run"
+    APPROVAL = "approval"
+    CLUSTER = "cluster"  # the cluster says no for another reason
+    NODES = "nodes"  # too few may be used
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """Why a plan waits. What waits for the same cause about the same is journaled once."""
+
+    cause: WaitCause
+    text: str
+    about: str = ""  # names and counts: who paused which scope, how many nodes are there
+
+
 @dataclass(frozen=True, slots=True)
 class PlanWaits:
     """A plan is ready and must not, or can't, be carried out yet."""
@@ -326,6 +347,8 @@ class PlanWaits:
     plan: Plan
     reason: str
     waits_for: WaitsFor = WaitsFor.LEAVE
+    cause: WaitCause = WaitCause.UNKNOWN
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

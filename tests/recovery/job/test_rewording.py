@@ -50,11 +50,20 @@ SEVERAL_NODES = {
         15, Trouble("tear", 40.0, 0, 200.0), Trouble("tear", 41.0, 1, 200.0), hosts=5,
         tells_unreachable=True,
     ),
+    "a node is isolated": _setting(14, Trouble("isolate", 40.0, 1, 200.0)),
     "an alert names a dead device": _setting(19, Trouble("alert", 40.0, 0)),
     "an alert is false": _setting(20, Trouble("false_alert", 40.0, 1)),
+    "an alert waits for an approval while a rank fails": _setting(
+        24, Trouble("gate_waits", 35.0, 0, 200.0), Trouble("false_alert", 40.0, 1),
+        Trouble("kill_rank", 70.0, 0),
+    ),
     "a person restarts, cancels and leaves nodes": _setting(
         27, Trouble("restart", 40.0), Trouble("kill_rank", 80.0, 1),
         Trouble("cancel", 84.0, 0, 20.0), Trouble("leave_node", 160.0, 1),
+    ),
+    "a person asks while the gate waits": _setting(
+        31, Trouble("gate_waits", 35.0, 0, 200.0), Trouble("restart", 40.0),
+        Trouble("approve", 60.0),
     ),
     "the controller's state is lost": _setting(33, Trouble("lose_state", 60.0, 0, 20.0)),
 }  # fmt: skip
