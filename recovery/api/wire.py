@@ -334,6 +334,7 @@ class Cluster(Struct):
     held: list[HoldView]
     windows: list[WindowView]
     notes: list[str]
+    notes_about: list[str] = []  # the node or sender of each note; empty: the cluster
 
 
 class Target(Struct):

@@ -7,6 +7,7 @@ all the same: that restores safety and is in the job's own journal.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from detectors.finding import Finding
@@ -46,6 +47,14 @@ _REFUSAL_S: Final = 3600.0  # between two words about one sender
 _REFUSED_MAX: Final = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterNote:
+    """Something that people must hear of."""
+
+    text: str
+    about: str = ""  # the node or sender of alerts that it is about; empty: the cluster
+
+
 class ClusterJournal(Protocol):
     @property
     def opened(self) -> tuple[Entry, ...]: ...
@@ -71,7 +80,7 @@ class ClusterController:
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
-        self.notes: tuple[str, ...] = ()  # what people must hear of; the newest last
+        self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
 
     def now_unix_s(self) -> float:
         """Return the wall clock as of our start, plus what has passed: it never jumps."""
@@ -252,15 +261,15 @@ class ClusterController:
         for entry in self._journal.append_many([record]):
             self.ledger = fold_entry(self.ledger, entry)
 
-    def _note(self, text: str, node: str | None = None) -> None:
-        """Say it, and keep it for those who ask: of each node only the newest."""
+    def _note(self, text: str, about: str = "") -> None:
+        """Log the text, and keep it for people who ask: of each node or sender only the newest."""
         log.warning("cluster", extra={"note": text})
-        if node is not None:
-            self._forget_notes(node)
-        self.notes = (*self.notes, text)[-100:]
+        if about:
+            self._forget_notes(about)
+        self.notes = (*self.notes, ClusterNote(text, about))[-100:]
 
-    def _forget_notes(self, node: str) -> None:
-        self.notes = tuple(text for text in self.notes if not text.startswith(f"{node} "))
+    def _forget_notes(self, about: str) -> None:
+        self.notes = tuple(note for note in self.notes if note.about != about)
 
 
 def _check_name(what: str, name: str) -> None:

@@ -56,7 +56,7 @@ from recovery.journal.records import (
     Record,
     StopRequested,
 )
-from recovery.messages.exchange import Report, Stop
+from recovery.messages.exchange import Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Controller:
         self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # of the newest incident
         self._intake = AlertIntake()
-        self._stop_wanted: tuple[str, float] | None = None
+        self._stop_wanted: StopRequested | None = None
         self._strangers: frozenset[str] = frozenset()  # of whom the log was told
         self._waits: str | None = None  # for launchers that follow another controller, and why
         self._waits_topic = ""  # the same without what changes by itself
@@ -194,10 +194,11 @@ class Controller:
         """Return why a launcher is refused for ever, or None. May be called from any thread."""
         return refuses(self.ledger, node, launcher_id)
 
-    def request_stop(self, reason: str, grace_s: float) -> None:
+    def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
         """Have the job end as planned; takes effect at the next tick."""
         if self._stop_wanted is None:
-            self._stop_wanted = (reason, grace_s)
+            text = reason or cause.value
+            self._stop_wanted = StopRequested(text, Stop.GRACE, grace_s, cause)
 
     def take_evidence(self, evidence: NodeEvidence) -> None:
         """Hear of a device or a host. What follows from it is done at the next `tick`."""
@@ -232,7 +233,7 @@ class Controller:
         if command.node is not None and command.act is PersonAct.CONFIRM_GONE and is_obeyed:
             self._nodes.note_confirmed(command.node, now_s)
         if reply.stops is not None:
-            self.request_stop(reply.stops, self._settings.grace_s)
+            self.request_stop(StopReason.PERSON, self._settings.grace_s, reply.stops)
         if self._changes_waiting(reply):
             self._situation.forget_times()  # nobody is held to time before a person spoke
         return reply.acted
@@ -432,11 +433,11 @@ class Controller:
 
     def _stop_records(self) -> list[Record]:
         assert self._stop_wanted is not None, "called when a stop is wanted"
-        reason, grace_s = self._stop_wanted
+        wanted = self._stop_wanted
         records: list[Record] = []
         if self.ledger.incident is not None:
-            records.append(event_of(self.ledger.incident, Outcome.CANCEL, f"stop: {reason}"))
-        return [*records, StopRequested(reason, Stop.GRACE, grace_s)]
+            records.append(event_of(self.ledger.incident, Outcome.CANCEL, f"stop: {wanted.reason}"))
+        return [*records, wanted]
 
     def _take_up(self, now_s: float) -> bool:
         """Look before acting: go on with what runs, give up what is not to be found."""

@@ -36,7 +36,7 @@ from recovery.journal.records import (
     WaitReason,
     WaitsFor,
 )
-from recovery.messages.exchange import Endpoint, Stop
+from recovery.messages.exchange import Endpoint, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand, trains
 
 COPY_BYTES_MAX: Final = 1024 * 1024  # with the names of 10,000 nodes, 64 bytes each
@@ -993,26 +993,11 @@ def stands_paused(ledger: Ledger) -> bool:
     return ledger.wish is Wish.NOTHING or is_set_aside(ledger)
 
 
-EXIT_CODES: Final = {
-    "time limit": 124,
-    "SIGHUP": 129,
-    "SIGINT": 130,
-    "SIGQUIT": 131,
-    "SIGUSR1": 138,
-    "SIGUSR2": 140,
-    "SIGALRM": 142,
-    "SIGTERM": 143,
-    "SIGXCPU": 152,
-}
-"""128 + signal as a shell reports it; 124 as timeout(1) reports it."""
-
-
 @_fold.register
 def _(record: records.StopRequested, ledger: Ledger) -> Ledger:
-    kind = OutcomeKind.TIME_LIMIT if record.reason == "time limit" else OutcomeKind.STOPPED
-    outcome = JobOutcome(
-        kind, EXIT_CODES.get(record.reason, 143), f"stop asked for: {record.reason}"
-    )
+    is_limit = record.cause is StopReason.TIME_LIMIT
+    kind = OutcomeKind.TIME_LIMIT if is_limit else OutcomeKind.STOPPED
+    outcome = JobOutcome(kind, record.cause.exit_code, f"stop asked for: {record.reason}")
     return _close(ledger, Closing(outcome, record.stop, record.grace_s))
 
 

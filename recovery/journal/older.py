@@ -11,10 +11,12 @@ from typing import Final
 from recovery.journal import records
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.records import Failure, Record, decode_record
+from recovery.messages.exchange import StopReason
 from recovery.messages.older import finding_of_today
 
 _FIELDS_MINOR: Final = 3  # from this minor version on records have fields for all that decides
 _CUT_OFF: Final = "cut off from "
+_STOPS: Final = {reason.value: reason for reason in StopReason}
 
 
 def read_record(kind: str, major: int, minor: int, body: bytes) -> Record:
@@ -37,6 +39,11 @@ def _(record: records.NodeLeft) -> Record:
         is_cut_off = record.reason.startswith(_CUT_OFF)
         cause = LeaveCause.CUT_OFF if is_cut_off else LeaveCause.SILENT
     return replace(record, cause=cause)
+
+
+@_of_today.register
+def _(record: records.StopRequested) -> Record:
+    return replace(record, cause=_STOPS.get(record.reason, StopReason.PERSON))
 
 
 @_of_today.register

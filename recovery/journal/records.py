@@ -18,7 +18,7 @@ from recovery.journal.incident_machine import Event
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep as PlanStep  # noqa: PLC0414 - a part of what is stored
 from recovery.journal.limits import Policy
-from recovery.messages.exchange import Endpoint, RankError, Restore, Stop
+from recovery.messages.exchange import Endpoint, RankError, Restore, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonCommand, Refusal
 
 MAJOR: Final = 1
@@ -470,9 +470,10 @@ class CaughtUp:
 class StopRequested:
     """Somebody asked for the job to end; never an incident."""
 
-    reason: str  # "SIGTERM", "SIGINT", "time limit"
+    reason: str  # in words
     stop: Stop
     grace_s: float
+    cause: StopReason = StopReason.PERSON
 
 
 @dataclass(frozen=True, slots=True)

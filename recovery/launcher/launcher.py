@@ -65,6 +65,7 @@ from recovery.messages.exchange import (
     RankExit,
     Report,
     Stop,
+    StopReason,
 )
 
 log = logging.getLogger(__name__)
@@ -177,8 +178,8 @@ class Launcher:
         self._grace_until_s: float | None = None
         self._leftover_until_s: float | None = None
         self._launch_fault: LaunchFault | None = None
-        self._stop_requested: str | None = None
-        self._left_by: str | None = None  # who asked a node to go that ran nothing
+        self._stop_requested: StopReason | None = None
+        self._left_by: StopReason | None = None  # who asked a node to go that ran nothing
         self._interrupts = 0
         self._is_finished = False
         self._reported_at_s = 0.0
@@ -352,7 +353,7 @@ class Launcher:
         elif number in self._plan.stop_signals:
             self._interrupts += 1
             if self._stop_requested is None:
-                self._request_stop(number.name)
+                self._request_stop(StopReason(number.name))
             elif number is signal.SIGINT and self._interrupts > 1:
                 log.warning("second interrupt: killing the ranks")
                 self._grace_until_s = self._clock.now_s()
@@ -364,9 +365,9 @@ class Launcher:
         if limit_s is None or self._stop_requested is not None:
             return
         if self._clock.now_s() - self._started_at_s >= limit_s:
-            self._request_stop("time limit")
+            self._request_stop(StopReason.TIME_LIMIT)
 
-    def _request_stop(self, reason: str) -> None:
+    def _request_stop(self, reason: StopReason) -> None:
         """Have the job end as planned; a node that runs nothing of it only leaves."""
         if self._membership is not None and not self._has_work:
             self._left_by = reason
@@ -381,7 +382,7 @@ class Launcher:
         return self._attempt is not None or (self._wanted is not None and bool(self._wanted.ranks))
 
     @property
-    def stop_requested(self) -> str | None:
+    def stop_requested(self) -> StopReason | None:
         """Return who asked for the end of the job, or of this node's part: a signal, the time limit."""
         return self._stop_requested or self._left_by
 

@@ -177,7 +177,6 @@ def _list_at(report: Report, path: str) -> Sized:
 def _names_in(report: Report) -> Iterator[str]:
     yield from (report.node, report.boot_id, report.job_id, report.launcher_id)
     yield report.launch_fault
-    yield report.stop_requested or ""
     yield from report.unreachable
     for place in (report.rendezvous, report.peer_endpoint):
         if place is not None:

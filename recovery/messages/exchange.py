@@ -32,6 +32,42 @@ class Stop(Enum):
     GRACE = "grace"  # asked for by a person, a scheduler or preemption: SIGTERM, then a grace
 
 
+class StopReason(Enum):
+    """Why a job is to end as planned."""
+
+    TIME_LIMIT = "time limit"
+    SIGHUP = "SIGHUP"
+    SIGINT = "SIGINT"
+    SIGQUIT = "SIGQUIT"
+    SIGUSR1 = "SIGUSR1"
+    SIGUSR2 = "SIGUSR2"
+    SIGALRM = "SIGALRM"
+    SIGTERM = "SIGTERM"
+    SIGXCPU = "SIGXCPU"
+    PERSON = "person"
+
+    @property
+    def exit_code(self) -> int:
+        """Return the job's exit code: 128 + signal as a shell reports it, 124 as timeout(1) does."""
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES: Final = {
+    StopReason.TIME_LIMIT: 124,
+    StopReason.SIGHUP: 129,
+    StopReason.SIGINT: 130,
+    StopReason.SIGQUIT: 131,
+    StopReason.SIGUSR1: 138,
+    StopReason.SIGUSR2: 140,
+    StopReason.SIGALRM: 142,
+    StopReason.SIGTERM: 143,
+    StopReason.SIGXCPU: 152,
+    StopReason.PERSON: 143,
+}
+STOP_SIGNALS: Final = tuple(one.value for one in StopReason if one.value.startswith("SIG"))
+"""Signals that can ask for the planned end of a job, by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankError:
     """What a rank said of its own end: its last traceback or its elastic error file."""
@@ -231,7 +267,7 @@ class Report:
     ranks: tuple[RankReport, ...]
     empty_through: int  # no process of this attempt or an older one is left on this node
     launch_error: str | None = None  # the order's ranks could not be started, and why
-    stop_requested: str | None = None  # "SIGTERM", "SIGINT", "time limit": a planned stop
+    stop_requested: StopReason | None = None  # a planned stop: "SIGTERM", "time limit" ...
     findings: tuple[Finding, ...] = ()
     collected: Collected | None = None  # evidence of the incident that the newest order names
     launcher_id: str = ""  # UUID of this start of the launcher

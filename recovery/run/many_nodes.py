@@ -36,7 +36,6 @@ from recovery.api.wire import (
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
 from recovery.journal.job_key import JobKey, key_at_service
-from recovery.journal.ledger import EXIT_CODES
 from recovery.journal.limits import Policy
 from recovery.journal.records import JobOutcome, OutcomeKind
 from recovery.journal.store import refuse_network_file_system
@@ -52,7 +51,7 @@ from recovery.launcher.membership.peers import Peers, PeerWord
 from recovery.launcher.membership.remote import Client, Remote
 from recovery.launcher.ranks.output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
-from recovery.messages.exchange import EPOCH_MAX, Order
+from recovery.messages.exchange import EPOCH_MAX, Order, StopReason
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
 from recovery.run.assembly import (
@@ -516,7 +515,7 @@ class Node:
         if report is not None:
             say_within(client.report, report, LAUNCHER_S_MAX)
 
-    def _exit_code(self, link: _Link, stop_requested: str | None) -> int:
+    def _exit_code(self, link: _Link, stop_requested: StopReason | None) -> int:
         if link.outcome is not None:
             write_error_file(link.outcome, self._environment, self._clock.unix_s())
             return exit_code(link.outcome)
@@ -525,8 +524,9 @@ class Node:
             return 0  # nothing ran here
         if link.replaced_by is not None:
             raise JobHeldError(f"this launcher was replaced: {link.replaced_by}")
-        say(f"{stop_requested}: this node leaves the job")
-        return EXIT_CODES.get(stop_requested or "", 1)
+        said = "nobody" if stop_requested is None else stop_requested.value
+        say(f"{said}: this node leaves the job")
+        return 1 if stop_requested is None else stop_requested.exit_code
 
 
 def exit_code(outcome: JobOutcome) -> int:

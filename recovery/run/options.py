@@ -15,9 +15,9 @@ from typing import Final
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError, LaunchError
-from recovery.journal.ledger import EXIT_CODES
 from recovery.journal.limits import Policy
 from recovery.launcher.ranks.output import OutputPlan, parse_streams
+from recovery.messages.exchange import STOP_SIGNALS
 from recovery.run.limits_file import read_policy
 
 log = logging.getLogger(__name__)
@@ -201,8 +201,8 @@ def stop_signals(options: RunOptions) -> tuple[signal.Signals, ...]:
     """Return the signals that ask for a planned stop."""
     names = [name.strip() for name in options.signals_to_handle.split(",")]
     for name in names:
-        if name not in EXIT_CODES or not name.startswith("SIG"):
-            known = ", ".join(one for one in EXIT_CODES if one.startswith("SIG"))
+        if name not in STOP_SIGNALS:
+            known = ", ".join(STOP_SIGNALS)
             raise ConfigError(
                 f"--signals-to-handle {options.signals_to_handle!r}: {name!r} is none of {known}"
             )

@@ -292,11 +292,14 @@ class Sight:
             for one in cluster.windows
             if (seen := [pattern for pattern in one.nodes if self._sees_pattern(pattern)])
         ]
+        told = zip(cluster.notes, cluster.notes_about, strict=True)
+        noted = [(text, about) for text, about in told if about and self.sees_node(about)]
         return wire.Cluster(
             paused=[one for one in cluster.paused if self._sees_scope(one.scope)],
             held=[one for one in cluster.held if self.sees_node(one.node)],
             windows=windows,
-            notes=[text for text in cluster.notes if self.sees_node(text.partition(" ")[0])],
+            notes=[text for text, _about in noted],
+            notes_about=[about for _text, about in noted],
         )
 
     def _sees_scope(self, scope: str) -> bool:

@@ -234,7 +234,8 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
             )
             for window in ledger.windows.values()
         ],
-        notes=list(desk.notes),
+        notes=[note.text for note in desk.notes],
+        notes_about=[note.about for note in desk.notes],
     )
 
 

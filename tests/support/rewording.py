@@ -28,8 +28,6 @@ PROSE: Final = frozenset(
         "progress_error",
     }
 )
-# A planned stop is asked for by name, as the launcher and the journal spell it.
-NAMED: Final = frozenset({("StopRequested", "reason")})
 FINDER_ERROR: Final = ("Found", "error")
 
 
@@ -54,8 +52,6 @@ def without_words(value: object) -> object:
 
 
 def is_prose(owner: type, name: str) -> bool:
-    if (owner.__name__, name) in NAMED:
-        return False
     return name in PROSE or (owner.__name__, name) == FINDER_ERROR
 
 

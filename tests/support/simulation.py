@@ -45,6 +45,7 @@ from recovery.messages.exchange import (
     Report,
     StepTiming,
     Stop,
+    StopReason,
 )
 from tests.support.rewording import Words, reword
 
@@ -429,7 +430,7 @@ class SimWorld:
         return self
 
     def _ask_to_stop(self) -> None:
-        self.node.stop_requested = "SIGTERM"
+        self.node.stop_requested = StopReason.SIGTERM
 
 
 def _hear(control: Controller, body: bytes) -> None:
@@ -450,7 +451,7 @@ class SimNode:
         self._killing_through = 0
         self._launch_error: str | None = None
         self._is_gone = False
-        self.stop_requested: str | None = None
+        self.stop_requested: StopReason | None = None
 
     @property
     def is_alive(self) -> bool:

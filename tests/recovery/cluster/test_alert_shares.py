@@ -108,7 +108,7 @@ def test_the_sender_is_named_once_an_hour() -> None:
         desk.take_alerts(alerts("n1", 3), {}, sender)
         clock.now += 60.0
 
-    told = [text for text in desk.notes if text.startswith("node:n1 sends too many alerts")]
+    told = [one.text for one in desk.notes if one.text.startswith("node:n1 sends too many alerts")]
     assert len(told) == 1, "of each sender the newest word"
     assert "node:n1 has 1 alerts here, 1 fit" in told[0]
 

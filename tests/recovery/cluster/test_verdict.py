@@ -271,7 +271,7 @@ def test_quarantine_is_bounded_by_number_and_by_share_of_the_nodes_that_run_rank
         desk.note_blame(f"n{number}", JOB, f"i-{number}", FINDING)
 
     assert len(desk.ledger.held_by_policy(desk.now_unix_s())) == held
-    assert held == 6 or any("is not held back" in note for note in desk.notes)
+    assert held == 6 or any("is not held back" in note.text for note in desk.notes)
 
 
 def test_what_is_left_of_the_clusters_budgets_is_told() -> None:
@@ -299,7 +299,7 @@ def test_of_each_node_only_the_newest_note_is_kept_and_none_once_it_is_taken_bac
 
     desk.release("n1", "ann", "")
 
-    assert [note.split(" and ")[0] for note in noted] == [
+    assert [note.text.split(" and ")[0] for note in noted] == [
         "n1 was blamed in 2 incidents",
         "n10 was blamed in 1 incidents",
     ]

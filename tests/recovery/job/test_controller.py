@@ -47,6 +47,7 @@ from recovery.messages.exchange import (
     Report,
     Restore,
     Stop,
+    StopReason,
 )
 
 POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
@@ -331,7 +332,7 @@ def test_a_sigterm_from_outside_waits_for_the_launchers_word(training: Bench) ->
     training.end(0, signal=15)
     assert training.records(IncidentOpened) == []
 
-    training.tell(stop_requested="SIGTERM")
+    training.tell(stop_requested=StopReason.SIGTERM)
 
     assert training.records(IncidentOpened) == []
     assert (training.orders[-1].stop, training.orders[-1].grace_s) == (Stop.GRACE, 20.0)
@@ -537,7 +538,7 @@ def test_an_old_report_takes_nothing_back(training: Bench) -> None:
 
 
 def test_a_stop_is_no_incident_and_ends_with_the_signals_code(training: Bench) -> None:
-    training.control.request_stop("SIGINT", 7.0)
+    training.control.request_stop(StopReason.SIGINT, 7.0)
     training.tell()
     assert (training.orders[-1].ranks, training.orders[-1].grace_s) == ((), 7.0)
     training.end(0, exit_code=0)
@@ -550,7 +551,7 @@ def test_a_stop_is_no_incident_and_ends_with_the_signals_code(training: Bench) -
 
 
 def test_a_stop_whose_ranks_do_not_go_ends_all_the_same(training: Bench) -> None:
-    training.tell(stop_requested="time limit")
+    training.tell(stop_requested=StopReason.TIME_LIMIT)
     for _second in range(int(SETTINGS.grace_s + POLICY.fence_timeout_s) + 1):
         training.tell(after_s=1.0)
 
@@ -582,7 +583,7 @@ def test_a_stop_is_obeyed_without_a_journal_under_the_revision_it_then_gets(
     training: Bench,
 ) -> None:
     training.journal.is_failing = True
-    training.tell(stop_requested="SIGTERM")
+    training.tell(stop_requested=StopReason.SIGTERM)
     unwritten = training.orders[-1]
     assert (unwritten.ranks, unwritten.stop) == ((), Stop.GRACE)
 

@@ -47,12 +47,12 @@ from recovery.journal.records import (
     UnknownRecord,
     decode_record,
 )
-from recovery.messages.exchange import RankError, Restore, Stop
+from recovery.messages.exchange import RankError, Restore, Stop, StopReason
 from recovery.messages.older import symptom_of
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
 NOTHING = Choice(True, None, "nothing found")
-STOP = StopRequested("SIGTERM", Stop.GRACE, 30.0)
+STOP = StopRequested("SIGTERM", Stop.GRACE, 30.0, StopReason.SIGTERM)
 
 
 def choice(step: int, modified_unix_s: float = 1.0) -> Choice:
@@ -341,16 +341,19 @@ def test_an_escalated_incident_closes_the_job_with_the_ranks_exit_code_and_error
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind", "exit_code"),
+    ("cause", "kind", "exit_code"),
     [
-        ("SIGTERM", OutcomeKind.STOPPED, 143),
-        ("SIGINT", OutcomeKind.STOPPED, 130),
-        ("time limit", OutcomeKind.TIME_LIMIT, 124),
-        ("rankmend stop", OutcomeKind.STOPPED, 143),
+        (StopReason.SIGTERM, OutcomeKind.STOPPED, 143),
+        (StopReason.SIGINT, OutcomeKind.STOPPED, 130),
+        (StopReason.TIME_LIMIT, OutcomeKind.TIME_LIMIT, 124),
+        (StopReason.PERSON, OutcomeKind.STOPPED, 143),
     ],
 )
-def test_a_stop_has_its_exit_code(reason: str, kind: OutcomeKind, exit_code: int) -> None:
-    ledger = ledger_of(started(1, Cause.FIRST), StopRequested(reason, Stop.GRACE, 5.0))
+def test_a_stop_has_its_exit_code_whatever_its_words(
+    cause: StopReason, kind: OutcomeKind, exit_code: int
+) -> None:
+    stop = StopRequested("time limit", Stop.GRACE, 5.0, cause)
+    ledger = ledger_of(started(1, Cause.FIRST), stop)
 
     assert (ledger.closing.outcome.kind, ledger.closing.outcome.exit_code) == (kind, exit_code)
     assert (ledger.closing.stop, ledger.closing.grace_s) == (Stop.GRACE, 5.0)

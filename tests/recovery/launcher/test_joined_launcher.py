@@ -26,7 +26,16 @@ from recovery.launcher.ranks.output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.store import RendezvousStore
-from recovery.messages.exchange import VERSION, Endpoint, Order, Peer, Report, Restore, Stop
+from recovery.messages.exchange import (
+    VERSION,
+    Endpoint,
+    Order,
+    Peer,
+    Report,
+    Restore,
+    Stop,
+    StopReason,
+)
 from tests.support.console import FakeConsole
 
 pytestmark = pytest.mark.real
@@ -377,13 +386,13 @@ def test_asked_to_stop_while_no_controller_answers_it_stops_its_own_ranks(
     a.send()
     a.wait(is_running)
 
-    a.launcher._request_stop("SIGTERM")
+    a.launcher._request_stop(StopReason.SIGTERM)
     a.thread.join(DEADLINE_S)
 
     assert not a.thread.is_alive()
     assert a.reports[-1].empty_through == 1
     assert [rank.exit and rank.exit.signal for rank in a.reports[-1].ranks] == [15, 15]
-    assert a.launcher.stop_requested == "SIGTERM"
+    assert a.launcher.stop_requested is StopReason.SIGTERM
 
 
 def test_a_spare_that_is_asked_to_stop_only_leaves(make: Callable[[str], Member]) -> None:
@@ -391,7 +400,7 @@ def test_a_spare_that_is_asked_to_stop_only_leaves(make: Callable[[str], Member]
     a.send(ranks=(), attempt=0)
     a.wait(lambda report: report.revision == 1)
 
-    a.launcher._request_stop("SIGTERM")
+    a.launcher._request_stop(StopReason.SIGTERM)
     a.thread.join(DEADLINE_S)
 
     assert not a.thread.is_alive()

@@ -68,7 +68,7 @@ REPORT = Report(
         ),
     ),
     empty_through=1,
-    stop_requested="SIGTERM",
+    stop_requested=exchange.StopReason.SIGTERM,
     findings=(FINDING,),
 )
 ORDER = Order(
