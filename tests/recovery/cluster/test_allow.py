@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError
-from recovery.cluster.limits_file import parse_policy, tomllib
+from recovery.cluster.limits_file import parse_policy
 from recovery.job.planner import Scene, is_worth_moving, plan
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member
@@ -95,7 +96,7 @@ def test_a_slow_rank_is_only_named_where_moving_it_is_not_allowed() -> None:
 
 def test_the_file_says_it_by_kind_and_a_job_changes_only_the_kinds_that_it_names() -> None:
     read = parse_policy(
-        tomllib.loads(
+        msgspec.toml.decode(
             """
             [policy.allow]
             rank_slow = []
@@ -119,4 +120,4 @@ def test_the_file_says_it_by_kind_and_a_job_changes_only_the_kinds_that_it_names
 )
 def test_an_unknown_kind_or_step_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"\[policy\]"):
-        parse_policy(tomllib.loads(text))
+        parse_policy(msgspec.toml.decode(text))
