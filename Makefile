@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip install -qq --no-compile
 # More workers than cores, since many tests wait for processes. Those of a file share what they start.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 6 ? cores * 3 / 2 : 8)))
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
-    --durations=30 --durations-min=1
+    --durations=30
 
 # A failure in one part keeps no other part from running; `make` fails at the end.
 MAKEFLAGS += --keep-going
