@@ -1,21 +1,12 @@
-import sys
+import fcntl
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.system.faults.harness import EXAMPLES, JOBS, Job
-
-
-@pytest.fixture(scope="session")
-def digits_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import subprocess
-
-    pytest.importorskip("sklearn")
-    path = tmp_path_factory.mktemp("data") / "digits.npz"
-    script = EXAMPLES / "digits" / "prepare.py"
-    subprocess.run([sys.executable, str(script), str(path)], check=True, timeout=120)
-    return path
+from tests.system.faults.harness import JOBS, Job
 
 
 @pytest.fixture
@@ -54,13 +45,27 @@ def make_lockstep(make_job: Callable[..., Job]) -> Callable[..., Job]:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Return what the lockstep job comes to when nothing goes wrong."""
-    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), "--step-s=0")
+    return _run_once(tmp_path_factory, "undisturbed", "--step-s=0")
 
 
 @pytest.fixture(scope="session")
 def undisturbed_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Return the same for 600 steps."""
-    return run_undisturbed(tmp_path_factory.mktemp("long"), "--step-s=0", "--steps=600")
+    return _run_once(tmp_path_factory, "undisturbed-long", "--step-s=0", "--steps=600")
+
+
+def _run_once(factory: pytest.TempPathFactory, name: str, *arguments: str) -> dict[str, object]:
+    """Run the undisturbed job once for all workers of pytest-xdist."""
+    own = factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = shared / name
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "result.json").exists():
+            folder.mkdir()
+            run_undisturbed(folder, *arguments)
+    result: dict[str, object] = json.loads((folder / "result.json").read_text())
+    return result
 
 
 def run_undisturbed(folder: Path, *arguments: str, world_size: int = 4) -> dict[str, object]:

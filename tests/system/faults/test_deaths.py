@@ -40,7 +40,7 @@ def test_an_undisturbed_job_ends_with_0_and_leaves_nothing(
 def test_the_death_of_any_rank_costs_nothing_but_time(
     make_lockstep: Make, undisturbed: dict[str, object], rank: int
 ) -> None:
-    job = make_lockstep()
+    job = make_lockstep("--step-s=0.03")  # not done before the kill, however late that comes
     job.start()
 
     kill(job.pids_at_step(25)[rank])
@@ -49,8 +49,9 @@ def test_the_death_of_any_rank_costs_nothing_but_time(
     failure = job.incidents[0].failure
     assert failure.finding.ranks == (rank,)
     assert "SIGKILL" in failure.finding.summary
-    assert job.attempts[1].choice.restore is not None
-    assert job.attempts[1].choice.restore.path.endswith("step-00000020.npz")
+    restore = job.attempts[1].choice.restore
+    assert restore is not None
+    assert restore.step in (20, 30, 40, 50), "on a busy machine it is killed some steps later"
     assert f"rank {rank}" in job.output
 
 
