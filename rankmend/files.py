@@ -12,6 +12,7 @@ Not for the hook and not for the guardian, which run without site-packages under
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -149,6 +150,18 @@ def read_if_there(
     if len(data) > bytes_max:
         raise error(f"{name} has more than {bytes_max} bytes")
     return data
+
+
+def list_numbers(folder: Path, name: re.Pattern[str], error: ErrorType) -> list[int]:
+    """Return the number that ``name`` captures in each file name it matches; none without a folder."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - one call, and names are all it takes
+    except FileNotFoundError:
+        return []
+    except OSError as failure:
+        raise error(f"cannot list {folder}: {failure.strerror}") from failure
+    matches = [name.fullmatch(one) for one in names]
+    return [int(match[1]) for match in matches if match is not None]
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from agent.config import EndpointTls
 from agent.page.application import Application
 from rankmend.errors import ConfigError
+from rankmend.listening import make_server_context, parse_listen
 
 REQUESTS_MAX: Final = 32  # at once; two Prometheus replicas and a person need 3
 REQUEST_S_MAX: Final = 10.0  # of silence on a connection: Prometheus' default scrape timeout
@@ -19,32 +20,13 @@ REQUEST_S_MAX: Final = 10.0  # of silence on a connection: Prometheus' default s
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of text such as ``127.0.0.1:9476``, ``[::1]:9476`` or ``:9476``."""
-    host, separator, port_text = text.rpartition(":")
-    is_port = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
-    if not separator or not is_port or int(port_text) > 65535:
-        raise ConfigError(f"listen address is not HOST:PORT: {text!r}")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ConfigError(f"an IPv6 address stands in brackets, [::1]:9476: {text!r}")
-    return host.strip("[]") or "0.0.0.0", int(port_text)  # noqa: S104 - asked for by ":PORT"
+    host, port = parse_listen(text)
+    return host or "0.0.0.0", port  # noqa: S104 - asked for by ":PORT"
 
 
 def make_context(tls: EndpointTls) -> ssl.SSLContext:
     """Return the context of these files, or raise ConfigError that names the one at fault."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:  # a key with a passphrase is refused: a service has nobody to ask
-        context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
-    except OSError as error:
-        named = f"cert_file {tls.cert_file} with key_file {tls.key_file}"
-        raise ConfigError(f"cannot use {named}: {error}") from error
-    if tls.client_ca_file is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(tls.client_ca_file)
-        except OSError as error:
-            named = f"client_ca_file {tls.client_ca_file}"
-            raise ConfigError(f"cannot use {named}: {error}") from error
-    return context
+    return make_server_context(tls, ssl.CERT_REQUIRED)
 
 
 class _Handler(WSGIRequestHandler):

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import SourceError, StorageError
-from rankmend.files import create_file, replace_file
+from rankmend.files import create_file, list_numbers, replace_file
 from rankmend.foreign_links import refuse_foreign_link
 from recovery.ownership.claim import FolderClaim
 
@@ -140,14 +140,7 @@ class ClaimFolder:
         return FoundClaim(generation, claim)
 
     def _generations(self) -> list[int]:
-        try:
-            names = os.listdir(self.beside)  # noqa: PTH208 - one call, and names are all it takes
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise SourceError(f"cannot list {self.beside}: {error.strerror}") from error
-        matches = [_CLAIM.fullmatch(name) for name in names]
-        return [int(match[1]) for match in matches if match is not None]
+        return list_numbers(self.beside, _CLAIM, SourceError)
 
     def _prune(self, newest: int) -> None:
         for generation in self._generations():

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import ConfigError, LaunchError, SourceError
-from rankmend.files import create_file, read_if_there, replace_file
+from rankmend.files import create_file, list_numbers, read_if_there, replace_file
 from rankmend.foreign_links import refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE
 from recovery.journal.records import JobOutcome
@@ -90,14 +90,7 @@ class HostFolder:
         return True
 
     def _claims(self) -> list[int]:
-        try:
-            names = os.listdir(self.folder)  # noqa: PTH208 - one call, and names are all it takes
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise SourceError(f"cannot list {self.folder}: {error.strerror}") from error
-        matches = [_CLAIM.fullmatch(name) for name in names]
-        return [int(match[1]) for match in matches if match is not None]
+        return list_numbers(self.folder, _CLAIM, SourceError)
 
     def _make_folder(self) -> None:
         try:

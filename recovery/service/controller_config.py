@@ -10,6 +10,7 @@ from rankmend.alerting import target_url
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
+from rankmend.listening import make_server_context, parse_listen
 from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.limits_file import PolicyFile, read_policy_file
 from recovery.service.entrance import read_networks
@@ -100,20 +101,9 @@ def load(path: Path) -> Config:
     return config
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of text such as ``127.0.0.1:9477``, ``[::1]:9477`` or ``:9477``."""
-    host, separator, port_text = text.rpartition(":")
-    is_port = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
-    if not separator or not is_port or int(port_text) > 65535:
-        raise ConfigError(f"listen is not HOST:PORT: {text!r}")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ConfigError(f"listen: an IPv6 address stands in brackets, [::1]:{PORT}: {text!r}")
-    return host.strip("[]"), int(port_text)
-
-
 def check(config: Config) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
-    host, _port = parse_address(config.listen)
+    host, _port = parse_listen(config.listen)
     if not is_loopback(host) and (config.tls is None or config.tokens_file is None):
         missing = [
             name
@@ -147,19 +137,6 @@ def read_policy_of(config: Config) -> PolicyFile:
 
 def make_context(tls: Tls) -> ssl.SSLContext:
     """Return the context of these files, or raise ConfigError that names the one at fault."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = make_server_context(tls, ssl.CERT_OPTIONAL)
     context.set_alpn_protocols(["http/1.1"])
-    try:  # a key with a passphrase is refused: a service has nobody to ask
-        context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
-    except OSError as error:
-        named = f"cert_file {tls.cert_file} with key_file {tls.key_file}"
-        raise ConfigError(f"cannot use {named}: {error}") from error
-    if tls.client_ca_file is not None:
-        context.verify_mode = ssl.CERT_OPTIONAL
-        try:
-            context.load_verify_locations(tls.client_ca_file)
-        except OSError as error:
-            named = f"client_ca_file {tls.client_ca_file}"
-            raise ConfigError(f"cannot use {named}: {error}") from error
     return context

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
+from rankmend.listening import parse_listen
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits_file import PolicyFile
@@ -28,7 +29,7 @@ from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.backend import Backend
-from recovery.service.controller_config import Config, make_context, parse_address
+from recovery.service.controller_config import Config, make_context
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.listening_clock import BEAT_S
@@ -226,7 +227,7 @@ def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:
 
 
 def _listen(listen: str) -> socket.socket:
-    host, port = parse_address(listen)
+    host, port = parse_listen(listen)
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

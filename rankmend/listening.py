@@ -1,0 +1,52 @@
+"""What servers need to listen: the address of a setting, and a TLS context of certificate files."""
+
+import ssl
+from typing import Protocol
+
+from rankmend.errors import ConfigError
+
+
+class ServerFiles(Protocol):
+    """The certificate files of a server, as its configuration names them."""
+
+    @property
+    def cert_file(self) -> str: ...
+
+    @property
+    def key_file(self) -> str: ...
+
+    @property
+    def client_ca_file(self) -> str | None: ...
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port of text such as ``127.0.0.1:9477``, ``[::1]:9477`` or ``:9477``, whose host is empty."""
+    host, separator, port_text = text.rpartition(":")
+    is_port = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
+    if not separator or not is_port or int(port_text) > 65535:
+        raise ConfigError(f"listen is not HOST:PORT: {text!r}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigError(f"listen: write an IPv6 address in brackets, [::1]:PORT: {text!r}")
+    return host.strip("[]"), int(port_text)
+
+
+def make_server_context(files: ServerFiles, clients: ssl.VerifyMode) -> ssl.SSLContext:
+    """Return the context of these files, or raise ConfigError that names the one at fault.
+
+    ``clients``: whether a client must show a certificate, where ``files`` name an authority of theirs.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:  # a key with a passphrase is refused: a service has nobody to ask
+        context.load_cert_chain(files.cert_file, files.key_file, password=lambda: "")
+    except OSError as error:
+        named = f"cert_file {files.cert_file} with key_file {files.key_file}"
+        raise ConfigError(f"cannot use {named}: {error}") from error
+    if files.client_ca_file is not None:
+        context.verify_mode = clients
+        try:
+            context.load_verify_locations(files.client_ca_file)
+        except OSError as error:
+            named = f"client_ca_file {files.client_ca_file}"
+            raise ConfigError(f"cannot use {named}: {error}") from error
+    return context
