@@ -44,11 +44,12 @@ from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.host.open_files import ensure_open_files
-from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peers import Peers, PeerWord
 from recovery.launcher.membership.remote import Client, Remote
+from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import EPOCH_MAX, Order, StopReason

@@ -34,10 +34,11 @@ from recovery.launcher.early_stop import exit_on
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
-from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.launcher import Launcher
 from recovery.launcher.ranks.command import (
     RankCommand,
 )
+from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import Report

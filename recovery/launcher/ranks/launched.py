@@ -7,11 +7,12 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from detectors.failed.error_text import parse_elastic_error, parse_error
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress, StepRecord
+from recovery.launcher.decision.state import AttemptFacts
 from recovery.launcher.evidence.collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.processes.tree import read_state
@@ -22,6 +23,13 @@ log = logging.getLogger(__name__)
 
 _RECORDS_MAX: Final = 128  # new step records a rank and report: steps of 4 ms at 0.5 s
 _ERROR_FILE_BYTES_MAX: Final = 65536
+
+
+class LaunchFault(NamedTuple):
+    """Why the ranks of the newest order could not be started."""
+
+    name: str  # an errno name as the system spells it, "store" or "refused"
+    text: str
 
 
 @dataclass(slots=True)
@@ -152,6 +160,29 @@ class LaunchedRank:
         found = found or parse_error(err)
         return RankError(found.type_name, found.message, found.traceback) if found else None
 
+    def note_exit(
+        self,
+        code: int | None,
+        signum: int | None,
+        lines: tuple[tuple[str, ...], tuple[str, ...]],
+        now_s: float,
+        *,
+        oom_killed: bool,
+    ) -> None:
+        """Remember how the rank ended. ``lines``: its last ones on stdout and on stderr."""
+        out, err = lines
+        is_failure = code != 0
+        self.exited_at_s = now_s
+        self.exit = RankExit(
+            age_s=0.0,
+            exit_code=code,
+            signal=signum,
+            by_launcher=self.signalled,
+            oom_killed=oom_killed,
+            error=self.read_error(err) if is_failure else None,
+            last_lines=(err or out)[-20:] if is_failure else (),
+        )
+
     def _aged_exit(self, now_s: float) -> RankExit | None:
         return self.exit and replace(self.exit, age_s=now_s - self.exited_at_s)
 
@@ -165,6 +196,36 @@ class LaunchedAttempt:
     @property
     def has_ended(self) -> bool:
         return all(rank.exit is not None for rank in self.ranks.values())
+
+    @property
+    def has_ended_well(self) -> bool:
+        return all(rank.exit and rank.exit.exit_code == 0 for rank in self.ranks.values())
+
+    def has_stepped(self, count: int) -> bool:
+        """Return whether every rank that lives is known to have made so many steps."""
+        alive = [rank for rank in self.ranks.values() if rank.exit is None]
+        return all(rank.progress and rank.progress.step_count >= count for rank in alive)
+
+    def facts(self, *, has_leftovers: bool = False) -> AttemptFacts:
+        """Return what a decision needs of it. ``has_leftovers``: a child outlives all ranks."""
+        return AttemptFacts(
+            number=self.number,
+            started_at_s=self.started_at_s,
+            rank_count=len(self.ranks),
+            is_started=all(rank.pid and rank.exit is None for rank in self.ranks.values()),
+            has_ended=self.has_ended,
+            is_stepping=self.has_stepped(2),
+            has_leftovers=has_leftovers,
+        )
+
+    def mark_signalled(self) -> None:
+        """Remember that this launcher ends the ranks that still live."""
+        for rank in self.ranks.values():
+            rank.signalled = rank.signalled or rank.exit is None
+
+    def close(self) -> None:
+        for rank in self.ranks.values():
+            rank.reader.close()
 
 
 def _age(at_s: float | None, now_s: float) -> float | None:

@@ -21,7 +21,7 @@ from rankmend.errors import LaunchError
 from rankmend.foreign_links import open_new
 from rankmend.hook import layout
 from recovery.launcher.guardian.client import Guardian, Spawn
-from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
 from recovery.launcher.processes.standing import own_mark
 from recovery.launcher.processes.tree import ENV_LAUNCHER, ENV_NODE
@@ -143,6 +143,17 @@ class StandbyPool:
         finally:
             ready.channel.close()
         return True
+
+    def take_event(self, event: Event) -> None:
+        """Hear from the guardian what became of a standby."""
+        match event:
+            case Spawned(rank=slot, pid=pid):
+                self.note_spawned(slot, pid)
+            case SpawnFailed(rank=slot, message=message):
+                self.note_ended(slot, message)
+            case Exited(rank=slot, exit_code=code, signal=signum):
+                how = f"exit code {code}" if signum is None else f"signal {signum}"
+                self.note_ended(slot, how)
 
     def forget_all(self) -> None:
         """Forget standbys that died with their guardian."""

@@ -16,12 +16,13 @@ from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.launcher.guardian.client import Guardian
-from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peers import Peers, PeerWord, boot_time_s
 from recovery.launcher.processes.tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
@@ -386,7 +387,7 @@ def test_asked_to_stop_while_no_controller_answers_it_stops_its_own_ranks(
     a.send()
     a.wait(is_running)
 
-    a.launcher._request_stop(StopReason.SIGTERM)
+    a.launcher.request_stop(StopReason.SIGTERM)
     a.thread.join(DEADLINE_S)
 
     assert not a.thread.is_alive()
@@ -400,7 +401,7 @@ def test_a_spare_that_is_asked_to_stop_only_leaves(make: Callable[[str], Member]
     a.send(ranks=(), attempt=0)
     a.wait(lambda report: report.revision == 1)
 
-    a.launcher._request_stop(StopReason.SIGTERM)
+    a.launcher.request_stop(StopReason.SIGTERM)
     a.thread.join(DEADLINE_S)
 
     assert not a.thread.is_alive()

@@ -15,9 +15,10 @@ import pytest
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.launcher.guardian.client import Guardian
-from recovery.launcher.launcher import Launcher, LaunchPlan
+from recovery.launcher.launcher import Launcher
 from recovery.launcher.processes.tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
@@ -35,11 +36,13 @@ for step in range(1, 100000):
     rankmend.step(step)
 """
 
+ARGV = (sys.executable, "script.py", "--from", "{checkpoint}")
+
 
 class Node:
     """A launcher in the main thread's place, and a controller's view of it."""
 
-    def __init__(self, folder: Path, code: str) -> None:
+    def __init__(self, folder: Path, code: str, argv: tuple[str, ...]) -> None:
         self.job_id = uuid.uuid4()
         self.reports: list[Report] = []
         self.console = FakeConsole()
@@ -50,7 +53,7 @@ class Node:
             job_name="test",
             node="here",
             boot_id=read_boot_id(),
-            command=RankCommand((sys.executable, "script.py", "--from", "{checkpoint}"), None),
+            command=RankCommand(argv, None),
             environment=os.environ,
             folder=folder,
             run_id="test",
@@ -119,8 +122,8 @@ class Node:
 def make_node(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
     nodes: list[Node] = []
 
-    def make(code: str = STEPS) -> Node:
-        nodes.append(Node(tmp_path, code))
+    def make(code: str = STEPS, argv: tuple[str, ...] = ARGV) -> Node:
+        nodes.append(Node(tmp_path, code, argv))
         return nodes[-1]
 
     yield make
@@ -223,10 +226,9 @@ def test_an_exception_is_reported_with_its_traceback(make_node: Callable[[str], 
 
 
 def test_a_program_that_is_missing_is_reported_and_nothing_is_left(
-    make_node: Callable[[str], Node],
+    make_node: Callable[..., Node],
 ) -> None:
-    node = make_node(STEPS)
-    node.launcher._plan = replace(node.plan, command=RankCommand(("/no/such/program",), None))
+    node = make_node(argv=("/no/such/program",))
 
     node.send()
     report = node.wait(lambda report: report.launch_error is not None)
@@ -274,7 +276,7 @@ def test_a_stopped_guardian_is_woken_and_tells_of_the_rank_that_died_meanwhile(
     node.send()
     before = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
 
-    stop(node.launcher._guardian.pid)
+    stop(node.launcher.guardian_pid)
     kill(before.ranks[1].pid)
 
     report = node.wait(lambda report: report.ranks[1].exit is not None)
@@ -289,7 +291,7 @@ def test_a_guardian_that_is_killed_takes_the_ranks_with_it_and_is_replaced(
     node.send()
     before = node.wait(lambda report: both(report, lambda rank: rank.steps_done >= 1))
 
-    os.kill(node.launcher._guardian.pid, signal.SIGKILL)
+    os.kill(node.launcher.guardian_pid, signal.SIGKILL)
     report = node.wait(lambda report: both(report, lambda rank: rank.exit is not None))
 
     assert [rank.exit.signal for rank in report.ranks if rank.exit] == [9, 9]

@@ -1,0 +1,224 @@
+"""Decides what one node's launcher does next, from the newest order and from what is. Pure.
+
+Level-triggered: an order says which ranks of which attempt ought to run, and the difference to
+what runs is acted upon. The loop observes, decides and acts until there is nothing left to do.
+
+- Ranks of a new attempt start only once no process of an older one is left.
+- An attempt that was reported as gone stays gone, whoever orders it.
+- Evidence that an order asks for is collected before the ranks are killed, within its time.
+- A lease ends with its attempt, and is not prolonged once the ranks are being killed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from recovery.launcher.decision.state import (
+    AskForFence,
+    AskRanksToStop,
+    CollectEvidence,
+    FindCheckpoints,
+    ForgetAttempt,
+    KeepLease,
+    KeptLease,
+    KillThrough,
+    LauncherAction,
+    LauncherDecision,
+    LauncherState,
+    LeaseRanks,
+    Leave,
+    StartRanks,
+    WatchCheckpoints,
+)
+from recovery.messages.exchange import Order, Stop
+
+FENCE_S_MAX: Final = 60.0  # for the storage to take the fence, as policy.fence_timeout_s
+LEASE_STEP_S: Final = 0.25  # a lease that has moved by less is not worth a message to the guardian
+# A planned stop without the controller: it answers within milliseconds, and its restart takes
+# seconds. Slurm's KillWait is 30 s.
+STOP_ALONE_S: Final = 5.0
+LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
+
+
+def decide(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
+    """Return the next actions and the state once they are done; no action: nothing is to be done.
+
+    ``order``: the newest one, None before the first. ``now_s``: monotonic.
+    """
+    actions: list[LauncherAction] = []
+    for rule in _RULES:
+        decision = rule(order, state, now_s)
+        state = decision.state
+        actions += decision.actions
+    return LauncherDecision(state, tuple(actions))
+
+
+def _end_leftovers(_order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
+    """Give children that outlive an attempt which ended by itself a moment, then SIGKILL."""
+    attempt = state.attempt
+    if attempt is None or not attempt.rank_count or not attempt.has_ended:
+        return LauncherDecision(replace(state, leftover_until_s=None))
+    if state.kill_sent_through >= attempt.number:
+        return LauncherDecision(state)
+    until_s = state.leftover_until_s
+    if until_s is None:
+        until_s = now_s + LEFTOVER_S
+    state = replace(state, leftover_until_s=until_s)
+    if attempt.has_leftovers and now_s < until_s:
+        return LauncherDecision(state)
+    return _kill(state, attempt.number)
+
+
+def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
+    """End as planned without a controller's order, where none comes."""
+    if not state.is_member or state.stop_asked_at_s is None or order is None:
+        return LauncherDecision(state)
+    if order.stop is Stop.GRACE or now_s - state.stop_asked_at_s < STOP_ALONE_S:
+        return LauncherDecision(state)
+    attempt = state.attempt
+    if attempt is None or state.empty_through >= attempt.number:
+        return LauncherDecision(state, (Leave(),))
+    if state.grace_until_s is not None:
+        return LauncherDecision(state)
+    state = replace(state, grace_until_s=now_s + state.grace_s)
+    return LauncherDecision(state, (AskRanksToStop(attempt.number, is_alone=True),))
+
+
+def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> LauncherDecision:
+    """Have the guardian stop the ranks at the end of the lease, and the peers keep it."""
+    if not state.is_member:
+        return LauncherDecision(state)
+    attempt = state.attempt
+    if attempt is None or state.empty_through >= attempt.number:
+        return _drop_lease(state)
+    if order is None or order.attempt != attempt.number or not order.ranks:
+        return LauncherDecision(state)  # it is being stopped; the lease goes on
+    if order.lease_s <= 0 or state.kill_sent_through >= attempt.number:
+        return LauncherDecision(state)
+    actions: list[LauncherAction] = []
+    lease = KeptLease(attempt.number, order.peers, order.lease_s)
+    if lease != state.lease:
+        actions.append(KeepLease(lease))
+        state = replace(state, lease=lease)
+    until_s, told_s = state.reached_at_s + order.lease_s, state.leased_until_s
+    if told_s is None or abs(until_s - told_s) >= LEASE_STEP_S:
+        actions.append(LeaseRanks(attempt.number, until_s))
+        state = replace(state, leased_until_s=until_s)
+    return LauncherDecision(state, tuple(actions))
+
+
+def _drop_lease(state: LauncherState) -> LauncherDecision:
+    actions: list[LauncherAction] = []
+    if state.leased_until_s is not None:
+        actions.append(LeaseRanks(0, None))
+    if state.lease is not None:
+        actions.append(KeepLease(None))
+    return LauncherDecision(replace(state, lease=None, leased_until_s=None), tuple(actions))
+
+
+def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
+    """Bring what runs in line with the order."""
+    if order is None or state.carried == (order.epoch, order.revision):
+        return _enforce_grace(state, now_s)
+    attempt = state.attempt
+    actions: list[LauncherAction] = []
+    if attempt is None or attempt.number != order.attempt or not order.ranks:
+        may_start = bool(order.ranks) and order.attempt > state.empty_through
+        gone_through = order.attempt - 1 if may_start else order.attempt
+        if attempt is not None:
+            gone_through = max(gone_through, attempt.number)
+        if state.empty_through < gone_through:
+            return _stop_ranks(order, state, gone_through, now_s)
+        collected = _collect(order, state)  # dumps that dead ranks have left
+        state = collected.state
+        actions += collected.actions
+        if attempt is not None:
+            actions.append(ForgetAttempt(attempt.number))
+            state = replace(state, attempt=None)
+        if may_start:
+            asked = _ask_for_fence(order, state, now_s)
+            state = asked.state
+            actions += asked.actions
+            if not _has_fence_answer(order, state, now_s):
+                return LauncherDecision(state, tuple(actions))
+            actions.append(StartRanks(order))
+    look = _look_for_checkpoints(order, state)
+    state = replace(look.state, carried=(order.epoch, order.revision))
+    return LauncherDecision(state, (*actions, *look.actions))
+
+
+def _enforce_grace(state: LauncherState, now_s: float) -> LauncherDecision:
+    """Kill once the grace is over, also where a second interrupt ended it and no order came."""
+    attempt, until_s = state.attempt, state.grace_until_s
+    is_due = until_s is not None and now_s >= until_s
+    if attempt is None or not is_due or state.kill_sent_through >= attempt.number:
+        return LauncherDecision(state)
+    return _kill(state, attempt.number)
+
+
+def _stop_ranks(order: Order, state: LauncherState, through: int, now_s: float) -> LauncherDecision:
+    attempt = state.attempt
+    if order.stop is Stop.GRACE and attempt is not None and not attempt.has_ended:
+        if state.grace_until_s is None:
+            state = replace(state, grace_until_s=now_s + order.grace_s)
+            return LauncherDecision(state, (AskRanksToStop(attempt.number),))
+        if now_s < state.grace_until_s:
+            return LauncherDecision(state)
+    if state.kill_sent_through >= through:
+        return LauncherDecision(state)
+    collecting = _collect(order, state)
+    if collecting.actions:
+        return collecting
+    if order.collect is not None and attempt is not None and state.evidence_wait_s > 0:
+        return LauncherDecision(state)
+    return _kill(state, through)
+
+
+def _kill(state: LauncherState, through: int) -> LauncherDecision:
+    return LauncherDecision(replace(state, kill_sent_through=through), (KillThrough(through),))
+
+
+def _collect(order: Order, state: LauncherState) -> LauncherDecision:
+    """Begin to collect the evidence that the order asks for, once for an incident and attempt."""
+    attempt = state.attempt
+    if order.collect is None or not state.can_collect or attempt is None:
+        return LauncherDecision(state)
+    wanted = (order.collect, attempt.number)
+    if state.collected_for == wanted:
+        return LauncherDecision(state)
+    within_s = 0.0 if attempt.has_ended else order.collect_s
+    action = CollectEvidence(order.collect, attempt.number, within_s)
+    return LauncherDecision(replace(state, collected_for=wanted), (action,))
+
+
+def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> LauncherDecision:
+    is_asked = state.fence_asked is not None and state.fence_asked[0] == order.attempt
+    if not state.is_member or is_asked:
+        return LauncherDecision(state)
+    path = None if order.restore is None else order.restore.path
+    state = replace(state, fence_asked=(order.attempt, now_s))
+    return LauncherDecision(state, (AskForFence(order.attempt, path),))
+
+
+def _has_fence_answer(order: Order, state: LauncherState, now_s: float) -> bool:
+    """Return whether it is known how the fence went, or the storage has taken too long."""
+    if not state.is_member or state.fenced_attempt == order.attempt:
+        return True  # a controller in this process has fenced before it ordered
+    assert state.fence_asked is not None, "asked just before"
+    return now_s - state.fence_asked[1] >= FENCE_S_MAX
+
+
+def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecision:
+    if not state.is_member or not order.finds_checkpoints:
+        return LauncherDecision(state)
+    if order.ranks:
+        return LauncherDecision(state, (WatchCheckpoints(),))
+    wanted = (order.epoch, order.revision)
+    if state.found_for == wanted:
+        return LauncherDecision(state)
+    action = FindCheckpoints(state.empty_through, order.revision)
+    return LauncherDecision(replace(state, found_for=wanted), (action,))
+
+
+_Rule = Callable[[Order | None, LauncherState, float], LauncherDecision]
+_RULES: Final[tuple[_Rule, ...]] = (_keep_lease, _end_leftovers, _stop_alone, _reconcile)

@@ -1,0 +1,57 @@
+"""How often a launcher reports, and when standbys may take processor time. Pure."""
+
+from typing import Final
+
+from recovery.launcher.decision.state import LauncherState
+from recovery.messages.exchange import Order
+
+REPORT_S: Final = 0.5  # while all ranks step
+REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
+HURRY_S_MAX: Final = 300.0  # and no longer than this
+# Of one launcher among several: a service takes ten reports a second of a node, those of events
+# included.
+MEMBER_REPORT_S_MIN: Final = 0.2
+# Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
+REPORTS_PER_S_MAX: Final = 2000.0
+
+
+def is_in_a_hurry(order: Order | None, state: LauncherState, now_s: float) -> bool:
+    """Return whether somebody waits for news: an order is not carried out, or ranks just begin."""
+    if order is not None and state.carried < (order.epoch, order.revision):
+        return True
+    attempt = state.attempt
+    if attempt is None or now_s - attempt.started_at_s > HURRY_S_MAX:
+        return False  # the latter: ranks that tell of no steps
+    return not attempt.is_stepping
+
+
+def is_calm(order: Order | None, state: LauncherState, now_s: float) -> bool:
+    """Return whether every rank trains, so that standbys may take time from the processors."""
+    attempt = state.attempt
+    if attempt is None or order is None or state.stop_asked_at_s is not None:
+        return False
+    return attempt.is_started and not is_in_a_hurry(order, state, now_s)
+
+
+def report_pause_s(order: Order | None, state: LauncherState, now_s: float) -> float:
+    """Return the pause between two reports."""
+    pause_s = REPORT_FAST_S if is_in_a_hurry(order, state, now_s) else REPORT_S
+    if not state.is_member:
+        return pause_s
+    return member_pause_s(pause_s, 1 if order is None else order.group_count)
+
+
+def member_pause_s(pause_s: float, group_count: int) -> float:
+    """Return the pause between two reports of each of so many launchers, at least ``pause_s``."""
+    return max(pause_s, MEMBER_REPORT_S_MIN, group_count / REPORTS_PER_S_MAX)
+
+
+def wait_s(order: Order | None, state: LauncherState, reported_at_s: float, now_s: float) -> float:
+    """Return for how long the loop may sleep where nothing happens."""
+    until_s = reported_at_s + report_pause_s(order, state, now_s)
+    for deadline_s in (state.grace_until_s, state.leftover_until_s):
+        if deadline_s is not None:
+            until_s = min(until_s, deadline_s)
+    if state.evidence_wait_s > 0:
+        until_s = min(until_s, now_s + state.evidence_wait_s)
+    return max(0.0, until_s - now_s)

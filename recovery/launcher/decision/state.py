@@ -1,0 +1,147 @@
+"""What the launcher knows and has done, and what it can do next: values only. Pure."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from recovery.messages.exchange import Order, Peer
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """The attempt that this launcher has started, as it stands now."""
+
+    number: int
+    started_at_s: float
+    rank_count: int
+    is_started: bool = False  # every rank has a process, and none has ended
+    has_ended: bool = False  # every rank has
+    is_stepping: bool = False  # every rank that lives has made two steps
+    has_leftovers: bool = False  # every rank ended with 0, and a child of one lives on
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLease:
+    """The lease that the peers of an attempt keep for each other."""
+
+    attempt: int
+    peers: tuple[Peer, ...]
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherState:
+    # What is, as the loop has just found it.
+    attempt: AttemptFacts | None = None
+    empty_through: int = 0  # no process is left of the attempts up to this one
+    is_member: bool = False  # one launcher of several: it fences, leases and looks for checkpoints
+    can_collect: bool = False  # evidence of a hang
+    evidence_wait_s: float = 0.0  # for how long a collection may still hold up the kill
+    fenced_attempt: int | None = None  # the last one for which the storage has answered
+    reached_at_s: float = float("-inf")  # the controller or a majority of peers; CLOCK_BOOTTIME
+    stop_asked_at_s: float | None = None  # a signal or the time limit asked for the job's end
+    grace_s: float = 30.0  # of a planned stop that no controller has ordered
+
+    # What has been done about it.
+    carried: tuple[int, int] = (0, 0)  # epoch and revision of the newest order carried out
+    kill_sent_through: int = 0
+    grace_until_s: float | None = None
+    leftover_until_s: float | None = None
+    collected_for: tuple[str, int] | None = None  # incident and attempt
+    fence_asked: tuple[int, float] | None = None  # attempt, since when
+    found_for: tuple[int, int] = (0, 0)  # epoch and revision of the last look for checkpoints
+    lease: KeptLease | None = None
+    leased_until_s: float | None = None  # as the guardian knows it; CLOCK_BOOTTIME
+
+
+@dataclass(frozen=True, slots=True)
+class AskRanksToStop:
+    """SIGTERM to every rank."""
+
+    attempt: int
+    is_alone: bool = False  # no controller has ordered it
+
+
+@dataclass(frozen=True, slots=True)
+class KillThrough:
+    """SIGKILL to every process of the attempts up to this one."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectEvidence:
+    incident_id: str
+    attempt: int
+    within_s: float  # 0: the ranks are dead, only what they left is saved
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAttempt:
+    """Drop the files and the store of the attempt, of which no process is left."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskForFence:
+    """Have the storage let only this attempt publish checkpoints."""
+
+    attempt: int
+    restore_path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartRanks:
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCheckpoints:
+    """Look at new checkpoints while the ranks train."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindCheckpoints:
+    empty_through: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLease:
+    """Have the peers keep this lease, or none."""
+
+    lease: KeptLease | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRanks:
+    """Have the guardian stop the ranks at this time; None: no more."""
+
+    attempt: int
+    until_s: float | None  # CLOCK_BOOTTIME
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the launcher: nothing of it runs, and no controller answers."""
+
+
+LauncherAction: TypeAlias = (
+    AskRanksToStop
+    | KillThrough
+    | CollectEvidence
+    | ForgetAttempt
+    | AskForFence
+    | StartRanks
+    | WatchCheckpoints
+    | FindCheckpoints
+    | KeepLease
+    | LeaseRanks
+    | Leave
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherDecision:
+    state: LauncherState  # after the actions
+    actions: tuple[LauncherAction, ...] = ()

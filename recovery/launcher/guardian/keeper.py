@@ -1,0 +1,104 @@
+"""Keeps a guardian running: wakes one that stands still, and replaces one that is gone."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.clock import Clock
+from rankmend.errors import LaunchError, SourceError
+from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.guardian.last_word import LastWord
+from recovery.launcher.guardian.watch import Care, GuardianWatch
+from recovery.launcher.processes.listing import read_list
+from recovery.launcher.processes.standing import ForeignMarks, identify
+from recovery.launcher.processes.tree import fence_leftovers, read_state
+
+log = logging.getLogger(__name__)
+
+GUARDIANS_LOST_MAX: Final = 3  # somebody kills them on purpose
+LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+
+
+class GuardianKeeper:
+    def __init__(
+        self,
+        start: Callable[[], Guardian],
+        job_id: str,
+        node: str | None,
+        process_list: Path,
+        clock: Clock,
+    ) -> None:
+        """``node``, ``process_list``: as for `fence_leftovers`, when a guardian is gone."""
+        self._start = start
+        self._job_id = job_id
+        self._node = node
+        self._process_list = process_list
+        self._clock = clock
+        self._watch = GuardianWatch()
+        self._lost_count = 0
+        self._word: LastWord | None = None  # that the guardian has
+        self.guardian = start()
+
+    @staticmethod
+    def ask(call: Callable[..., None], *arguments: object) -> None:
+        """Ask something of the guardian. Where it is gone, that is the next event."""
+        with contextlib.suppress(LaunchError):
+            call(*arguments)
+
+    def leave_word(self, word: LastWord | None) -> None:
+        """Have the guardian speak for this launcher should it be killed."""
+        if word is None or word == self._word:
+            return
+        with contextlib.suppress(LaunchError):  # its end is the next event
+            self.guardian.leave_word(msgspec.json.encode(word))
+            self._word = word
+
+    def look_after(self, is_needed: Callable[[], bool]) -> None:
+        """Wake a guardian that stands still, and kill one that can't be woken.
+
+        ``is_needed``: whether it owes an answer, for a dead rank or an attempt that is to end.
+        """
+        try:
+            state = read_state(self.guardian.pid)
+        except SourceError:  # no descriptor left, or no memory: looked at again soon
+            return
+        letter = "" if state is None else state.letter
+        care = self._watch.look(letter, is_needed, self._clock.now_s())
+        if care is Care.WAKE:
+            log.warning(
+                "the guardian of the ranks (process %d) was stopped; it is woken: "
+                "while it stands still no death is seen",
+                self.guardian.pid,
+            )
+            self.guardian.wake()
+        elif care is Care.END:
+            log.warning(
+                "the guardian of the ranks (process %d) stays stopped; it is killed, and its ranks with it",
+                self.guardian.pid,
+            )
+            self.guardian.end()
+
+    def replace(self, reason: str) -> None:
+        """Start another guardian. The ranks died with the old one (PR_SET_PDEATHSIG)."""
+        self._lost_count += 1
+        if self._lost_count > GUARDIANS_LOST_MAX:
+            raise LaunchError(f"the guardian of the ranks is gone once more: {reason}")
+        log.warning("the guardian of the ranks is gone, and they with it: %s", reason)
+        self.guardian.close()
+        left = fence_leftovers(
+            self._job_id,
+            None,
+            self._clock.now_s() + LEFTOVERS_S_MAX,
+            node=self._node,
+            listed=read_list(str(self._process_list)),
+            is_foreign=ForeignMarks(identify()),
+        )
+        if left.alive:
+            pids = ", ".join(str(one.pid) for one in left.alive)
+            raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
+        self.guardian = self._start()
+        self._word = None

@@ -1,0 +1,45 @@
+"""What other threads bring to a launcher's loop: orders, and word of who takes its reports."""
+
+import threading
+from dataclasses import dataclass, field
+
+from recovery.launcher.decision.orders import FollowedOrders
+from recovery.messages.exchange import Order
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """A controller has taken a report."""
+
+    epoch: int
+    controller_id: str
+    at_s: float  # monotonic
+
+
+@dataclass(slots=True)
+class Inbox:
+    _orders: list[Order] = field(default_factory=list)
+    _answer: ReportAnswer | None = None  # the newest
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put_order(self, order: Order) -> None:
+        with self._lock:
+            self._orders.append(order)
+
+    def put_answer(self, answer: ReportAnswer) -> None:
+        with self._lock:
+            self._answer = answer
+
+    def take_orders(self) -> list[Order]:
+        """Return the orders that have come since the last call."""
+        with self._lock:
+            orders, self._orders = self._orders, []
+        return orders
+
+    def hear_answer(self, orders: FollowedOrders) -> FollowedOrders:
+        """Return what holds after the newest answer, where one has come since the last call."""
+        with self._lock:
+            answer, self._answer = self._answer, None
+        if answer is None:
+            return orders
+        return orders.hear(answer.epoch, answer.controller_id, answer.at_s)

@@ -1,0 +1,83 @@
+"""Tells this node's agent and `rankmend status` which processes the ranks are, and what is found."""
+
+import uuid
+
+from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
+from recovery.launcher.host.hardware import HardwareWatch
+from recovery.launcher.ranks.launch_plan import LaunchPlan
+from recovery.launcher.ranks.launched import LaunchedAttempt
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.messages.exchange import Order
+
+
+class RankAnnouncer:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        runtime: RuntimeFolder,
+        agent: AgentLink,
+        hardware: HardwareWatch | None,
+    ) -> None:
+        self._plan = plan
+        self._runtime = runtime
+        self._agent = agent
+        self._hardware = hardware
+        self._found_at_s: dict[str, float] = {}  # key of a finding -> when it first came
+
+    def start(self) -> None:
+        if self._hardware is not None:
+            self._hardware.start()
+
+    def tick(self) -> None:
+        self._agent.tick()
+
+    def announce(self, attempt: LaunchedAttempt) -> None:
+        """Tell of an attempt whose ranks all have their process."""
+        ranks = attempt.ranks.values()
+        self._runtime.write_ranks(
+            attempt.number,
+            [{"rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid} for rank in ranks],
+        )
+        if self._hardware is not None:
+            self._hardware.watch({rank.rank: rank.pid for rank in ranks})
+        self._agent.offer(
+            uuid.UUID(self._plan.job_id),
+            self._plan.job_name,
+            attempt.number,
+            [
+                (OfferedRank(rank.rank, rank.local_rank, rank.pid), rank.files.progress)
+                for rank in ranks
+            ],
+        )
+
+    def withdraw(self) -> None:
+        """Tell that no rank runs any more."""
+        self._agent.withdraw()
+        if self._hardware is not None:
+            self._hardware.watch({})
+
+    def take_order(self, order: Order, now_s: float) -> None:
+        """Tell what the controller has found about the ranks: all of it, each time."""
+        found_at_s = self._found_at_s
+        keys = [finding.key for finding in order.findings]
+        self._found_at_s = {key: found_at_s.get(key, now_s) for key in keys}
+        self._agent.tell(
+            [
+                ShownFinding(
+                    kind=one.kind,
+                    ranks=one.ranks,
+                    section=one.section,
+                    cause=one.cause,
+                    factor=one.factor,
+                    at_s=self._found_at_s[one.key],
+                )
+                for one in order.findings
+            ]
+        )
+        if self._hardware is not None:
+            self._hardware.ask(order.reads_hardware)
+
+    def close(self) -> None:
+        if self._hardware is not None:
+            self._hardware.stop()
+        self._agent.close()

@@ -1,0 +1,34 @@
+"""What the user asked to run; the same for every attempt."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from recovery.launcher.ranks.command import RankCommand
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    job_id: str
+    job_name: str
+    node: str
+    boot_id: str
+    command: RankCommand
+    environment: Mapping[str, str]
+    folder: Path  # working directory of the ranks
+    run_id: str
+    role: str
+    fence_file: Path | None
+    is_auto: bool
+    time_limit_s: float | None
+    mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
+    is_old_torch: bool = False  # whose flight recorder is off by default
+    grace_s: float = 30.0  # of a planned stop that no controller has heard of
+    stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS  # each asks for a planned stop
+    is_virtual_local_rank: bool = False  # each rank sees one GPU
+    cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound
+    stdin: int | None = None  # the ranks' standard input; None: /dev/null
