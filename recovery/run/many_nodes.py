@@ -12,12 +12,11 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from rankmend import console, logs
-from rankmend.clock import Clock, SystemClock, read_boot_id
+from rankmend import logs
+from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.node import node_name
 from rankmend.printable import printable
@@ -33,50 +32,41 @@ from recovery.api.wire import (
     Join,
     JoinAnswer,
 )
-from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
-from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
+from recovery.checkpoints.marks import FenceFile
+from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import JobKey, key_at_service
 from recovery.journal.limits import Policy
-from recovery.journal.records import JobOutcome, OutcomeKind
-from recovery.journal.store import refuse_network_file_system
+from recovery.journal.records import JobOutcome
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
-from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peers import Peers, PeerWord
 from recovery.launcher.membership.remote import Client, Remote
-from recovery.launcher.ranks.launch_plan import LaunchPlan
-from recovery.launcher.ranks.output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import EPOCH_MAX, Order, StopReason
 from recovery.ownership.claim import OwnerKind
-from recovery.ownership.ownership import Ownership, own
+from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
-    choose_processors,
     clear_former,
     clear_leftovers,
-    count_local_ranks,
-    make_agent_link,
-    make_command,
-    make_hardware,
-    make_standbys,
-    make_store,
     make_watch,
     port_range,
     say,
-    standard_input,
 )
 from recovery.run.error_file import write_error_file
 from recovery.run.limits_file import read_policy
+from recovery.run.node_launcher import (
+    JobOnNode,
+    NodeLauncher,
+    NodeSetup,
+    own_folder,
+    say_rank_error,
+)
 from recovery.run.options import (
     RunOptions,
     grace_s,
-    make_log_folder,
-    make_output_plan,
     parse_nodes,
     stop_signals,
 )
@@ -337,15 +327,8 @@ class Node:
         self.name = checked_node_name(options, environment)
         self.address = options.local_addr or route_address(*controller)
         self.launcher_id = str(uuid.uuid4())
-        self._command = make_command(options, environment)
-        self.slots = count_local_ranks(options, environment, self._command)
-        ensure_open_files(self.slots, is_one_node=False)
-        self._output_plan = make_output_plan(options, self.slots)
-        self.beside: Path | None = None
-        if options.checkpoint_dir is not None:
-            check_writable(options.checkpoint_dir.absolute())
-            self.beside = options.checkpoint_dir.absolute() / BESIDE
-        self.state = state_folder(options, environment)
+        self._setup = NodeSetup.read(options, environment, is_one_node=False)
+        self.slots = self._setup.slots
         self.request = self._make_request(overrides, job_id)
         self.link: _Link | None = None
         self.remote: Remote | None = None
@@ -407,7 +390,9 @@ class Node:
         key = JobKey(f"{self._key.text}|{job_id}", self._key.name, self._key.reason)
         known = uuid.UUID(job_id)
         try:
-            return open_job(self.state / "nodes" / self.name, key, known, self._clock.unix_s())
+            return open_job(
+                self._setup.state / "nodes" / self.name, key, known, self._clock.unix_s()
+            )
         except JobHeldError as error:
             raise JobHeldError(
                 f"{error}; a second launcher of the job on one machine needs a --node-name"
@@ -416,71 +401,31 @@ class Node:
     def _serve(
         self, client: JoiningClient, joined: JoinAnswer, folder: JobFolder, runtime: RuntimeFolder
     ) -> int:
-        options, clock, environment = self._options, self._clock, self._environment
-        folder.write_run({"pid": os.getpid(), "node": self.name, "runtime": str(runtime.path)})
-        ports = port_range(options)
-        bind_address = self.address if is_loopback(self.address) else ""
-        fence_path = (self.beside or runtime.path) / "attempt"
-        store, is_old_torch = make_store(
-            options, environment, self._command, clock, ports, self.address, bind_address
+        options, clock = self._options, self._clock
+        job = JobOnNode(
+            job_id=joined.job_id,
+            job_name=self._key.name,
+            node=self.name,
+            folder=folder,
+            runtime=runtime,
+            address=self.address,
+            bind_address=self.address if is_loopback(self.address) else "",
+            ports=port_range(options),
+            mark_node=self.name,
         )
-        log_plan = make_log_folder(self._output_plan, f"{self._key.name}_{self.name}")
-        output = Output(log_plan, console.take_over())
+        made = NodeLauncher(self._setup, job, clock)
         word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
-        peers = Peers(joined.secret, word, self.address, ports, bind_address)
-        fence = FenceFile(fence_path)
+        peers = Peers(joined.secret, word, self.address, port_range(options), job.bind_address)
+        fence = FenceFile(job.fence_path(self._setup))
         self._ownership.keep_fence(fence.restore)
         storage = Storage(fence, make_watch(options, clock))
         link = self.link = _Link(client, self.request, peers, quiet=options.quiet)
         remote = self.remote = Remote(
             client, joined.job_id, self.name, self.launcher_id, link, clock
         )
-        plan = LaunchPlan(
-            job_id=joined.job_id,
-            job_name=self._key.name,
-            node=self.name,
-            boot_id=read_boot_id(),
-            command=self._command,
-            environment=environment,
-            folder=Path.cwd(),
-            run_id=options.rdzv_id or self._key.name,
-            role=options.role,
-            fence_file=fence_path,
-            is_auto=options.auto and self._command.interpreter is not None,
-            time_limit_s=options.time_limit,
-            mark_node=self.name,
-            grace_s=grace_s(options, environment),
-            is_old_torch=is_old_torch,
-            stop_signals=stop_signals(options),
-            is_virtual_local_rank=options.virtual_local_rank,
-            cpus=choose_processors(options, environment, self._command, self.slots),
-            stdin=standard_input(),
-        )
-        standbys = make_standbys(
-            options,
-            environment,
-            self._command,
-            runtime,
-            self.slots,
-            joined.job_id,
-            clock,
-            self.name,
-        )
-        launcher = Launcher(
-            plan,
-            lambda: Guardian.start(
-                joined.job_id, node=self.name, process_list=runtime.process_list
-            ),
-            store,
-            output,
-            runtime,
-            make_agent_link(options, environment, clock),
-            clock,
+        launcher = made.make(
             remote.put,
-            standbys,
             Membership(self.launcher_id, self.slots, peers, storage, lambda: client.contact),
-            evidence=EvidenceCollector(folder.incidents, clock, output.last_lines),
-            hardware=make_hardware(options, joined.job_id, clock),
         )
         link.launcher = launcher
         remote.start()
@@ -502,8 +447,7 @@ class Node:
             is_empty = launcher.close()
             if is_empty and link.outcome is None and link.replaced_by is None:
                 self._say_end(client, launcher)
-            store.close()
-            output.close()
+            made.close()
             if is_empty and link.outcome is not None:
                 self._ownership.note_empty()  # and so are the others: the job has ended
         self._ownership.check()
@@ -533,23 +477,5 @@ class Node:
 def exit_code(outcome: JobOutcome) -> int:
     """Say how the job ended, and return the code for the shell."""
     say(f"the job has ended ({outcome.kind.value}): {outcome.reason}")
-    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
-        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
-        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
+    say_rank_error(outcome)
     return outcome.exit_code
-
-
-def own_folder(
-    options: RunOptions, kind: OwnerKind, key: JobKey, environment: Mapping[str, str]
-) -> Ownership:
-    """Take the checkpoint folder for the job, where it has one; its other launchers may have."""
-    folder = options.checkpoint_dir
-    if folder is not None:
-        check_writable(folder.absolute())
-    return own(folder, kind, key, environment, say, take_over=options.take_over)
-
-
-def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
-    state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
-    refuse_network_file_system(state.absolute())
-    return state.absolute()

@@ -50,11 +50,10 @@ from recovery.run.many_nodes import (
     Node,
     begin_logging,
     checked_node_name,
-    own_folder,
     route_address,
-    state_folder,
 )
 from recovery.run.meeting_note import HostFolder, HostNote
+from recovery.run.node_launcher import own_folder, state_folder
 from recovery.run.one_node import tell
 from recovery.run.options import Meeting, RunOptions, make_policy, parse_meeting, stop_signals
 from recovery.service.controller_config import Config, Limits

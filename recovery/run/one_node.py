@@ -14,57 +14,46 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from rankmend import console, logs
+from rankmend import logs
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from recovery.checkpoints.background import CheckpointWatch
-from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
+from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
-from recovery.journal.job_folder import JobFolder, default_state_folder, open_job
+from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
 from recovery.journal.ledger import Copy, decode_copy, fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
-from recovery.journal.records import AttemptStarted, Entry, JobOutcome, OutcomeKind, Placement
-from recovery.journal.store import Journal, refuse_network_file_system
+from recovery.journal.records import AttemptStarted, Entry, JobOutcome, Placement
+from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian.client import Guardian
-from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
-from recovery.launcher.ranks.command import (
-    RankCommand,
-)
-from recovery.launcher.ranks.launch_plan import LaunchPlan
-from recovery.launcher.ranks.output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.messages.exchange import Report
 from recovery.ownership.claim import OwnerKind
-from recovery.ownership.ownership import Ownership, own
+from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
-    choose_processors,
     clear_former,
     clear_leftovers,
-    count_local_ranks,
-    make_agent_link,
-    make_command,
-    make_hardware,
-    make_standbys,
-    make_store,
     make_watch,
     port_range,
     say,
-    standard_input,
 )
 from recovery.run.error_file import write_error_file
+from recovery.run.node_launcher import (
+    JobOnNode,
+    NodeLauncher,
+    NodeSetup,
+    own_folder,
+    say_rank_error,
+)
 from recovery.run.options import (
     RunOptions,
     grace_s,
-    make_log_folder,
-    make_output_plan,
     make_policy,
     stop_signals,
 )
@@ -141,38 +130,19 @@ class ControllerThread:
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
     logs.configure(logs.LogShape.LAUNCHER)
-    command = make_command(options, environment)
-    world_size = count_local_ranks(options, environment, command)
-    ensure_open_files(world_size, is_one_node=True)
+    setup = NodeSetup.read(options, environment, is_one_node=True)
     policy = make_policy(options)
-    output_plan = make_output_plan(options, world_size)
     clock = SystemClock()
-    beside = None
-    if options.checkpoint_dir is not None:
-        check_writable(options.checkpoint_dir.absolute())
-        beside = options.checkpoint_dir.absolute() / BESIDE
-    copy = BudgetCopy(beside / "budgets.json") if beside else None
-    state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
-    refuse_network_file_system(state.absolute())
+    copy = BudgetCopy(setup.beside / "budgets.json") if setup.beside else None
     line = (str(Path.cwd()), options.target, *options.arguments)
     key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
     with exit_on(stop_signals(options)):
-        ownership = own(
-            options.checkpoint_dir,
-            OwnerKind.LAUNCHER,
-            key,
-            environment,
-            say,
-            take_over=options.take_over,
-        )
+        ownership = own_folder(options, OwnerKind.LAUNCHER, key, environment)
         try:
             known_id = None if ownership.is_copy else _known_id(copy)
-            folder = open_job(state.absolute(), key, known_id, clock.unix_s())
+            folder = open_job(setup.state, key, known_id, clock.unix_s())
             try:
-                session = _Session(
-                    options, environment, clock, folder, policy, world_size, ownership
-                )
-                return session.run(command, output_plan, beside, copy)
+                return _Session(setup, clock, folder, policy, ownership, copy).run()
             finally:
                 os.close(folder.lock_descriptor)
         finally:
@@ -184,117 +154,64 @@ class _Session:
 
     def __init__(
         self,
-        options: RunOptions,
-        environment: Mapping[str, str],
+        setup: NodeSetup,
         clock: Clock,
         folder: JobFolder,
         policy: Policy,
-        world_size: int,
         ownership: Ownership,
+        copy: BudgetCopy | None,
     ) -> None:
-        self._options = options
-        self._environment = environment
+        self._setup = setup
+        self._options = setup.options
+        self._environment = setup.environment
         self._clock = clock
         self._folder = folder
         self._ownership = ownership
+        self._copy = copy
         self._policy = policy
-        self._world_size = world_size
         self._job_id = str(folder.job_id)
-        self._node = node_name(None, environment)
+        self._node = node_name(None, setup.environment)
 
-    def run(
-        self,
-        command: RankCommand,
-        output_plan: OutputPlan,
-        beside: Path | None,
-        copy: BudgetCopy | None,
-    ) -> int:
+    def run(self) -> int:
         journal = Journal(self._folder.journal, self._clock, read_boot_id())
         try:
             for warning in journal.warnings:
                 say(warning)
-            return self._run(journal, command, output_plan, beside, copy)
+            return self._run(journal)
         finally:
             journal.close()
 
-    def _run(
-        self,
-        journal: Journal,
-        command: RankCommand,
-        output_plan: OutputPlan,
-        beside: Path | None,
-        copy: BudgetCopy | None,
-    ) -> int:
+    def _run(self, journal: Journal) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
         with self._ownership.clearing():
             clear_former(self._ownership.former_job_id, self._job_id, self._clock)
             clear_leftovers(self._job_id, self._clock, runtime)
-        self._ownership.name_job(
-            self._job_id
-        )  # not before: the claim names whose ranks to look for
-        self._folder.write_run(
-            {"pid": os.getpid(), "node": self._node, "runtime": str(runtime.path)}
-        )
-        fence_path = (beside or runtime.path) / "attempt"
-        ports = self._options.master_port or port_range(self._options)
+        # Not before: the claim names whose ranks to look for.
+        self._ownership.name_job(self._job_id)
         address = self._options.master_addr or "127.0.0.1"
-        store, is_old_torch = make_store(
-            self._options, self._environment, command, self._clock, ports, address, address
-        )
-        log_plan = make_log_folder(output_plan, self._folder.key.name)
-        output = Output(log_plan, console.take_over())
-        watch = make_watch(self._options, self._clock)
-        if watch is not None:
-            watch.start()
-        plan = LaunchPlan(
+        job = JobOnNode(
             job_id=self._job_id,
             job_name=self._folder.key.name,
             node=self._node,
-            boot_id=read_boot_id(),
-            command=command,
-            environment=self._environment,
-            folder=Path.cwd(),
-            run_id=self._options.rdzv_id or self._folder.key.name,
-            role=self._options.role,
-            fence_file=fence_path,
-            is_auto=self._options.auto and command.interpreter is not None,
-            time_limit_s=self._options.time_limit,
-            is_old_torch=is_old_torch,
-            stop_signals=stop_signals(self._options),
-            is_virtual_local_rank=self._options.virtual_local_rank,
-            cpus=choose_processors(self._options, self._environment, command, self._world_size),
-            stdin=standard_input(),
+            folder=self._folder,
+            runtime=runtime,
+            address=address,
+            bind_address=address,
+            ports=self._options.master_port or port_range(self._options),
         )
-        agent = make_agent_link(self._options, self._environment, self._clock)
-        launcher = Launcher(
-            plan,
-            lambda: Guardian.start(self._job_id, process_list=runtime.process_list),
-            store,
-            output,
-            runtime,
-            agent,
-            self._clock,
-            lambda report: thread.put(report),  # noqa: PLW0108 - the thread is made below
-            make_standbys(
-                self._options,
-                self._environment,
-                command,
-                runtime,
-                self._world_size,
-                self._job_id,
-                self._clock,
-            ),
-            evidence=EvidenceCollector(self._folder.incidents, self._clock, output.last_lines),
-            hardware=make_hardware(self._options, self._job_id, self._clock),
-        )
-        fence = FenceFile(fence_path)
+        made = NodeLauncher(self._setup, job, self._clock)
+        watch = make_watch(self._options, self._clock)
+        if watch is not None:
+            watch.start()
+        launcher = made.make(lambda report: thread.put(report))  # noqa: PLW0108 - made below
+        fence = FenceFile(job.fence_path(self._setup))
         self._ownership.keep_fence(fence.restore)
         controller = Controller(
             journal,
             launcher,
             _Checkpoints(watch) if watch else None,
             fence,
-            copy,
+            self._copy,
             self._clock,
             self._settings(),
             None if self._options.quiet else tell,
@@ -303,13 +220,12 @@ class _Session:
         thread.start()
         try:
             self._ownership.begin(launcher.finish)
-            launcher.run(self._last_attempt(journal, copy))
+            launcher.run(self._last_attempt(journal))
         finally:
             thread.join(10.0)
             if launcher.close():
                 self._ownership.note_empty()
-            store.close()
-            output.close()
+            made.close()
             if watch is not None:
                 watch.stop()
         if thread.outcome is not None:
@@ -321,7 +237,7 @@ class _Session:
         return JobSettings(
             job_id=self._job_id,
             name=self._folder.key.name,
-            placement=(Placement(self._node, tuple(range(self._world_size))),),
+            placement=(Placement(self._node, tuple(range(self._setup.slots))),),
             rankmend_version=version("rankmend"),
             pid=os.getpid(),
             policy=self._policy,
@@ -330,9 +246,9 @@ class _Session:
             claim_taken=self._ownership.record,
         )
 
-    def _last_attempt(self, journal: Journal, copy: BudgetCopy | None) -> int:
+    def _last_attempt(self, journal: Journal) -> int:
         """Return the newest attempt that an earlier start can have made: all of them are gone."""
-        known = _read_copy(copy)
+        known = _read_copy(self._copy)
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
 
 
@@ -342,9 +258,7 @@ def _exit_code(thread: ControllerThread) -> int:
     if outcome is None:
         say(f"the controller failed and the job was stopped: {thread.crash!r}")
         return 1
-    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
-        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
-        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
+    say_rank_error(outcome)
     return outcome.exit_code
 
 

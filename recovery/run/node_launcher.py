@@ -1,0 +1,208 @@
+"""Puts one node's launcher together: the same for the only node of a job and for one of several."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankmend import console
+from rankmend.clock import Clock, read_boot_id
+from recovery.checkpoints.marks import BESIDE, check_writable
+from recovery.journal.job_folder import JobFolder, default_state_folder
+from recovery.journal.job_key import JobKey
+from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.journal.store import refuse_network_file_system
+from recovery.launcher.evidence.collector import EvidenceCollector
+from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.host.open_files import ensure_open_files
+from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.launch_plan import LaunchPlan
+from recovery.launcher.ranks.output import Output, OutputPlan
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.launcher.rendezvous.ports import PortRange
+from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.messages.exchange import Report
+from recovery.ownership.claim import OwnerKind
+from recovery.ownership.ownership import Ownership, own
+from recovery.run.assembly import (
+    choose_processors,
+    count_local_ranks,
+    make_agent_link,
+    make_command,
+    make_hardware,
+    make_standbys,
+    make_store,
+    say,
+    standard_input,
+)
+from recovery.run.options import (
+    RunOptions,
+    grace_s,
+    make_log_folder,
+    make_output_plan,
+    stop_signals,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What the command line and this node give a launcher, whatever job it will run."""
+
+    options: RunOptions
+    environment: Mapping[str, str]
+    command: RankCommand
+    slots: int  # ranks on this node
+    output_plan: OutputPlan
+    beside: Path | None  # the folder of rankmend beside the checkpoints
+    state: Path  # where journals lie
+
+    @classmethod
+    def read(
+        cls, options: RunOptions, environment: Mapping[str, str], *, is_one_node: bool
+    ) -> "NodeSetup":
+        """Return the set-up, once it is known that ranks could run and write here."""
+        command = make_command(options, environment)
+        slots = count_local_ranks(options, environment, command)
+        ensure_open_files(slots, is_one_node=is_one_node)
+        output_plan = make_output_plan(options, slots)
+        beside = None
+        if options.checkpoint_dir is not None:
+            check_writable(options.checkpoint_dir.absolute())
+            beside = options.checkpoint_dir.absolute() / BESIDE
+        state = state_folder(options, environment)
+        return cls(options, environment, command, slots, output_plan, beside, state)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOnNode:
+    """Which job this node runs, under which name, and where its ranks meet."""
+
+    job_id: str
+    job_name: str
+    node: str
+    folder: JobFolder
+    runtime: RuntimeFolder
+    address: str  # where other nodes reach this one
+    bind_address: str  # empty: every address
+    ports: PortRange | int
+    mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
+
+    def fence_path(self, setup: NodeSetup) -> Path:
+        return (setup.beside or self.runtime.path) / "attempt"
+
+
+class NodeLauncher:
+    """A launcher with what it writes to and where its ranks meet, from its start to its end."""
+
+    def __init__(self, setup: NodeSetup, job: JobOnNode, clock: Clock) -> None:
+        self._setup = setup
+        self._job = job
+        self._clock = clock
+        job.folder.write_run(
+            {"pid": os.getpid(), "node": job.node, "runtime": str(job.runtime.path)}
+        )
+        self._store, self._is_old_torch = self._make_store()
+        name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
+        log_plan = make_log_folder(setup.output_plan, name)
+        self._output = Output(log_plan, console.take_over())
+
+    def make(
+        self, send_report: Callable[[Report], None], membership: Membership | None = None
+    ) -> Launcher:
+        """Return the launcher, with its guardian running."""
+        setup, job, clock = self._setup, self._job, self._clock
+        options, environment = setup.options, setup.environment
+        standbys = make_standbys(
+            options,
+            environment,
+            setup.command,
+            job.runtime,
+            setup.slots,
+            job.job_id,
+            clock,
+            job.mark_node,
+        )
+        return Launcher(
+            self._plan(),
+            lambda: Guardian.start(
+                job.job_id, node=job.mark_node, process_list=job.runtime.process_list
+            ),
+            self._store,
+            self._output,
+            job.runtime,
+            make_agent_link(options, environment, clock),
+            clock,
+            send_report,
+            standbys,
+            membership,
+            evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
+            hardware=make_hardware(options, job.job_id, clock),
+        )
+
+    def close(self) -> None:
+        """Close what the launcher used, once that is closed."""
+        self._store.close()
+        self._output.close()
+
+    def _make_store(self) -> tuple[RendezvousStore, bool]:
+        setup, job = self._setup, self._job
+        return make_store(
+            setup.options,
+            setup.environment,
+            setup.command,
+            self._clock,
+            job.ports,
+            job.address,
+            job.bind_address,
+        )
+
+    def _plan(self) -> LaunchPlan:
+        setup, job = self._setup, self._job
+        options, environment = setup.options, setup.environment
+        return LaunchPlan(
+            job_id=job.job_id,
+            job_name=job.job_name,
+            node=job.node,
+            boot_id=read_boot_id(),
+            command=setup.command,
+            environment=environment,
+            folder=Path.cwd(),
+            run_id=options.rdzv_id or job.job_name,
+            role=options.role,
+            fence_file=job.fence_path(setup),
+            is_auto=options.auto and setup.command.interpreter is not None,
+            time_limit_s=options.time_limit,
+            mark_node=job.mark_node,
+            grace_s=grace_s(options, environment),
+            is_old_torch=self._is_old_torch,
+            stop_signals=stop_signals(options),
+            is_virtual_local_rank=options.virtual_local_rank,
+            cpus=choose_processors(options, environment, setup.command, setup.slots),
+            stdin=standard_input(),
+        )
+
+
+def own_folder(
+    options: RunOptions, kind: OwnerKind, key: JobKey, environment: Mapping[str, str]
+) -> Ownership:
+    """Take the checkpoint folder for the job, where it has one; its other launchers may have."""
+    folder = options.checkpoint_dir
+    if folder is not None:
+        check_writable(folder.absolute())
+    return own(folder, kind, key, environment, say, take_over=options.take_over)
+
+
+def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
+    """Return where journals lie, which is on no network file system."""
+    state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
+    refuse_network_file_system(state.absolute())
+    return state.absolute()
+
+
+def say_rank_error(outcome: JobOutcome) -> None:
+    """Show the first rank's error once more, at the end of a job that could not be recovered."""
+    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
+        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
+        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
