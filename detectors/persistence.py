@@ -1,32 +1,32 @@
-"""When a bad look becomes a finding, and when a finding ends: the one place for all detectors.
+"""When bad looks become a finding and when the finding ends: one set of rules for all detectors.
 
 Rules, in this order:
-  in       N bad looks among the newest M. Looks are answers of the source, not of the clock: one
-           answer looked at ten times is one look.
-  out      so many good looks in a row, and the sticky time since the last bad look, and no latch.
-           No answer is no good look: a source that falls silent ends nothing.
-  latch    held until the next boot, or over all boots until a person lets go of it.
-  damping  raised too often in the flap window, it stays until one whole window was good.
-A `Track` is a value: save it, restore it (`shifted`, `after_reboot`), and go on.
+  raise    N of the newest M looks are bad. A look is one answer of the source: reading the same
+           answer ten times is one look.
+  end      enough good looks in a row, the sticky time since the last bad look is over, and no latch
+           holds it. Silence is not a good look: a silent source ends nothing.
+  latch    held until the next boot, or across boots until a person releases it.
+  damping  a finding raised too often within the flap window stays until a whole window was good.
+A `Track` is a value: save it, restore it (`shifted`, `after_reboot`) and continue.
 """
 
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-LOOKS_MAX: Final = 1_000  # of one track: bounds what is kept
+LOOKS_MAX: Final = 1_000  # kept for one track
 FORGET_S: Final = 7 * 86_400.0  # how long an ended finding is remembered, for flaps and reboots
 
 
 class Latch(Enum):
     NONE = "none"
     BOOT = "boot"  # until the node has booted again
-    RELEASE = "release"  # over boots, until a person releases it
+    RELEASE = "release"  # across boots, until a person releases it
 
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """How much evidence raises a finding and how much ends it."""
+    """How much evidence raises a finding, and how much ends it."""
 
     bad_looks: int = 1  # N
     of_looks: int = 1  # M
@@ -56,14 +56,14 @@ class Track:
     last_look_at_s: float
     last_bad_at_s: float
     is_active: bool = False
-    since_s: float | None = None  # the first bad look of what is active
+    since_s: float | None = None  # when the active finding's first bad look was
     is_latched: bool = False
     is_flapping: bool = False
     raises_at_s: tuple[float, ...] = ()  # newest last, within the flap window
     raises: int = 0  # since it was forgotten
     boot: int = 0  # counts boots since it was forgotten
     bad_boot: int | None = None  # the boot of the newest evidence
-    bad_boots: int = 0  # boots in which there was evidence enough
+    bad_boots: int = 0  # boots with enough evidence
 
 
 def look(track: Track | None, rules: Persistence, *, is_bad: bool, at_s: float) -> Track | None:
@@ -140,9 +140,9 @@ def _ended(track: Track) -> Track:
 
 
 def vanished(track: Track, now_s: float, absent_s: float) -> Track:
-    """Return the track of a subject that its source, which works, no longer names.
+    """Return the track of a subject that its working source no longer reports.
 
-    It is neither good nor bad; after ``absent_s`` there is nothing left to be found.
+    Absence is neither good nor bad; after ``absent_s`` the finding ends.
     """
     if track.is_active and not track.is_latched and now_s - track.last_look_at_s >= absent_s:
         return _ended(track)
@@ -150,14 +150,14 @@ def vanished(track: Track, now_s: float, absent_s: float) -> Track:
 
 
 def released(track: Track) -> Track:
-    """Return the track after a person has let go of its latch: good looks end it from now on."""
+    """Return the track after a person released its latch: from now on, good looks end it."""
     return replace(track, is_latched=False)
 
 
 def after_reboot(track: Track, rules: Persistence) -> Track:
     """Return the track as it stands at the start of the next boot.
 
-    A boot proves nothing by itself: what was active stays so until good looks end it.
+    A boot proves nothing by itself: an active finding stays until good looks end it.
     """
     return replace(
         track,
@@ -170,7 +170,7 @@ def after_reboot(track: Track, rules: Persistence) -> Track:
 
 
 def shifted(track: Track, by_s: float) -> Track:
-    """Return the track with all its times moved, into another boot's monotonic clock."""
+    """Return the track with all times shifted to another boot's monotonic clock."""
     return replace(
         track,
         last_look_at_s=track.last_look_at_s + by_s,
@@ -181,5 +181,5 @@ def shifted(track: Track, by_s: float) -> Track:
 
 
 def is_forgotten(track: Track, now_s: float) -> bool:
-    """Tell whether nothing about this subject needs to be kept any longer."""
+    """Return whether nothing about this subject needs to be kept."""
     return not track.is_active and now_s - track.last_bad_at_s > FORGET_S

@@ -1,10 +1,10 @@
-"""Failed rank: which rank failed first and of what, and which ones are its victims.
+"""Failed rank: which rank failed first and why, and which ranks are its victims.
 
-One death takes every other rank with it, as errors of communication, as exit codes, or because
-the launcher stops what is left. So classes come before times: a rank that names a cause of its
-own outranks one that lost its peer; among those with a cause the earliest is the culprit, with
-all that failed together with it. Several culprits at once are legal. The same error on every
-rank accuses no machine. Call it once the ends have settled: it sees only ranks that have ended.
+One death takes down every other rank: they report communication errors, exit by themselves or are
+stopped by the launcher. So the class of an end comes before its time: a rank with a cause of its
+own outranks one that lost a peer. Among ranks with a cause, the earliest is the culprit, together
+with all that failed at the same time; there can be several culprits. The same error on every rank
+accuses no machine. Call it once the ends have settled: it sees only ranks that have ended.
 """
 
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ from detectors.finding import (
     ranks_in_words,
 )
 
-DO_NOT_RETRY: Final = 93  # exit code by which a rank says that a restart is of no use
+DO_NOT_RETRY: Final = 93  # exit code of a rank that a restart can't help
 TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md
 EVIDENCE_MAX: Final = 16
 _TEXT_CHARS_MAX: Final = 400
 
-# Linux, signal(7), numbers of x86 and ARM
+# Linux, signal(7): the numbers on x86 and ARM
 SIGNALS: Final = {
     1: "SIGHUP",
     2: "SIGINT",
@@ -60,16 +60,16 @@ SIGNALS: Final = {
 _SIGABRT: Final = 6
 _SIGKILL: Final = 9
 _SIGPIPE: Final = 13
-_CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # brought about by the process itself
-_REQUESTS: Final = frozenset({1, 2, 3, 10, 12, 15})  # what people and schedulers send
-_SHELL_BASE: Final = 128  # a shell exits with 128 + n when its child died by signal n
+_CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # caused by the process itself
+_REQUESTS: Final = frozenset({1, 2, 3, 10, 12, 15})  # sent by people and schedulers
+_SHELL_BASE: Final = 128  # a shell exits with 128 + n after signal n killed its child
 
 _SIGNAL_NOTES: Final = {
     "SIGBUS": "a full /dev/shm, a truncated mapped file or bad memory",
-    "SIGKILL": "no out-of-memory kill was counted; who sent it is not known",
+    "SIGKILL": "no out-of-memory kill was counted; the sender is not known",
 }
 
-# cause -> who is responsible when some ranks have it, and when every rank has it
+# cause -> what is to blame if some ranks have it, and if every rank has it
 _BLAMES: Final = {
     FailureCause.DO_NOT_RETRY: (Blame.PROGRAM, Blame.PROGRAM),
     FailureCause.OOM_KILLED: (Blame.MEMORY, Blame.MEMORY),
@@ -87,10 +87,8 @@ _BLAMES: Final = {
     FailureCause.EXIT: (Blame.RANK, Blame.PROGRAM),
     FailureCause.USER: (Blame.USER, Blame.USER),
 }
-_STRENGTH: Final = {
-    cause: place for place, cause in enumerate(FailureCause)
-}  # which one a tie is named by
-# These say the least: beside another cause at the same time they are its consequence.
+_STRENGTH: Final = {cause: place for place, cause in enumerate(FailureCause)}  # breaks ties
+# The vaguest causes: next to another cause at the same time, they are its consequence.
 _VAGUE: Final = frozenset({FailureCause.EXIT, FailureCause.USER})
 
 
@@ -102,23 +100,23 @@ class RankEnd:
     age_s: float
     exit_code: int | None
     signal: int | None
-    by_launcher: bool = False  # the launcher had sent the signal
+    by_launcher: bool = False  # the launcher sent the signal
     oom_killed: bool = False  # an out-of-memory kill was counted in the same second
-    error: ErrorText | None = None  # its error file; where None, its last lines are parsed
+    error: ErrorText | None = None  # from its error file; None: its last lines are parsed
     last_lines: tuple[str, ...] = ()
-    step: int | None = None  # its newest finished step
+    step: int | None = None  # the newest one it finished
 
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """One rank's end with what it means."""
+    """One rank's end and what it means."""
 
     end: RankEnd
     cause: FailureCause
     said: str  # "SIGKILL", "exit code 3", "ValueError: bad batch 7"
-    detail: str = ""  # of its symptom
-    alike: Symptom | None = None  # told on its way out: the same as another rank's; None: its own
-    is_doubtful: bool = False  # it crashed after it had lost a peer
+    detail: str = ""  # its symptom's
+    alike: Symptom | None = None  # reported while it was being stopped; None: its own symptom
+    is_doubtful: bool = False  # it crashed after it lost a peer
     source: str = "wait status"  # where ``said`` was read
 
     @property
@@ -135,7 +133,7 @@ def detect_failed(
     world_size: int,
     together_s: float = TOGETHER_S,
 ) -> Finding | None:
-    """Return what failed first among the ranks that have ended, or None where none failed."""
+    """Return what failed first among the ranks that have ended, or None if none failed."""
     ended = sorted(ends, key=lambda end: (-end.age_s, end.rank))
     deaths = [_judge(end) for end in ended if not _is_success(end)]
     failed = [death for death in deaths if death.cause is not FailureCause.STOPPED]
@@ -153,7 +151,9 @@ def detect_failed(
         early = [end.rank for end in ended if _is_success(end) and end.age_s > failed[0].end.age_s]
         blame, ranks, accused = Blame.COMMUNICATION, (), []
         symptom = Symptom(SymptomKind.COMMUNICATION)
-        summary = f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank says why"
+        summary = (
+            f"{ranks_in_words(d.end.rank for d in failed)} lost a peer, and no rank reported why"
+        )
         if early:
             blame, symptom = Blame.PROGRAM, replace(symptom, detail="early_end")
             summary = f"{ranks_in_words(early)} ended with exit code 0 while others still needed it"
@@ -176,7 +176,7 @@ def detect_failed(
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name, or its number where it has none here."""
+    """Return a signal's name, or its number if it has no name here."""
     return SIGNALS.get(number, f"signal {number}")
 
 
@@ -185,14 +185,14 @@ def _is_success(end: RankEnd) -> bool:
 
 
 def _judge(end: RankEnd) -> _Death:
-    """Return what one end means, looked at alone."""
+    """Return what one end means by itself."""
     assert (end.exit_code is None) != (end.signal is None), f"rank {end.rank} ended how?"
     error = end.error or parse_error(end.last_lines)
     number, said = _signal_of(end)
     if end.exit_code == DO_NOT_RETRY:
         return _Death(end, FailureCause.DO_NOT_RETRY, _told(said, error))
     if end.by_launcher:
-        # A rank that was on its way out with the same error as another one has its symptom.
+        # A rank that was failing with the same error as another shares its symptom.
         own = _by_error(end, error) if error else None
         return _Death(end, FailureCause.STOPPED, said, alike=own.symptom if own else None)
     if number is not None:
@@ -251,7 +251,7 @@ def _told(said: str, error: ErrorText | None) -> str:
 
 
 def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
-    """Return the first ranks of the strongest class; none where all only lost a peer.
+    """Return the first ranks of the strongest class; none if all of them only lost a peer.
 
     ``failed`` is sorted, earliest first.
     """
@@ -265,7 +265,7 @@ def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
 
 
 def _alike(named: _Death, deaths: list[_Death]) -> list[_Death]:
-    """Return all with the same cause, those stopped after they had told the same error too."""
+    """Return all ranks with the same cause, including those stopped after they reported it."""
     return [death for death in deaths if death.symptom == named.symptom]
 
 
@@ -291,7 +291,7 @@ def _summary(
     at = "" if step is None else f" after step {step}"
     said = named.said[:_TEXT_CHARS_MAX]
     if not ranks and world_size > 1:
-        return f"the same end on all {world_size} ranks{at}: {said}"
+        return f"all {world_size} ranks ended alike{at}: {said}"
     who = ranks_in_words(death.end.rank for death in accused)
     if named.cause is FailureCause.DO_NOT_RETRY:
         return f"{who} asked not to be restarted{at}: {said}"
@@ -311,10 +311,10 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
         elif death.cause is FailureCause.COMMUNICATION:
             lines.append(Evidence(death.source, f"{who}: lost a peer: {said}"))
         else:
-            lines.append(Evidence(death.source, f"{who}: also failed, later: {said}"))
+            lines.append(Evidence(death.source, f"{who}: failed later: {said}"))
     if len(lines) > EVIDENCE_MAX:
         left_out = len(lines) - EVIDENCE_MAX + 1
-        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines left out")]
+        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines are not shown")]
     return tuple(lines)
 
 

@@ -1,7 +1,7 @@
-"""Joins what the launchers saved of a hung job with the verdict of the live detector.
+"""Joins the evidence that launchers saved of a hung job with the live detector's verdict.
 
-The live detector sees states, steps and sections; a flight recorder says who waits for whom,
-and Python stacks say where each rank stands. In this order of trust:
+The live detector sees states, steps and sections. Flight recorders show who waits for whom, and
+Python stacks show where each rank stands. The order of trust:
 
     a process that is stopped or stuck in the kernel   a fact, and a cause by itself
     flight-recorder dumps                              `detectors.hang.from_dumps`
@@ -39,9 +39,9 @@ class Judged:
     """A hang's finding after the evidence, and what changed it."""
 
     finding: Finding
-    cause: str  # the class of the diagnosis that is told; empty: nothing new
+    cause: str  # the diagnosis's class; empty: nothing new
     reason: str
-    confidence: float  # of the diagnosis; 0 where there is none
+    confidence: float  # the diagnosis's; 0 if there is none
 
 
 def judge_evidence(
@@ -50,15 +50,15 @@ def judge_evidence(
     stacks: Mapping[int, tuple[Frame, ...]],
     alive: frozenset[int] = frozenset(),
 ) -> Judged:
-    """Return the finding with what the dumps and the stacks add to it.
+    """Return the finding with what dumps and stacks add to it.
 
-    ``alive`` are ranks that had a process: one of them without a dump is not called gone.
+    ``alive`` are ranks that had a process: such a rank is not called gone if it left no dump.
     """
     if not (dumps or stacks):
-        return Judged(finding, "", "neither flight-recorder dumps nor Python stacks", 0.0)
+        return Judged(finding, "", "there are neither flight-recorder dumps nor Python stacks", 0.0)
     diagnosis = _diagnose(dumps, stacks, alive)
     if diagnosis is None or not diagnosis.cause:
-        reason = diagnosis.reason if diagnosis else "the stacks tell no rank from the others"
+        reason = diagnosis.reason if diagnosis else "the stacks set no rank apart"
         return Judged(finding, "", reason, diagnosis.confidence if diagnosis else 0.0)
     named = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
     lines = [*diagnosis.evidence, *finding.evidence][:EVIDENCE_MAX]
@@ -89,7 +89,7 @@ def _diagnose(
 ) -> Diagnosis | None:
     if dumps:
         found = diagnose_hang(view_job(dumps, alive - set(dumps)))
-        # A verdict without a class says that no collective hangs: the stacks may know what does.
+        # Without a class, the verdict says that no collective hangs: the stacks may show what does.
         if found.verdict is not Verdict.UNKNOWN and found.cause:
             return found
         return diagnose_stacks(stacks) or found

@@ -1,8 +1,8 @@
 """Which rank a hung job waits for, from where each rank's Python code stands.
 
-Ranks that wait for another stand in a collective, or all at one place; who stands elsewhere is
-waited for. Weaker than a flight recorder's word: a stack says where a rank is, not for whom it
-waits, and code that runs inside one C++ call (a backward pass) has one place for all of it.
+Waiting ranks stand in a collective, or all at one place; the ranks elsewhere are waited for. This
+is weaker than a flight recorder: a stack shows where a rank is but not what it waits for, and all
+of a C++ call, such as a backward pass, shows as one place.
 """
 
 import re
@@ -15,10 +15,10 @@ from detectors.finding import Evidence, ranks_in_words
 from detectors.hang.python_stack import Frame
 
 EVIDENCE_MAX: Final = 32
-SURE: Final = 0.6  # below the flight recorder's kinds of answer: a place is no proof of a wait
-_MINORITY_MAX: Final = 0.5  # more than that elsewhere share one cause, and nobody is waited for
-_RANKS_MIN: Final = 3  # without a known place of waiting, two ranks say nothing of each other
-# A rank there waits for others, or may. Paths end so in every release of PyTorch 2.
+SURE: Final = 0.6  # less than flight recorders: a place is no proof of a wait
+_MINORITY_MAX: Final = 0.5  # if more are elsewhere, they share one cause and nobody is waited for
+_RANKS_MIN: Final = 3  # without a known place of waiting, two ranks can't be told apart
+# A rank there waits for others, or may wait. Every release of PyTorch 2 has these paths.
 _WAITING: Final = (
     "torch/distributed/distributed_c10d.py",
     "torch/distributed/c10d_logger.py",  # wraps each collective
@@ -27,7 +27,7 @@ _WAITING: Final = (
 
 
 def diagnose_stacks(stacks: Mapping[int, tuple[Frame, ...]]) -> Diagnosis | None:
-    """Return who is waited for by where all ranks stand, or None where that tells nothing.
+    """Return the ranks that the others wait for, or None if the stacks don't tell.
 
     ``stacks`` are the main threads; a rank without one is left out.
     """
@@ -61,7 +61,7 @@ def is_waiting(frames: tuple[Frame, ...]) -> bool:
     """Return whether a stack stands where ranks wait for each other."""
     for frame in frames:
         if not _is_library(frame.file):
-            return False  # the script's own code runs: a hook inside a backward pass, for one
+            return False  # the script's own code runs, such as a hook inside a backward pass
         if frame.file.endswith(_WAITING):
             return True
     return False
@@ -75,7 +75,7 @@ def _crowd(told: Mapping[int, tuple[Frame, ...]]) -> list[int]:
 
 
 def _own_place(frames: tuple[Frame, ...]) -> str:
-    """Return where a stack stands, in the script's own code where there is some."""
+    """Return where a stack stands, in the script's own code if it has any."""
     own = next((frame for frame in frames if not _is_library(frame.file)), frames[0])
     inner = "" if own is frames[0] else f", inside {frames[0].function}"
     return f"{own.text}{inner}"

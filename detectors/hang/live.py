@@ -1,9 +1,9 @@
-"""Hung job: ranks are alive, and none of them gets any further.
+"""Hung job: ranks are alive, and none of them advances.
 
-One stuck rank stalls all its peers, so stillness alone names no culprit. How long stillness may
-last before it counts depends on what is known: a process that is stopped stays so until
-somebody wakes it, while ranks that only tell nothing may be evaluating. docs/reference/thresholds.md has
-the rules and the figures with their reasons.
+One stuck rank stalls all its peers, so a stall alone names no culprit. How long a stall may last
+before it counts as a hang depends on what is known: a stopped process stays stopped until somebody
+continues it, whereas silent ranks may be evaluating. docs/reference/thresholds.md has the rules,
+the figures and the reason for each.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from detectors.finding import (
 )
 from rankmend.errors import ConfigError
 
-GAP_MULTIPLE: Final = 2.0  # how much longer than the longest healthy pause a hang has to be
-# Of the time-out after which PyTorch itself ends a collective. The rest is for the look (a
-# twentieth of the stand-still later at most) and for taking stacks.
+GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor
+# Share of the time-out after which PyTorch itself ends a collective. The rest leaves time for the
+# look (late by at most a twentieth of the stall) and for taking stacks.
 COLLECTIVE_SHARE: Final = 0.85
-STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up: one says nothing of the next
+STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up, and predicts nothing
 EVIDENCE_MAX: Final = 16
 
-# letters of /proc/PID/stat, proc_pid_stat(5); empty where the process is gone without an end
+# letters in /proc/PID/stat, proc_pid_stat(5); empty: the process vanished without an exit status
 _STATES: Final = {
     "R": "running",
     "S": "sleeping",
@@ -43,7 +43,7 @@ _STATES: Final = {
     "X": "dead",
     "": "gone",
 }
-# These can't get further by themselves. Not t: a debugger lets its process go.
+# A process in these states can't continue by itself. Not t: a debugger lets its process go.
 _STILL_STATES: Final = frozenset({"T", "Z", "X", ""})
 _IN_STEP: Final = frozenset({"compute", "communication"})  # sections that belong to a step
 _SAVING: Final = frozenset({"io", "checkpoint"})
@@ -62,21 +62,21 @@ class LimitRule(Enum):
     """Which limit was in force."""
 
     STOPPED = "stopped"  # a stopped process
-    UNTOLD = "untold"  # a stopped process, and no rank tells of its progress
+    UNTOLD = "untold"  # a stopped process, and no rank reports progress
     STARTUP = "startup"
     STEP_TIME = "step_time"  # a multiple of the job's own step time
     FLOOR = "floor"
     CEIL = "ceil"
     OUTSIDE = "outside"  # some rank is not in the middle of a step
     GAP = "gap"  # the job's longest healthy pause so far
-    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own time-out comes next
+    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own time-out would end it
 
 
 @dataclass(frozen=True, slots=True)
 class HungLimits:
-    """How long all ranks may stand still. Reasons for the figures: docs/reference/thresholds.md."""
+    """How long all ranks may stall. docs/reference/thresholds.md has the reasons for the figures."""
 
-    multiple: float = 20.0  # of the job's median step time
+    multiple: float = 20.0  # median step times of the job
     floor_s: float = 300.0
     ceil_s: float = 1800.0
     stopped_floor_s: float = 5.0
@@ -96,26 +96,28 @@ class HungLimits:
 
 @dataclass(frozen=True, slots=True)
 class RankStand:
-    """Where one rank stands. Ages are seconds by the clock of who asks."""
+    """Where one rank stands. Ages are seconds by the caller's clock."""
 
     rank: int
     process_state: str  # letter of /proc/PID/stat
-    state_age_s: float  # for how long it has been seen in that state only
+    state_age_s: float  # how long it has been seen only in this state
     is_done: bool  # it ended with exit code 0
     steps_done: int  # in this attempt
-    advanced_age_s: float | None  # since a step, a section change, attaching; None: never attached
+    advanced_age_s: (
+        float | None
+    )  # since its last step or section change, or since it attached; None: never attached
     section: str = "idle"
     section_age_s: float | None = None
     sections_entered: int = 0
     step_times_s: tuple[float, ...] = ()  # its recent steps
     collectives_entered: int = 0
-    collective_timeout_s: float | None = None  # of the newest one's process group
+    collective_timeout_s: float | None = None  # of the process group of its newest collective
     has_pairs: bool = False  # it sends to or receives from single ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How long all ranks may stand still now, and why so long."""
+    """How long all ranks may stall now, and why."""
 
     limit_s: float
     rule: LimitRule
@@ -124,14 +126,14 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """All ranks stand still, for too long."""
+    """All ranks have stalled for too long."""
 
     stalled_s: float
     limit: Limit
     cause: HangCause
-    suspects: tuple[int, ...]  # empty: the job hangs and nothing accuses a rank
+    suspects: tuple[int, ...]  # empty: the job hangs, and nothing accuses a rank
     victims: tuple[int, ...]
-    reason: str  # why these are the suspects, or why nobody is
+    reason: str  # why these ranks are the suspects, or why none is
     evidence: tuple[Evidence, ...]
 
     @property
@@ -151,11 +153,11 @@ def detect_hung(
     longest_gap_s: float = 0.0,
     has_stepped_before: bool = False,
 ) -> Hang | None:
-    """Return the hang that is visible, or None while any rank advances or none can be judged.
+    """Return the visible hang, or None while any rank advances or no rank can be judged.
 
-    ``stands`` holds every rank of the attempt; one that failed is `failed.detect_failed`'s.
-    ``longest_gap_s`` is the job's longest time without any advance that ended by itself,
-    ``has_stepped_before`` whether an earlier attempt of the job has told of a step.
+    ``stands`` holds every rank of the attempt; `failed.verdict.detect_failed` judges failed ones.
+    ``longest_gap_s`` is the job's longest stall that ended by itself; ``has_stepped_before`` says
+    whether an earlier attempt of the job reported a step.
     """
     live = sorted((stand for stand in stands if not stand.is_done), key=lambda stand: stand.rank)
     if not live:
@@ -171,7 +173,7 @@ def detect_hung(
             return _hang(held_s, limit, live, stands, limits.stopped_floor_s)
     is_told = has_stepped_before or any(s.steps_done or s.sections_entered for s in stands)
     if not ages or not is_told:
-        return None  # a program that tells of no step can't be seen to miss one
+        return None  # a program that reports no steps can't be seen to miss one
     if max(stand.steps_done for stand in stands) < STEPS_KNOWN_MIN:
         limit = Limit(limits.startup_s, LimitRule.STARTUP, "before the attempt's second step")
     else:
@@ -214,35 +216,35 @@ def _median_step_s(stands: Sequence[RankStand]) -> float | None:
 def _stopped_limit(limits: HungLimits, step_s: float | None, *, is_told: bool) -> Limit:
     """Return the limit while a process is stopped."""
     if not is_told:
-        reason = "a process is stopped, and no rank tells of its progress"
+        reason = "a process is stopped, and no rank reports progress"
         return Limit(limits.floor_s, LimitRule.UNTOLD, reason)
     multiple_s = limits.multiple * (step_s or 0.0)
     if multiple_s <= limits.stopped_floor_s:
-        reason = "a stopped process is certain"
+        reason = "a stopped process does not continue by itself"
         return Limit(limits.stopped_floor_s, LimitRule.STOPPED, reason)
     reason = f"a stopped process, and {_multiple_in_words(limits, step_s)}"
     return Limit(min(multiple_s, limits.ceil_s), LimitRule.STOPPED, reason)
 
 
 def _running_limit(stands: Sequence[RankStand], limits: HungLimits, step_s: float | None) -> Limit:
-    """Return the limit while processes run and steps have been made."""
+    """Return the limit while processes run and the job has made steps."""
     multiple_s = limits.multiple * (step_s or 0.0)
     words = _multiple_in_words(limits, step_s)
     if multiple_s >= limits.ceil_s:
-        return Limit(limits.ceil_s, LimitRule.CEIL, f"the most for {words}")
+        return Limit(limits.ceil_s, LimitRule.CEIL, f"the upper limit; {words}")
     if multiple_s > limits.floor_s:
         limit = Limit(multiple_s, LimitRule.STEP_TIME, words)
     else:
-        limit = Limit(limits.floor_s, LimitRule.FLOOR, f"the least for {words}")
+        limit = Limit(limits.floor_s, LimitRule.FLOOR, f"the lower limit; {words}")
     outside = _outside_a_step(stands, limit.limit_s)
     return Limit(limits.ceil_s, LimitRule.OUTSIDE, outside) if outside else limit
 
 
 def _collective_limit(live: Sequence[RankStand], limits: HungLimits) -> Limit | None:
-    """Return the limit while ranks wait for others in a collective that PyTorch will end by itself.
+    """Return the limit while ranks wait in a collective that PyTorch will end by itself.
 
-    Whatever the other ranks do, evaluation or a checkpoint by one rank alone included, may not take
-    longer than that: so a limit a little below it stops no job that would have gone on.
+    Nothing that the other ranks do, such as an evaluation or a checkpoint by one rank alone, may
+    take longer than that. So a limit slightly below it stops no job that would have continued.
     """
     waiting = [stand for stand in _waiting(live) if stand.collective_timeout_s]
     if not waiting:
@@ -257,8 +259,8 @@ def _collective_limit(live: Sequence[RankStand], limits: HungLimits) -> Limit | 
 def _waiting(live: Sequence[RankStand]) -> list[RankStand]:
     """Return the ranks that can only wait for others.
 
-    The host does not wait for NCCL: it enqueues and goes on. There the ranks are ahead in
-    collectives, unless stages of a pipeline do unequal numbers of them by design.
+    With NCCL the host doesn't wait: it enqueues and goes on. Waiting ranks are then ahead in
+    collectives, unless pipeline stages make unequal numbers of them by design.
     """
     visibly = [stand for stand in live if stand.section == "communication"]
     if visibly or any(stand.has_pairs for stand in live):
@@ -269,10 +271,10 @@ def _waiting(live: Sequence[RankStand]) -> list[RankStand]:
 
 
 def _outside_a_step(stands: Sequence[RankStand], limit_s: float) -> str:
-    """Return who may be busy with something else than a step, in words; empty for nobody.
+    """Return which rank may be busy outside a step, in words; empty if none is.
 
-    A rank that told of no section may be evaluating, unless the kernel has held it in state D
-    for all that time.
+    A rank that reported no section may be evaluating, unless the kernel has held it in state D
+    all that time.
     """
     is_blocked = any(s.process_state == "D" and s.state_age_s >= limit_s for s in stands)
     for stand in sorted(stands, key=lambda stand: stand.rank):
@@ -287,7 +289,7 @@ def _outside_a_step(stands: Sequence[RankStand], limit_s: float) -> str:
 
 def _multiple_in_words(limits: HungLimits, step_s: float | None) -> str:
     if step_s is None:
-        return "a step time that is not known"
+        return "the step time is not known"
     return f"{limits.multiple:g} x the median step of {step_s:.3g} s"
 
 
@@ -316,14 +318,14 @@ def _hang(
         lines.insert(1, Evidence("wait status", waiting))
     if len(lines) > EVIDENCE_MAX:
         left_out = len(lines) - EVIDENCE_MAX + 1
-        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines left out")]
+        lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines are not shown")]
     return replace(hang, evidence=tuple(lines))
 
 
 def _suspects(
     live: list[RankStand], state_age_s_min: float
 ) -> tuple[HangCause, list[RankStand], str]:
-    """Return who is waited for, by the strongest sign that tells ranks apart.
+    """Return the ranks that the others wait for, by the strongest sign that sets ranks apart.
 
     A state counts once it has lasted: every process is in state D now and then.
     """
@@ -342,7 +344,7 @@ def _suspects(
     for name, count in signs:
         fewest, most = min(map(count, live)), max(map(count, live))
         behind = [stand for stand in live if count(stand) == fewest]
-        # Most of the ranks behind one: it does something of its own, and nobody is waited for.
+        # If most ranks are behind, one is ahead with work of its own, and nobody is waited for.
         if fewest < most and 2 * len(behind) <= len(live):
             who = ranks_in_words(stand.rank for stand in behind)
             return HangCause.BEHIND, behind, f"{who}: {fewest} {name}, others up to {most}"
@@ -350,7 +352,7 @@ def _suspects(
 
 
 def _evidence(live: list[RankStand], accused: tuple[int, ...]) -> list[Evidence]:
-    """Return where the ranks stand, accused ones first, those that stand alike in one line."""
+    """Return where the ranks stand, the accused first, with equal ranks in one line."""
     groups: dict[tuple[bool, str, str, int, int, bool], list[RankStand]] = {}
     for stand in live:
         is_attached = stand.advanced_age_s is not None

@@ -1,8 +1,7 @@
-"""What a hang is judged by: where each rank stands in each of its groups, out of its dump.
+"""Where each rank of a hung job stands in each of its groups, from its dump.
 
-A dump has thousands of entries and a verdict needs few of them: of each group how many
-collectives a rank has launched and completed and the first one outstanding, and the
-point-to-point operations that are outstanding.
+A dump has thousands of entries, and a verdict needs few: how many collectives of each group a rank
+has launched and completed, the first outstanding one, and the outstanding point-to-point operations.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +33,7 @@ class GroupStanding:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether it has launched what isn't done."""
+        """Return whether it has launched something that isn't done."""
         return self.enqueued > self.completed
 
 
@@ -97,13 +96,12 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
         if any(group.ranks and rank not in group.ranks for group in dump.groups)
     ]
     if outside:
-        warnings.append(f"left out, for their groups don't have them as members: ranks {outside}")
+        warnings.append(f"ranks {outside} are left out: they are not members of their own groups")
         unread |= set(outside)
     foreign = _of_other_times(dumps, names, frozenset(outside))
     if foreign:
         warnings.append(
-            "left out, for their counts and times can't be of the attempt of the others: "
-            f"ranks {foreign}"
+            f"ranks {foreign} are left out: their counts and times can't be from the others' attempt"
         )
         unread |= set(foreign)
     # Sends and receives of pipelines may all have left the ring: their counters are never compared.
@@ -137,7 +135,7 @@ def _one_attempt(dumps: Mapping[int, FlightDump]) -> tuple[dict[int, FlightDump]
     if not old:
         return dict(dumps), []
     kept = {rank: dump for rank, dump in dumps.items() if rank not in old}
-    text = f"left out as of an earlier attempt, more than {gap_s:g} s older: ranks {sorted(old)}"
+    text = f"ranks {sorted(old)} are left out: more than {gap_s:g} s older, from an earlier attempt"
     return kept, [text]
 
 

@@ -18,7 +18,7 @@ from detectors.slow.work_table import Matrix, WorkTable
 def abstain(
     table: WorkTable, total: Matrix, groups: Sequence[Rows], limits: SlowLimits
 ) -> SlowDiagnosis:
-    """Return why nobody is named: what costs most, where it costs enough to be told."""
+    """Return why nobody is named: whatever costs most, if it costs enough to mention."""
     shifted = _shifted(table, total, groups, limits)
     if shifted is not None:
         return shifted
@@ -33,7 +33,7 @@ def abstain(
         reason, line = Reason.BALANCED, "no worker differs from its peers for long"
         if not table.does_same_work and _differ(total, groups, limits):
             reason = Reason.STABLE_DIFFERENCES
-            line = "workers differ all the time, and none became slower than it was"
+            line = "workers differ all the time, and none became slower than before"
         evidence = (line,)
     return SlowDiagnosis(
         verdict=Verdict.NOBODY,
@@ -122,8 +122,8 @@ def _length_cost(
         return nothing
     cost = float(np.median(costs))
     line = (
-        f"sequence lengths: another replica is slowest from step to step ({cost:.2f} times the"
-        f" mean), forward and backward time go together (correlation {correlation:.2f})"
+        f"sequence lengths: the slowest replica changes from step to step ({cost:.2f} times the"
+        f" mean), and forward and backward time correlate ({correlation:.2f})"
     )
     return cost, Reason.SEQUENCE_LENGTHS, line
 
@@ -156,7 +156,7 @@ def _pause_cost(table: WorkTable, total: Matrix) -> tuple[float, Reason, str]:
         return 1.0, Reason.GARBAGE_COLLECTION, ""
     longest = np.nanmax(np.nan_to_num(table.pauses), axis=0)
     cost = 1.0 + float(np.mean(longest) / np.nanmedian(total))
-    line = f"garbage collection: the longest pause of a step adds {cost - 1:.0%} to the work of one"
+    line = f"garbage collection: the longest pause in a step adds {cost - 1:.0%} to its work"
     return cost, Reason.GARBAGE_COLLECTION, line
 
 

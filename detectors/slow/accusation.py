@@ -11,7 +11,7 @@ from detectors.slow.work_table import WorkTable
 
 NAMES_TOLD_MAX: Final = 8  # in a headline
 SPANS_TOLD_MAX: Final = 4
-# says nothing of what was slow; who comes late to communication was slow before it
+# These don't say what was slow; a rank that comes late to communication was slow before it.
 WHOLE_STEPS: Final = frozenset({"mini-batch", "step", "arrival at communication"})
 
 
@@ -30,7 +30,9 @@ def accuse(
     parts = tuple(f"{part.kind} {part.name}" for part in found if part.kind != "rank")
     lines = [_headline(table, span, parts if len(spans) == 1 else ()) for span in spans]
     where = f" All of {', '.join(parts)} is slow." if parts and len(spans) > 1 else ""
-    more = f" {len(lines) - SPANS_TOLD_MAX} more are below." if len(lines) > SPANS_TOLD_MAX else ""
+    more = (
+        f" {len(lines) - SPANS_TOLD_MAX} more follow below." if len(lines) > SPANS_TOLD_MAX else ""
+    )
     return SlowDiagnosis(
         verdict=Verdict.CULPRITS,
         reason=worst.reason,
@@ -50,7 +52,7 @@ def accuse(
 def _spans(
     suspects: Sequence[Suspect], changes: Sequence[JointChange], limits: SlowLimits
 ) -> tuple[Span, ...]:
-    """Return the suspects by when they were slow. Spans a few steps apart are one: noise moves both ends."""
+    """Return the suspects by when they were slow; noise moves both ends of a span by a few steps."""
     peers_of = {one.row: change.peers for change in changes for one in change.suspects}
     spans: list[list[Suspect]] = []
     for suspect in suspects:
@@ -98,7 +100,7 @@ def _headline(table: WorkTable, span: Span, parts: Sequence[str]) -> str:
         )
     since = f"since step {first}" if goes_on else f"from step {first} to step {last}"
     if span.reason is Reason.ALWAYS_SLOWER:
-        since = "for as long as the record goes"
+        since = "throughout the record"
     where = f" (all of {', '.join(parts)})" if parts else ""
     return f"{names}{more}{where}: {span.ratio:.2f} times as slow as the peers, {since}."
 

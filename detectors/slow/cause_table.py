@@ -1,9 +1,9 @@
-"""What can make a rank slow, and how hardware shows it: the table that `detectors.slow.causes` goes by.
+"""What can make a rank slow, and how hardware shows it: the table behind `detectors.slow.causes`.
 
-A row is a cause. Any one of its `signs` names it; `supports` are told beside it and name nothing.
-A sign counts by how far it deviates from the peers, never by its absolute value. Figures without
-a foreign source rest on one rule: a slowdown of 1.1, the least that is called slow, costs
-1 - 1/1.1 = 9 % of the time, and what explains less than half of it (5 %) is no cause.
+Each row is a cause. Any one of its `signs` is enough to name it; `supports` are shown beside the
+signs and name nothing. A sign counts by its deviation from the peers, never by its absolute value.
+Figures without an outside source follow one rule: the smallest slowdown that is called slow, 1.1,
+costs 1 - 1/1.1 = 9 % of the time, and a sign that explains less than half of it (5 %) is no cause.
 docs/use/diagnose-slow.md shows the table; a test compares it with this file.
 """
 
@@ -24,11 +24,11 @@ class SlowSection(Enum):
     COMPUTE = "compute"
     IO = "io"
     COMMUNICATION = "communication"
-    UNKNOWN = "unknown"  # the records don't tell parts apart: every cause is possible
+    UNKNOWN = "unknown"  # the records don't separate the parts, so every cause is possible
 
 
 class Scope(Enum):
-    """What a cause is about, and so who its peers are."""
+    """What a cause is about, which decides what it is compared with."""
 
     GPU = "gpu"
     NIC = "nic"
@@ -38,33 +38,33 @@ class Scope(Enum):
 
 
 class Directness(Enum):
-    """How directly a sign shows lost time; the value is the most that a cause is trusted with.
+    """How directly a sign shows lost time; the value is the highest confidence in such a cause.
 
-    An order and no calibration: seconds counted by the device or kernel for this very part come
-    before a part that runs below its peers, and so on.
+    The values rank the signs and are not calibrated: seconds that the device or kernel counted for
+    this very part rank above a part that runs below its peers, and so on.
     """
 
     LOST_TIME = 0.9  # seconds during which this part was held
     DEGRADED = 0.8  # the part runs below its peers' rate
-    WAITING = 0.7  # tasks of the node wait; not whose
-    ERRORS = 0.6  # errors that cost repetition
-    CIRCUMSTANCE = 0.4  # goes with slowness, and may have nothing to do with it
+    WAITING = 0.7  # tasks on the node wait, perhaps not the rank's
+    ERRORS = 0.6  # errors that cause retries
+    CIRCUMSTANCE = 0.4  # comes with slowness, perhaps by coincidence
 
 
 class Statistic(Enum):
-    RATE = "rate"  # of a counter, for each second
-    LEVEL = "level"  # median of a gauge
-    HIGHEST = "highest"  # of a gauge that falls when its part is idle
+    RATE = "rate"  # a counter's, per second
+    LEVEL = "level"  # a gauge's median
+    HIGHEST = "highest"  # the highest value of a gauge that falls while its part is idle
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
     metric: str  # as in docs/reference/metrics.md
     statistic: Statistic
-    least: float  # deviation from the peers' median from which on it counts
+    least: float  # the smallest deviation from the peers' median that counts
     what: str  # in words
     unit: str
-    source: str  # of `least`
+    source: str  # where `least` comes from
     where: tuple[str, frozenset[str]] | None = None  # label and the values that are meant
     is_low: bool = False  # bad when lower than the peers
     is_share: bool = False  # `least` is a share of the peers' median
@@ -81,7 +81,7 @@ class SlowCause:
     summary: str
     action: Action
     supports: tuple[Sign, ...] = ()
-    implied_by: str = ""  # a cause that shows in the same signs: where it is found, this one is not
+    implied_by: str = ""  # a cause with the same signs: if that one is found, this one is not named
 
 
 def _held(reasons: str, what: str) -> Sign:
@@ -191,7 +191,7 @@ CAUSES: Final = (
         Scope.GPU,
         Directness.LOST_TIME,
         (_held("sw_thermal_slowdown hw_thermal_slowdown", "clocks held for heat"),),
-        "the GPU slows down for heat",
+        "the GPU throttles because of heat",
         Action.DRAIN,
         (_CLOCK, _HOT, _HBM_HOT),
     ),
@@ -244,7 +244,7 @@ CAUSES: Final = (
                 where="counter=volatile",
             ),
         ),
-        "the GPU corrects memory errors all the time",
+        "the GPU keeps correcting memory errors",
         Action.DRAIN,
     ),
     SlowCause(
@@ -262,7 +262,7 @@ CAUSES: Final = (
                 "one is one too many",
             ),
         ),
-        "somebody else's process runs on the GPU",
+        "a foreign process runs on the GPU",
         Action.WATCH,
     ),
     SlowCause(
@@ -271,7 +271,7 @@ CAUSES: Final = (
         Scope.GPU,
         Directness.CIRCUMSTANCE,
         (_HBM_HOT, _HOT),
-        "the GPU is hotter than its peers, and nothing says that it slows down for it",
+        "the GPU is hotter than its peers, with no sign of throttling",
         Action.WATCH,
     ),
     SlowCause(
@@ -387,7 +387,7 @@ CAUSES: Final = (
                 "rankmend_ethernet_speed_bytes_per_second",
             )
         ),
-        "the link of the NIC runs below its peers'",
+        "the NIC's link is slower than its peers'",
         Action.DRAIN,
     ),
     SlowCause(
@@ -438,7 +438,7 @@ CAUSES: Final = (
                 "NVSentinel: more than 5 a minute",
             ),
         ),
-        "the link of the NIC comes and goes",
+        "the NIC's link flaps",
         Action.DRAIN,
     ),
     SlowCause(
@@ -498,7 +498,7 @@ CAUSES: Final = (
                 " packet_seq_err out_of_sequence implied_nak_seq_err",
             ),
         ),
-        "the NIC sends again what was lost on the way",
+        "the NIC retransmits lost packets",
         Action.DRAIN,
     ),
     SlowCause(
@@ -532,7 +532,7 @@ CAUSES: Final = (
                 "s/s",
             ),
         ),
-        "others take the rank's CPU",
+        "other processes take the rank's CPU",
         Action.WATCH,
         implied_by="cpu_throttled",
     ),
@@ -542,7 +542,7 @@ CAUSES: Final = (
         Scope.NODE,
         Directness.WAITING,
         (_pressure("cpu", "tasks waited for a CPU"),),
-        "tasks of the node wait for a CPU",
+        "tasks on the node wait for a CPU",
         Action.WATCH,
     ),
     SlowCause(
@@ -560,7 +560,7 @@ CAUSES: Final = (
                 "B/s",
             ),
         ),
-        "tasks of the node wait for memory",
+        "tasks on the node wait for memory",
         Action.WATCH,
         (_MEMORY_SHORT,),
     ),
@@ -580,7 +580,7 @@ CAUSES: Final = (
                 "own choice: an answer takes milliseconds on a healthy mount (docs/reference/host.md)",
             ),
         ),
-        "tasks of the node wait for storage",
+        "tasks on the node wait for storage",
         Action.WATCH,
         (_DIRTY, _DISK_READS),
     ),

@@ -1,15 +1,15 @@
-"""Why a rank is slow: joins who is slow with what hardware showed in the same window.
+"""Why a rank is slow: joins slow ranks with what their hardware showed in the same period.
 
 Rules, in this order (the causes and their figures: `detectors.slow.cause_table`):
 1. Only causes that can slow down the section that became slow are named.
-2. A sign counts by its deviation from the peers' median: the same kind of part on nodes and
-   devices that are not accused. It has to pass the sign's figure and what peers differ by among
-   themselves (4 robust standard deviations). With no peers it is compared with its own past, and
-   seconds lost with 0; both are trusted less.
-3. What was there before the onset explains no change: half the confidence.
-4. The order is: confidence (how directly the sign shows lost time, times what is doubtful), then
-   by how many times the figure is passed.
-A metric that nobody measured is said to be missing; it is never a sign of health.
+2. A sign counts by its deviation from the peers' median; peers are parts of the same kind on nodes
+   and devices that are not accused. The deviation must exceed the sign's figure and the spread
+   among the peers (4 robust standard deviations). Without peers, a value is compared with its own
+   past, and lost seconds with 0; both are trusted less.
+3. A deviation that existed before the onset explains no change: it halves the confidence.
+4. Causes are ordered by confidence (how directly the sign shows lost time, less what is doubtful),
+   then by how far the figure is exceeded.
+A metric that nobody measured is reported as missing; it is never a sign of health.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ from detectors.slow.cause_table import (
 )
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 
-SIGMAS: Final = 4.0  # outside of the peers' own variation, as in detectors.slow.from_records
+SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.verdict
 CAUSES_MAX: Final = 8
 PEERS_SAMPLE_MAX: Final = 4_096
 _WAS_BEFORE: Final = 0.5
@@ -40,18 +40,18 @@ _PAST_UNKNOWN: Final = 0.8
 _ONE_PEER: Final = 0.9
 _NO_PEER: Final = 0.7
 _IMPLIED_BY: Final = {cause.name: cause.implied_by for cause in CAUSES}
-_ANY_DEVICE: Final = 0.8  # which device of the node the rank stands on isn't known
+_ANY_DEVICE: Final = 0.8  # it isn't known which of the node's devices the rank uses
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPlace:
-    """Who is slow, as far as it is known, and in which part of a step."""
+    """What is slow, as far as it is known, and in which part of a step."""
 
     section: SlowSection = SlowSection.UNKNOWN
     rank: int | None = None
     node: str | None = None
     device: str | None = None
-    job_id: str | None = None  # tells ranks of several jobs on these nodes apart
+    job_id: str | None = None  # separates the ranks of several jobs on these nodes
 
     def name(self) -> str:
         where = f" on {self.node}" if self.node else ""
@@ -60,7 +60,7 @@ class SlowPlace:
 
 @dataclass(frozen=True, slots=True)
 class SlowPeriod:
-    """When it was slow, by the clock that dates the readings. ``onset_s`` None: always."""
+    """When it was slow, by the clock that dates the readings; ``onset_s`` is None if always."""
 
     start_s: float
     end_s: float
@@ -80,26 +80,26 @@ class LikelyCause:
     summary: str
     action: Action
     confidence: float
-    strength: float  # by how many times the sign's figure is passed
+    strength: float  # the deviation as a multiple of the sign's figure
     evidence: tuple[Evidence, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlowExplanation:
-    """Why one rank is slow. No causes and nothing missing: hardware shows nothing."""
+    """Why one rank is slow; with no causes and nothing missing, hardware shows no reason."""
 
     accused: SlowPlace
     causes: tuple[LikelyCause, ...]  # the likeliest first
     reason: str  # one sentence for a person
     looked_at: tuple[str, ...]  # causes that could be judged
     missing: tuple[str, ...]  # causes for which nothing was measured
-    beside: tuple[str, ...] = ()  # deviates, too, and can't slow down this section
+    beside: tuple[str, ...] = ()  # what also deviates but can't slow down this section
 
 
 def explain_slow(
     accused: Sequence[SlowPlace], readings: Iterable[HardwareReading], window: SlowPeriod
 ) -> tuple[SlowExplanation, ...]:
-    """Return for each slow rank the likeliest causes that hardware shows in a window."""
+    """Return the likeliest causes that hardware shows for each slow rank."""
     case = _Case(_tabulate(readings, window), window, accused)
     return tuple(case.explain(one) for one in accused)
 
@@ -161,7 +161,7 @@ def _tabulate(readings: Iterable[HardwareReading], window: SlowPeriod) -> dict[s
 
 
 def _measure(points: Sequence[tuple[float, float]], statistic: Statistic) -> float | None:
-    """Return the statistic of one series; a counter that falls has begun again."""
+    """Return the statistic of one series; a counter that falls was reset."""
     if statistic is Statistic.LEVEL:
         return median(value for _at, value in points) if points else None
     if statistic is Statistic.HIGHEST:
@@ -174,7 +174,7 @@ def _measure(points: Sequence[tuple[float, float]], statistic: Statistic) -> flo
 
 
 def _of_part(by_labels: dict[_Labels, _Series], sign: Sign, *, is_inside: bool) -> float | None:
-    """Return a part's value: counters of all its series together, of gauges the worst."""
+    """Return a part's value: the sum of its counters, or its worst gauge."""
     values = []
     for labels, series in by_labels.items():
         if sign.where is not None and dict(labels).get(sign.where[0]) not in sign.where[1]:
@@ -194,15 +194,15 @@ class _Deviation:
     sign: Sign
     part: _Part
     value: float
-    usual: float  # of the peers, or of the own past
-    strength: float  # 1 is the sign's figure
+    usual: float  # the peers', or its own in the past
+    strength: float  # 1: just the sign's figure
     trust: float
     against: str
     when: str
 
 
 class _Case:
-    """One look at all readings of one window."""
+    """One look at all readings of one period."""
 
     def __init__(
         self, table: dict[str, _Parts], window: SlowPeriod, accused: Sequence[SlowPlace]
@@ -218,7 +218,9 @@ class _Case:
     def explain(self, accused: SlowPlace) -> SlowExplanation:
         node = self._node_of(accused)
         if node is None:
-            reason = f"which node {accused.name()} runs on isn't known: no hardware to look at"
+            reason = (
+                f"the node of {accused.name()} is not known, so there is no hardware to look at"
+            )
             return SlowExplanation(accused, (), reason, (), tuple(one.name for one in CAUSES))
         found: list[LikelyCause] = []
         looked_at: list[str] = []
@@ -272,8 +274,7 @@ class _Case:
     def _judge(
         self, accused: SlowPlace, cause: SlowCause, signs: Sequence[Sign]
     ) -> tuple[list[_Deviation], bool]:
-        """Return the deviations of the accused's parts, the clearest first, and whether any was
-        measured."""
+        """Return the deviations of the accused's parts, clearest first, and if any was measured."""
         found = []
         is_measured = False
         for sign in signs:
@@ -287,7 +288,7 @@ class _Case:
             if not values:
                 continue
             is_measured = True
-            key = (cause.scope, sign)  # the same for all who are accused
+            key = (cause.scope, sign)  # the same for all that are accused
             if key not in self._peers_of:
                 self._peers_of[key] = self._peers(cause, sign, parts)
             peers = self._peers_of[key]
@@ -301,7 +302,7 @@ class _Case:
     def _values(
         self, cause: SlowCause, sign: Sign, parts: _Parts, own: Sequence[_Part]
     ) -> list[tuple[_Part, float | None, float]]:
-        """Return past and present value of the accused's parts; a node's devices count as one."""
+        """Return the accused's parts with past and present value; a node's devices count as one."""
         if cause.scope is Scope.NODE and own:
             node = own[0][0]
             past = _of_node(parts, own, sign, is_inside=False)
@@ -317,7 +318,7 @@ class _Case:
     def _peers(
         self, cause: SlowCause, sign: Sign, parts: _Parts
     ) -> tuple[list[float], list[float]]:
-        """Return what the parts show that nobody accuses, before the onset and after it."""
+        """Return what unaccused parts show before the onset and after it."""
         if cause.scope is Scope.NODE:
             by_node: dict[str, list[_Part]] = defaultdict(list)
             for part in parts:
@@ -355,7 +356,7 @@ class _Case:
         peers: tuple[list[float], list[float]],
         cause: SlowCause,
     ) -> _Deviation | None:
-        """Return by how much a part deviates from its peers, or None where it does not."""
+        """Return how much a part deviates from its peers, or None if it doesn't."""
         peers_before, peers_now = peers
         trust, against = 1.0, "its peers"
         if peers_now:
@@ -372,16 +373,16 @@ class _Case:
         strength = _strength(sign, inside, usual)
         if strength < 1 or abs(inside - usual) < SIGMAS * spread:
             return None
-        when = "for as long as it is known"
+        when = "throughout the record"
         if self._window.onset_s is not None and against != "its own past":
             if before is None:
                 trust *= _PAST_UNKNOWN
-                when = "with no record from before"
+                when = "not recorded before the onset"
             else:
                 usual_before = median(peers_before) if peers_before else usual
                 if _strength(sign, before, usual_before) >= 0.5 * strength:
                     trust *= _WAS_BEFORE
-                    when = "but so it was before the onset"
+                    when = "but the same before the onset"
                 else:
                     when = f"before the onset {_figure(before, sign.unit)}"
         return _Deviation(sign, part, inside, usual, strength, trust, against, when)
@@ -401,7 +402,7 @@ class _Case:
         )
 
     def _node_of(self, accused: SlowPlace) -> str | None:
-        """Return the node, also where a trace has its long name and the readings its short one."""
+        """Return the node, even if a trace has its long name and the readings its short one."""
         if accused.node is not None:
             short = accused.node.partition(".")[0]
             if accused.node not in self._nodes and short in self._nodes:
@@ -416,7 +417,7 @@ class _Case:
         return named.pop() if len(named) == 1 else None
 
     def _parts_of(self, accused: SlowPlace, scope: Scope) -> tuple[set[_Part], bool]:
-        """Return the parts of its node that a rank may stand on, and whether it is known."""
+        """Return the parts of its node that a rank may use, and whether that is known."""
         node = self._node_of(accused)
         if node is None or scope is Scope.NODE:
             return set(), True
@@ -440,7 +441,7 @@ class _Case:
             }
         if scope is Scope.NIC:
             own |= {(node, self._networks[part]) for part in own if part in self._networks}
-        if scope is Scope.CGROUP:  # the limit is mostly the job's, above the rank's own group
+        if scope is Scope.CGROUP:  # the limit is usually the job's, above the rank's own group
             names = [part[1] for part in own]
             own |= {
                 part
@@ -464,7 +465,7 @@ class _Case:
         ]
 
     def _rank_groups(self, groups: Sequence[_Part]) -> list[_Part]:
-        """Return the control groups that hold ranks, where that is known."""
+        """Return the control groups that hold ranks, if that is known."""
         ranks = {part for part, _labels in self._info("rankmend_rank_cgroup_info")}
         return [part for part in groups if part in ranks] or list(groups)
 
@@ -491,7 +492,7 @@ def _of_node(parts: _Parts, own: Sequence[_Part], sign: Sign, *, is_inside: bool
 
 
 def _strength(sign: Sign, value: float, usual: float) -> float:
-    """Return by how many times a value passes the sign's figure; 1 is just as much."""
+    """Return a value's deviation as a multiple of the sign's figure."""
     deviation = usual - value if sign.is_low else value - usual
     if not sign.is_share:
         return deviation / sign.least

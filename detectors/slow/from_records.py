@@ -1,13 +1,15 @@
 """Slow job: which worker the others wait for, or why no machine is to blame.
 
-Rules, in this order (docs/use/diagnose-slow.md says more, docs/reference/thresholds.md gives the sources):
-1. Only own work counts, and only peers are compared: same stage, same place, other replica.
-2. A worker is named when its work took longer than its peers' *and* than its own past, by 10 %
-   or more, in most of the steps of one episode, far outside of what its peers vary by.
-3. With no past it is named when it was always slower than peers known to do the same work.
-4. Several peers that change at the same step are one verdict: something that they share. What more
-   than half of a group shows is the group's; what all show is everybody's: no machine.
-5. Otherwise the reason that costs most is told: stage balance, sequence lengths, collection.
+Rules, in this order (docs/use/diagnose-slow.md explains them, docs/reference/thresholds.md has the
+sources):
+1. Only a worker's own work counts, and only peers are compared: same stage and place in another
+   replica.
+2. A worker is named if its work took at least 10 % longer than its peers' *and* than in its own
+   past, in most steps of one episode, far beyond its peers' variation.
+3. Without a past, it is named if it was always slower than peers known to do the same work.
+4. Peers that change at the same step are one verdict: something that they share. If more than half
+   of a group changes, the group is slow; if everybody changes, no machine is to blame.
+5. Otherwise the costliest reason is given: stage balance, sequence lengths, garbage collection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +33,7 @@ def diagnose_slow(
 ) -> SlowDiagnosis:
     """Return who is slow in a work table, or the reason why nobody is named.
 
-    ``switch_of``: the leaf switch of each host, where the topology is known.
+    ``switch_of``: the leaf switch of each host, if the topology is known.
     """
     limits = limits or SlowLimits()
     total = total_work(table)

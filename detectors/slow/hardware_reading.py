@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# Of a rank's main thread. Time without a CPU because the quota is used up counts here, too: the
+# Waiting time of a rank's main thread. It includes waiting because the CPU quota is used up: the
 # thread stays on the run queue (kernel/sched/stats.h, sched_info_enqueue).
 RUN_QUEUE: Final = "rankmend_rank_run_queue_seconds_total"
 
@@ -13,7 +13,7 @@ RUN_QUEUE: Final = "rankmend_rank_run_queue_seconds_total"
 class HardwareReading:
     """One sample of one series of a node.
 
-    All samples of one diagnosis are dated by one clock: Prometheus's, or that of who gathered them.
+    One clock dates all samples of one diagnosis: Prometheus's, or the collector's.
     """
 
     node: str
@@ -27,9 +27,9 @@ class HardwareReading:
 def reading_of(
     metric: str, labels: Mapping[str, str], value: float, at_s: float, node: str
 ) -> HardwareReading:
-    """Return a reading of a series; its device is what the labels name first."""
+    """Return a reading of a series; its device is the first one that the labels name."""
     named = next((name for name in ("uuid", "device", "cgroup") if labels.get(name)), None)
-    if metric == RUN_QUEUE:  # the part is the rank; what it is of stays among the labels
+    if metric == RUN_QUEUE:  # the part is the rank, and its own labels stay
         named = "device"
         part = f"rank {labels.get('rank', '')} of {labels.get('job_id', '')[:8]}"
         labels = {**labels, named: part}

@@ -1,21 +1,21 @@
-"""Slow rank in a running job: whose own work takes longer, step by step as the reports come.
+"""Slow rank in a running job: whose own work takes longer, judged as step records arrive.
 
-A rank's own work of a step is the step less the time in which it could only wait for others; in a
-synchronous job everybody else's step becomes as long, and only their waiting grows. Each look
-judges the steps since the look before, so looks are independent of each other, and
-`detectors.persistence` decides when looks become a finding and when it ends.
+A rank's own work in a step is the step's time less the time in which it could only wait for others.
+In a synchronous job every rank's step gets longer with the slowest, but only the others' waiting
+grows. Each look judges the steps since the last look, so looks are independent of each other;
+`detectors.persistence` decides when looks begin and end a finding.
 
 Rules, in this order (docs/reference/thresholds.md gives the figures' reasons):
-1. Only peers are compared; a step of a checkpoint, of the start-up or far longer than the others
-   (evaluation, compiling) is left out.
-2. A rank is slow when its own work is longer than its peers' *and* than its own past, it costs the
-   step enough to matter, in most of the steps, far outside of noise.
-3. With no past it must be much slower than peers that do the same work.
-4. What more than half of a group shows is the group's: nobody is named.
-The section says what grew: compute (all that is nothing else), communication (sending, without
-the waiting), io.
+1. Only peers are compared. Steps with a checkpoint, start-up steps and steps far longer than the
+   others (evaluation, compiling) are left out.
+2. A rank is slow if its own work is longer than its peers' *and* than in its own past, costs the
+   step enough to matter, in most steps, far beyond noise.
+3. Without a past it must be much slower than peers that do the same work.
+4. If more than half of a group is slow, the group is, and no rank is named.
+The section says what grew: compute (everything that is not one of the others), communication
+(sending, without the waiting) or io.
 
-Memory: 20 bytes a rank and step kept, 110 MB for 100,000 ranks. One look there: bench/slow_live.py.
+Memory: 20 bytes per rank and step kept, 110 MB for 100,000 ranks. bench/slow_live.py times a look.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ from detectors.slow.change_point import find_episode, robust_noise
 from detectors.slow.peers import Rows
 
 STEPS_KEPT: Final = 64
-STEPS_JUDGED: Final = 32  # of one look: the newest
+STEPS_JUDGED: Final = 32  # the newest steps, in one look
 PAST_LOOKS: Final = 8
 SAMPLE_MAX: Final = 1_024  # peers that are asked how much they vary
 SECTIONS: Final = ("compute", "communication", "io")
-SUSPECTS_MAX: Final = 256  # more is no fault of single ranks
+SUSPECTS_MAX: Final = 256  # if there are more, single ranks are not at fault
 
-Floats = NDArray[Any]  # 32 bits: of 100,000 ranks
+Floats = NDArray[Any]  # 32 bits, to save memory with 100,000 ranks
 Column = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
@@ -46,13 +46,13 @@ class LiveLimits:
 
     ratio: float = 1.1  # slower than this, against the peers and the own past
     always_ratio: float = 1.3  # with no past to compare with
-    impact: float = 0.05  # of the step that the excess makes up
+    impact: float = 0.05  # share of the step that the excess makes up
     held: float = 0.8  # share of the steps of a look that are slow
     sigmas: float = 4.0
     look_s: float = 2.0  # between two looks, and
     steps_min: int = 5  # steps of one look
     startup_steps: int = 3
-    long_step: float = 3.0  # times the median: evaluation, compiling
+    long_step: float = 3.0  # multiple of the median step: evaluation, compiling
 
     def __post_init__(self) -> None:
         if not 1.0 < self.ratio <= self.always_ratio:
@@ -66,7 +66,7 @@ class Steps:
     """Finished steps of some ranks, sorted by rank, then number. Totals since attachment."""
 
     ranks: Numbers
-    numbers: Numbers  # of the record: without a gap the difference of two totals is one step's
+    numbers: Numbers  # record numbers: without a gap, two totals differ by one step
     steps: Numbers
     durations_s: Column  # NaN where it is not known
     totals_s: NDArray[np.float64]  # rows x (communication, waited, io, checkpoint)
@@ -98,7 +98,7 @@ class SlowLook:
     steps: int  # judged
     ranks: int
     slow: tuple[SlowRank, ...]
-    abstention: str = ""  # why nobody is named although ranks differ
+    abstention: str = ""  # why no rank is named although ranks differ
 
 
 class SlowLive:
@@ -112,7 +112,7 @@ class SlowLive:
     ) -> None:
         self._limits = limits or LiveLimits()
         self._groups = tuple(groups) or (np.arange(world_size, dtype=np.intp),)
-        self.does_same_work = True  # peers are thought to; False once ranks are seen to pair up
+        self.does_same_work = True  # assumed of peers; False once ranks are seen to pair up
         self._numbers = np.zeros(world_size, dtype=np.int64)
         self._totals = np.zeros((world_size, 4))
         self._work: Floats = np.full(
@@ -128,10 +128,12 @@ class SlowLive:
         self._tried_at_s = -1.0
         self._past: Floats = np.full((PAST_LOOKS, world_size), np.nan, dtype=np.float32)
         self._looks = 0
-        self._onsets: dict[int, tuple[int, bool]] = {}  # of ranks slow in the newest look
+        self._onsets: dict[
+            int, tuple[int, bool]
+        ] = {}  # for ranks that were slow in the newest look
 
     def add_steps(self, told: Steps) -> None:
-        """Take in finished steps; what was told before, or is older than the ring, is left out."""
+        """Take in finished steps; skip repeats and those older than the ring."""
         if not len(told.ranks):
             return
         ranks, numbers = told.ranks, told.numbers
@@ -174,7 +176,7 @@ class SlowLive:
         self._is_saving[slot] |= bool((saving > 0).any())
 
     def look(self, now_s: float, active: frozenset[int] = frozenset()) -> SlowLook | None:
-        """Return what the steps since the last look say, or None when it is too early for one.
+        """Return what the steps since the last look say, or None if it is too early for a look.
 
         ``active``: ranks that are called slow now; they stay so down to half of the limits.
         """
@@ -201,7 +203,7 @@ class SlowLive:
         start = max(self._looked_through, self._first_step + limits.startup_steps - 1)
         newest = int(self._step_of.max())
         present = np.isfinite(self._durations).sum(axis=1)
-        # A rank that has gone silent must not end the judging of the others.
+        # One silent rank must not keep the others from being judged.
         is_whole = (present == telling) | (
             (present * 2 >= telling) & (self._step_of < newest - STEPS_KEPT // 4)
         )
@@ -257,7 +259,7 @@ class SlowLive:
         past = self._past_levels(rows)
         is_new = ~np.isfinite(past)
         changes = np.where(is_new, levels, levels - np.nan_to_num(past))
-        # One threshold for all first: of 100,000 ranks a few remain to be looked at closely.
+        # One threshold for all comes first: it leaves a few of 100,000 ranks for a closer look.
         is_active = np.isin(rows, np.fromiter(active, dtype=np.intp, count=len(active)))
         easing = np.where(is_active, 0.5, 1.0)
         needed = np.log(limits.ratio) * easing

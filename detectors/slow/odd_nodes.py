@@ -1,16 +1,15 @@
-"""Which node of a job is odd, from host metrics alone: for jobs whose code tells nothing.
+"""Which node of a job is odd, from host metrics alone: for jobs whose code reports nothing.
 
-In the manner of Minder (NSDI 2025), without a trained model: each metric is smoothed by a running
-median and scaled by its minimum and maximum; in each window the distances of all nodes to
-each other are summed for each node; the largest is a candidate where it is far outside of
-what the others keep between themselves; who is the candidate of one metric for the
-continuity time is named. Metrics come in an order of priority, and the first that names somebody
-decides. Added to Minder's: a node has to have changed within the record (nodes may differ by
-their work), a figure for each metric below which a deviation means nothing, and further
-nodes are looked for without the first.
+Follows Minder (NSDI 2025), without a trained model. Each metric is smoothed by a running median and
+scaled by its minimum and maximum. In each window, each node gets the sum of its distances to all
+other nodes. The node with the largest sum is a candidate if it is far beyond the others' spread,
+and a node that stays the candidate of one metric for the continuity time is named. Metrics have an
+order of priority, and the first one that names a node decides. Additions to Minder: a node must
+have changed within the record (nodes may differ by their work), each metric has a figure below
+which a deviation means nothing, and further nodes are looked for without the first.
 
-Weaker than step records: a node may be odd for what it does beside training, and a victim can look
-as odd as its culprit. The confidence says so.
+This is weaker than step records: a node may be odd because of other work, and a victim can look as
+odd as its culprit. The confidence reflects that.
 """
 
 from collections import defaultdict
@@ -32,8 +31,8 @@ Matrix = NDArray[np.float64]
 
 NODES_MAX: Final = 4_096
 CELLS_MAX: Final = 20_000_000  # nodes x times of one metric: 160 MB
-KNOWN_MIN: Final = 0.5  # of a node's samples, or the metric does not speak for it
-GAP_S_MAX: Final = 120.0  # filled with the nearest sample: four scrapes of 30 s
+KNOWN_MIN: Final = 0.5  # share of a node's samples that a metric must have to judge it
+GAP_S_MAX: Final = 120.0  # gaps up to four scrapes of 30 s are filled with the nearest sample
 
 
 class HostReason(Enum):
@@ -47,7 +46,7 @@ class HostReason(Enum):
 
 
 class Merge(Enum):
-    """How the series of one node become one."""
+    """How a node's series are merged into one."""
 
     SUM = "sum"
     LOWEST = "lowest"
@@ -58,18 +57,18 @@ class Merge(Enum):
 class HostLimits:
     """Defaults and the reason of each: docs/reference/thresholds.md."""
 
-    continuity_s: float = 240.0  # Minder: more than 4 minutes
-    window_s: float = 60.0  # smoothed over, and compared in one piece
-    times: float = 4.0  # the others' distance between themselves
-    share: float = 0.1  # of the peers' level, where a metric has no figure of its own
-    nodes_min: int = 3  # of two nothing tells which is odd
-    culprits_share: float = 0.25  # of the nodes: more share one cause
-    held: float = 0.9  # of the windows of the continuity time
+    continuity_s: float = 240.0  # Minder: over 4 minutes
+    window_s: float = 60.0  # smoothed and compared as a whole
+    times: float = 4.0  # multiples of the others' distances to each other
+    share: float = 0.1  # of the peers' level, for metrics without a figure of their own
+    nodes_min: int = 3  # of two nodes, neither is the odd one
+    culprits_share: float = 0.25  # of the nodes; if more are odd, they share one cause
+    held: float = 0.9  # share of the windows in the continuity time
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What is compared, as made out of the agent's metrics; the order is the priority."""
+    """What is compared, computed from the agent's metrics; the order is the priority."""
 
     name: str
     metric: str
@@ -149,7 +148,7 @@ def diagnose_hosts(table: HostTable, limits: HostLimits | None = None) -> Diagno
     nodes, times = len(table.nodes), len(table.times_s)
     if nodes < limits.nodes_min:
         return _unknown(
-            f"{nodes} nodes: of fewer than {limits.nodes_min} nothing tells which is odd"
+            f"{nodes} nodes: at least {limits.nodes_min} are needed to tell which is odd"
         )
     step_s = float(np.median(np.diff(table.times_s))) if times > 1 else 0.0
     span_s = step_s * times
@@ -166,12 +165,12 @@ def diagnose_hosts(table: HostTable, limits: HostLimits | None = None) -> Diagno
         if left_out:
             notes.append(f"{name}: too few samples of {_names(left_out)}")
         if len(known) < limits.nodes_min:
-            notes.append(f"{name}: {len(known)} nodes have it, too few to compare")
+            notes.append(f"{name}: only {len(known)} nodes have it, too few to compare")
             continue
         judged.append(name)
         episodes += _find(name, known, matrix, step_s, limits)
     if not judged:
-        return _unknown("no metric is known of enough nodes", notes)
+        return _unknown("no metric is known for enough nodes", notes)
     return _conclude(table, episodes, judged, notes, limits)
 
 
@@ -234,7 +233,7 @@ def _on_grid(
         with np.errstate(divide="ignore", invalid="ignore"):
             value = np.diff(value) / np.diff(at_s)
         at_s = at_s[1:]
-        value = np.where(value >= 0, value, np.nan)  # a counter that began again
+        value = np.where(value >= 0, value, np.nan)  # the counter was reset
     line = np.full(count, np.nan)
     places = np.clip(np.rint((at_s - first_s) / step_s).astype(np.intp), 0, count - 1)
     line[places] = value
@@ -430,7 +429,7 @@ def _conclude(
             odd = _names(sorted({table.nodes[one.row] for one in episodes}))
             return _nobody(
                 HostReason.STABLE_DIFFERENCES,
-                f"{odd} differed from the other nodes for as long as the record goes: look further back",
+                f"{odd} differed from the other nodes throughout the record: look further back",
                 doubt,
                 lines,
             )
@@ -439,7 +438,7 @@ def _conclude(
     name = changed[0].name
     culprits = sorted({one.row for one in changed if one.name == name})
     if len(culprits) > max(1, limits.culprits_share * len(table.nodes)):
-        many = f"{len(culprits)} of {len(table.nodes)} nodes became odd in {name}: something that they share"
+        many = f"{len(culprits)} of {len(table.nodes)} nodes became odd in {name}, so the cause is something they share"
         return _nobody(HostReason.MANY_AT_ONCE, many, doubt, lines)
     agreeing = {one.name for one in changed if one.row in culprits}
     confidence = (0.7 if len(agreeing) > 1 else 0.6) * (0.8 if len(table.nodes) < 5 else 1.0)
@@ -457,13 +456,13 @@ def _conclude(
 
 
 def _line(table: HostTable, one: _Episode) -> str:
-    begun = "for as long as the record goes"
+    begun = "throughout the record"
     if one.is_change:
         begun = f"{table.times_s[one.first] - table.times_s[0]:.0f} s into the record"
     length_s = table.times_s[min(one.end, len(table.times_s)) - 1] - table.times_s[one.first]
     return (
         f"{table.nodes[one.row]}: {one.name} {one.value:.4g}, the others {one.usual:.4g} "
-        f"({min(one.times, 1_000):.3g} times what they differ by), {begun}, for {length_s:.0f} s"
+        f"({min(one.times, 1_000):.3g} times their spread), {begun}, for {length_s:.0f} s"
     )
 
 

@@ -1,4 +1,4 @@
-"""From the shape of what is slow to the part behind it: host, rail, switch, NIC or link."""
+"""Which shared part explains the slow workers: host, rail, switch, NIC or link."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
-SHARE_MIN: Final = 0.75  # of the workers below a part are slow: noise hides some of them
+SHARE_MIN: Final = 0.75  # of a part's workers must be slow; noise hides some
 RATIO: Final = 1.5  # a delay this far above the rest is hot: transfer times vary by tens of percent
 LINES_MAX: Final = 100_000
 NAMES_MAX: Final = 100_000
@@ -19,11 +19,11 @@ _RANGE: Final = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$")
 
 @dataclass(frozen=True, slots=True)
 class SharedPart:
-    """What the slow workers have in common that the others have not."""
+    """What the slow workers share and the others don't."""
 
     kind: str  # rank, host, rail, switch, sender, receiver, link
     name: str
-    share: float  # of the workers below it that are slow
+    share: float  # of its workers that are slow
 
 
 def locate(

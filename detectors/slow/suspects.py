@@ -21,8 +21,8 @@ from detectors.slow.verdict import Reason, SlowLimits, Suspect
 from detectors.slow.work_table import Matrix
 
 ALL_WORK: Final = "all work"
-BLOCKS_MAX: Final = 24  # of steps, by whose medians a large job is screened
-SCREEN: Final = 0.9  # of the ratio: a block's median is noisy
+BLOCKS_MAX: Final = 24  # blocks of steps whose medians screen a large job
+SCREEN: Final = 0.9  # share of the ratio, because a block's median is noisy
 
 
 def find_suspects(
@@ -66,13 +66,13 @@ def _screen(shifts: Matrix, limits: SlowLimits) -> list[int]:
         return list(range(workers))
     width = max(limits.steps_min, steps // BLOCKS_MAX)
     blocks = steps // width
-    # the newest steps, so that what goes on now is in a whole block
+    # the newest steps, so that a present episode fills a whole block
     recent = shifts[:, steps - blocks * width :].reshape(-1, width)
     levels = row_medians(recent).reshape(workers, blocks)
     highest, lowest = np.fmax.reduce(levels, axis=1), np.fmin.reduce(levels, axis=1)
     stands_out = np.nan_to_num(np.fmax(highest, highest - lowest))
     least = float(np.log(limits.ratio))
-    # who never lies above its peers is not the one they wait for, whatever its past
+    # nobody waits for a worker that is never above its peers, whatever its past
     high = np.flatnonzero((stands_out >= SCREEN * least) & (highest >= 0.5 * least))
     if len(high) > limits.suspects_max:
         order = np.argpartition(-stands_out[high], limits.suspects_max)[: limits.suspects_max]
@@ -98,8 +98,8 @@ def _changed(
         return None
     inside = np.zeros(shifts.shape[1], dtype=bool)
     inside[episode.first : episode.end] = True
-    # Nobody waits for a worker that was ahead of its peers in the rest of the time; and its own
-    # time has to have risen, by most of it: the peers may have become faster.
+    # Nobody waits for a worker that was ahead of its peers the rest of the time. And most of the
+    # rise must be its own: the peers may have become faster.
     level = float(np.nanmedian(shifts[row][inside])) if does_same_work else least
     own = own_rise(seconds, row, inside, groups[group_of[row]])
     if level < 0.5 * least or own < 0.5 * episode.rise:
@@ -179,7 +179,7 @@ def _always(
     kind: str,
     limits: SlowLimits,
 ) -> Suspect | None:
-    """Return a suspect that was slower than its peers for as long as the record goes."""
+    """Return a suspect that was slower than its peers throughout the record."""
     known = shifts[row][np.isfinite(shifts[row])]
     least = float(np.log(limits.ratio))
     if len(known) < limits.steps_min:
@@ -192,7 +192,7 @@ def _always(
     pair = len(rows) == 2
     others = outside(rows, len(shifts)) if pair else rows[rows != row][:SAMPLE_MAX]
     if len(others) < 2:
-        return None  # one other worker: which of the two has more to do is not known
+        return None  # of two workers, either may have more to do
     levels = row_medians(shifts[others])
     levels = np.abs(levels[np.isfinite(levels)])
     spread = 1.4826 * float(np.median(levels)) if len(levels) else np.inf

@@ -1,7 +1,7 @@
-"""Workers of one peer group that became slower together: what they share is slow, not each of them.
+"""Workers of one peer group that became slower together: something that they share is slow.
 
-The median of a group is no reference here: four slow workers of ten move it, and where the workers
-never did equal work it jumps to another worker. So each worker is compared with its own past first,
+The group's median is no reference here: four slow workers out of ten move it, and if the workers
+never did equal work, it jumps to another worker. So each worker is compared first with its own past
 and then with those that did not change. docs/use/diagnose-slow.md explains the rule.
 """
 
@@ -25,8 +25,10 @@ GROUPS_MAX: Final = 16  # groups in which one is searched: the search takes 1 ms
 BLOCKS_MAX: Final = 24  # blocks of steps by whose medians a group is screened
 SCREEN: Final = 0.9  # share of the ratio: the median of a block is noisy
 ROUNDS_MAX: Final = 4  # until the workers that changed stay the same
-QUANTILE: Final = 1 / 3  # of a step's times: below the workers that changed, if at most half did
-ONSET_TOLERANCE: Final = 0.03  # of the record: noise moves the onset found for one worker
+QUANTILE: Final = (
+    1 / 3
+)  # quantile of a step's times that lies below the changed workers, at most half of all
+ONSET_TOLERANCE: Final = 0.03  # share of the record by which noise moves a worker's onset
 HELD_BY_EACH: Final = 0.6  # share of the steps; the members together hold `SlowLimits.held`
 
 
@@ -35,7 +37,7 @@ class JointChange:
     """Several workers of one peer group that became slower at the same step."""
 
     suspects: tuple[Suspect, ...]
-    peers: int  # workers in the peer group, those that changed included
+    peers: int  # size of the peer group, with those that changed
 
 
 def find_joint_changes(

@@ -12,17 +12,19 @@ from detectors.slow.work_table import TracedWorker
 class SlowLimits:
     """Defaults and the reason of each: docs/reference/thresholds.md."""
 
-    ratio: float = 1.1  # slower than this, against the peers and the own past
-    steps_min: int = 5  # of one episode
+    ratio: float = 1.1  # the smallest slowdown, against peers and own past
+    steps_min: int = 5  # steps of one episode
     held: float = 0.8  # share of an episode's steps that are slow
-    sigmas: float = 4.0  # outside of the peers' own variation
-    chance_sigmas: float = 7.0  # the best of all episodes of all workers is high by chance alone
-    clump: float = 0.01  # likelihood that slow steps lie together by chance
-    drift: float = 2.0  # times what the best episodes of the peers are high by
+    sigmas: float = 4.0  # beyond the peers' own variation
+    chance_sigmas: float = 7.0  # the best episode of all workers is high by chance
+    clump: float = 0.01  # largest likelihood that slow steps are adjacent by chance
+    drift: float = 2.0  # multiple of the peers' best episodes
     always_sigmas: float = 6.0  # with no past to compare with
-    kind_share: float = 0.1  # a kind of work below this share of all is not judged alone
-    imbalance: float = 1.05  # a stage, a replica or a pause that costs less is no reason
-    correlation: float = 0.9  # of forward and backward time over micro-batches: lengths
+    kind_share: float = 0.1  # kinds of work below this share are not judged alone
+    imbalance: float = 1.05  # a stage, replica or pause that costs less is no reason
+    correlation: float = (
+        0.9  # between forward and backward times of micro-batches, which shows lengths
+    )
     suspects_max: int = 256
 
 
@@ -46,9 +48,9 @@ class Suspect:
     """One worker that stands out."""
 
     row: int
-    ratio: float  # against its peers (and, where it has one, its own past)
+    ratio: float  # against its peers (and its own past, if it has one)
     first: int  # column at which it began
-    end: int  # column after the last one; the number of steps where it goes on
+    end: int  # column after the last one; the number of steps if it continues
     reason: Reason
     kind: str  # the kind of work that became slow
     held: float  # share of those steps in which it was slow
@@ -61,9 +63,9 @@ class Span:
 
     suspects: tuple[Suspect, ...]  # the slowest first
     first: int  # column
-    end: int  # column after the last one; the number of steps where it goes on
+    end: int  # column after the last one; the number of steps if it continues
     reason: Reason
-    peers: int | None = None  # size of the peer group that SLOWER_TOGETHER is about
+    peers: int | None = None  # size of the peer group, if SLOWER_TOGETHER
 
     @property
     def ratio(self) -> float:
@@ -81,8 +83,8 @@ class SlowDiagnosis:
     culprits: tuple[TracedWorker, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     spans: tuple[Span, ...] = ()  # the same suspects by when they were slow, the slowest first
-    onset: int | None = None  # step number, of the first span
-    end: int | None = None  # step number of the last slow step, None while it goes on
+    onset: int | None = None  # step number at which the first span begins
+    end: int | None = None  # number of the last slow step; None while it continues
     parts: tuple[str, ...] = ()  # "host gpu7", "rail mlx5_3", "switch leaf2", "rank 5"
     confidence: float = 0.0  # 0 to 1
     evidence: tuple[str, ...] = field(default=())

@@ -62,7 +62,7 @@ def test_killed_rank_is_named_with_its_signal_and_its_victims() -> None:
     assert [(line.source, line.text) for line in finding.evidence] == [
         (
             "wait status",
-            "rank 2: SIGKILL (no out-of-memory kill was counted; who sent it is not known), "
+            "rank 2: SIGKILL (no out-of-memory kill was counted; the sender is not known), "
             "1.00 s ago",
         ),
         ("stderr", "rank 0: lost a peer: RuntimeError: " + CLOSED.message),
@@ -83,7 +83,7 @@ def test_earliest_of_two_failures_is_the_culprit() -> None:
     finding = found(died(1, 11, age_s=1.0), exited(2, 1, BAD_BATCH, age_s=3.0), stopped(0))
 
     assert (finding.ranks, finding.victims) == ((2,), (0, 1))
-    assert "also failed, later: SIGSEGV" in finding.evidence[1].text + finding.evidence[2].text
+    assert "failed later: SIGSEGV" in finding.evidence[1].text + finding.evidence[2].text
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_same_exception_on_every_rank_accuses_no_machine() -> None:
     finding = found(*ends)
 
     assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (), ())
-    assert finding.summary == "the same end on all 4 ranks: ValueError: bad batch 0"
+    assert finding.summary == "all 4 ranks ended alike: ValueError: bad batch 0"
     assert finding.since_age_s == 3.0
 
 
@@ -276,7 +276,7 @@ def test_evidence_is_bounded_when_every_rank_says_something_else() -> None:
     finding = found(*ends, world_size=64)
 
     assert len(finding.evidence) == EVIDENCE_MAX
-    assert finding.evidence[-1].text == "49 more lines left out"
+    assert finding.evidence[-1].text == "49 more lines are not shown"
 
 
 def test_every_cause_that_a_culprit_can_have_has_a_blame() -> None:

@@ -63,7 +63,10 @@ def test_stopped_rank_is_accused_as_soon_as_nobody_advances_for_the_short_limit(
 
     assert (hang.cause, hang.suspects, hang.victims) == (HangCause.STOPPED, (2,), (0, 1, 3))
     assert hang.limit.rule is LimitRule.STOPPED
-    assert hang.why == "no rank advanced for 5.2 s; limit 5 s (a stopped process is certain)"
+    assert (
+        hang.why
+        == "no rank advanced for 5.2 s; limit 5 s (a stopped process does not continue by itself)"
+    )
     assert hang.evidence == (
         Evidence("rankmend", hang.why),
         Evidence(
@@ -153,7 +156,7 @@ def test_ranks_in_the_middle_of_a_step_may_stand_still_up_to_the_floor(
     assert (hang is not None) is is_hang
     if hang is not None:
         assert hang.limit.rule is LimitRule.FLOOR
-        assert hang.why.endswith("limit 300 s (the least for 20 x the median step of 0.1 s)")
+        assert hang.why.endswith("limit 300 s (the lower limit; 20 x the median step of 0.1 s)")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,7 @@ def test_evidence_is_bounded_when_every_rank_stands_elsewhere() -> None:
     evidence = seen(stands).evidence
 
     assert len(evidence) == EVIDENCE_MAX
-    assert evidence[-1].text == "86 more lines left out"
+    assert evidence[-1].text == "86 more lines are not shown"
 
 
 @pytest.mark.parametrize("name", ["multiple", "floor_s", "ceil_s", "stopped_floor_s", "startup_s"])

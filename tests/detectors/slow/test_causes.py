@@ -511,7 +511,7 @@ def test_command_joins_a_saved_range_query_with_the_trace(tmp_path: Path) -> Non
         0.9,
     )
     assert why["section"] == "compute"
-    assert "most likely because the GPU slows down for heat (n1 GPU-0)" in shown.stdout
+    assert "most likely because the GPU throttles because of heat (n1 GPU-0)" in shown.stdout
     assert "before the onset 0% of the time" in shown.stdout
 
 
