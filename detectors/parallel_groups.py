@@ -1,8 +1,8 @@
 """Parallel groups: which ranks work together, and as what.
 
-From the group table of a dump, or from the sizes of a layout. The order of Megatron-LM is used
-for sizes (tp-cp-ep-dp-pp of `initialize_model_parallel`): tensor parallel ranks are neighbours,
-pipeline stages are farthest apart.
+Groups come from a dump's group table or from the sizes of a layout. Sizes follow Megatron-LM's order
+(tp-cp-ep-dp-pp of `initialize_model_parallel`): tensor parallel ranks are neighbours, and pipeline
+stages are farthest apart.
 """
 
 import re
@@ -25,7 +25,7 @@ class Parallelism(Enum):
     EXPERT = "expert"
     DATA = "data"
     PIPELINE = "pipeline"
-    OTHER = "other"  # a mixture of several, or one that isn't known
+    OTHER = "other"  # a mixture of several, or unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Group:
     ranks: tuple[int, ...]
     parallelism: Parallelism = Parallelism.OTHER
     description: str = ""
-    is_inferred: bool = False  # the members are those that were seen, and there may be more
+    is_inferred: bool = False  # the members are the ranks seen; there may be more
 
     @property
     def title(self) -> str:
@@ -63,7 +63,7 @@ class Sizes:
         if self.data % self.expert:
             raise ConfigError(f"expert size {self.expert} doesn't divide data size {self.data}")
         if self.ranks > RANKS_MAX:
-            raise ConfigError(f"{self.ranks} ranks, and at most {RANKS_MAX} are taken")
+            raise ConfigError(f"{self.ranks} ranks; at most {RANKS_MAX} are supported")
 
     @property
     def ranks(self) -> int:
@@ -71,8 +71,8 @@ class Sizes:
         return self.tensor * self.context * self.data * self.pipeline
 
 
-# Descriptions of Megatron-LM, DeepSpeed and PyTorch. Whole words: a group of several directions
-# ("TENSOR_AND_CONTEXT_PARALLEL_GROUP") is none of them.
+# Descriptions in Megatron-LM, DeepSpeed and PyTorch. The whole text must match: a group that spans
+# several directions ("TENSOR_AND_CONTEXT_PARALLEL_GROUP") is none of them.
 _DESCRIPTIONS: Final = (
     (re.compile(r"default_pg"), Parallelism.WORLD),
     (re.compile(r"(tensor_model_parallel(_group)?|tp|mesh_tp)"), Parallelism.TENSOR),
@@ -84,7 +84,7 @@ _DESCRIPTIONS: Final = (
 
 
 def parallelism_of(description: str) -> Parallelism:
-    """Return what a group is for, from the description that the framework gave it."""
+    """Return what a group is for, from the framework's description."""
     text = description.strip().lower()
     for pattern, parallelism in _DESCRIPTIONS:
         if pattern.fullmatch(text):
@@ -137,14 +137,14 @@ def _slices(extents: dict[Parallelism, int], free: set[Parallelism]) -> list[tup
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank stands in the layout; None where no group tells."""
+    """Where a rank is in the layout; None if no group tells."""
 
     stage: int | None = None
     dp_rank: int | None = None
 
 
 def places_of(groups: Iterable[Group], ranks: Iterable[int]) -> dict[int, Place]:
-    """Return pipeline stage and data parallel number of each of these ranks."""
+    """Return the pipeline stage and data parallel number of each of these ranks."""
     stages: dict[int, int] = {}
     replicas: dict[int, int] = {}
     for group in groups:

@@ -1,7 +1,7 @@
-"""What a rank said of its own end: the last error in its output, and what class of cause it is.
+"""What a rank said about its own end: the last error in its output, and the class of its cause.
 
-A rank's output is text from outside: bounded, taken apart by patterns without nested repeats,
-and never a reason to raise. An error that matches no row of `ROWS` is an exception of its own.
+A rank's output is text from outside: it is bounded, parsed by patterns without nested repeats, and
+never raises. An error that matches no row of `ROWS` is an ordinary exception.
 """
 
 import json
@@ -17,7 +17,7 @@ LINES_MAX: Final = 500  # newest lines that are looked at
 LINE_CHARS_MAX: Final = 4_000
 ELASTIC_CHARS_MAX: Final = 1_000_000
 SIGNATURE_CHARS_MAX: Final = 200
-_CONTINUATION_LINES_MAX: Final = 8  # of a message of several lines: NCCL's has 4, CUDA's 4
+_CONTINUATION_LINES_MAX: Final = 8  # lines of one message: NCCL's and CUDA's have 4
 _FATAL_LINES_MAX: Final = 60
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 

@@ -27,9 +27,9 @@ from detectors.parallel_groups import RANKS_MAX, Group, Parallelism, parallelism
 from rankmend.errors import SourceError
 
 ENTRIES_MAX: Final = 200_000  # the default buffer has 2,000
-GROUPS_MAX: Final = 20_000  # of one rank
+GROUPS_MAX: Final = 20_000  # per rank
 DIMENSIONS_MAX: Final = 64
-TENSORS_MAX: Final = 4096  # of one coalesced operation
+TENSORS_MAX: Final = 4096  # in one coalesced operation
 MAJOR_KNOWN: Final = "2"
 _P2P_PEERS: Final = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
 _STATES: Final = {

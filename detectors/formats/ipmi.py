@@ -149,7 +149,7 @@ def _parse_fields(name: str, fields: Sequence[str]) -> IpmiSensor | None:
     if len(fields) < 3:
         return None
     reading, unit_text, status = fields[0], fields[1], fields[2].lower()
-    if unit_text == "discrete":  # of `-c sensor`: bits without their meaning
+    if unit_text == "discrete":  # `-c sensor` prints bits without their meaning
         return IpmiSensor(name, "", None, None, None, Thresholds())
     value = _number(reading)
     if value is None and reading not in ("", "na", "disabled"):

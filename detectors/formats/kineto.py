@@ -89,7 +89,7 @@ def _peers(groups: object, rank: int) -> tuple[tuple[int | str, ...], bool]:
                 found.add(tuple(sorted(int(one) for one in ranks if isinstance(one, int))))
     if not found:
         return ("all",), True
-    # of several the smallest: it is within one stage and tensor parallel place
+    # the smallest of several: it is within one stage and tensor parallel place
     return ("replicas", *min(found, key=lambda one: (len(one), one))), len(found) == 1
 
 

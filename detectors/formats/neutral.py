@@ -34,7 +34,7 @@ _FIELD_CHARS_MAX: Final = 4_096
 def read_csv(text: str) -> dict[str, list[str]]:
     """Return the columns of a CSV with a header line; lines with nothing in them are left out."""
     reader = csv.reader(text.splitlines())
-    before = csv.field_size_limit(_FIELD_CHARS_MAX)  # of the whole process: put back below
+    before = csv.field_size_limit(_FIELD_CHARS_MAX)  # process-wide, restored below
     try:
         header = next(reader, None)
         if not header:

@@ -15,7 +15,7 @@ from rankmend.errors import SourceError
 
 READINGS_MAX: Final = 5_000_000  # some 800 MB
 LABELS_MAX: Final = 64
-_OUTSIDE: Final = frozenset({"__name__", "node", "instance", "job"})  # of what Prometheus adds
+_OUTSIDE: Final = frozenset({"__name__", "node", "instance", "job"})  # labels that Prometheus adds
 
 
 def read_page(

@@ -11,7 +11,7 @@ from typing import Final
 
 from detectors.hang.python_stack import Frame, ThreadStack
 
-FRAMES_MAX: Final = 32  # of one thread: what is further out is the framework's own start
+FRAMES_MAX: Final = 32  # per thread; frames further out are the framework's start
 THREADS_MAX: Final = 256
 _HEAD: Final = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(.{0,4096})", line (\d{1,9}|\?\?\?) in (.{1,512})$')

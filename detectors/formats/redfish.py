@@ -17,7 +17,7 @@ from typing import Any, Final
 
 NAME_CHARS_MAX: Final = 64
 PATH_CHARS_MAX: Final = 512
-ITEMS_MAX: Final = 256  # of one collection or list
+ITEMS_MAX: Final = 256  # in one collection or list
 _PATH: Final = re.compile(r"/redfish/v1(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 _SECONDS_PER_MINUTE: Final = 60
 _PASCALS: Final = 1000  # in a kPa

@@ -13,7 +13,7 @@ Column = NDArray[np.float64]
 
 CELLS_MAX: Final = 200_000_000  # 1.6 GB of float64
 BAD_SHARE_MAX: Final = 0.1  # more unusable rows than this and the file is not to be believed
-UNIX_S_MIN: Final = 1e9  # of 2001: what is smaller counts from the start of a trace
+UNIX_S_MIN: Final = 1e9  # in 2001; smaller values count from the start of a trace
 SECONDS_MAX: Final = 86_400.0  # an operation of a day is a clock that jumped
 
 

@@ -1,4 +1,4 @@
-"""Events of the kernel's log: their kinds, their fields, and the form of a rule that finds them."""
+"""Kernel log events: their kinds, their fields and the form of the rules that find them."""
 
 import re
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class EventKind(Enum):
 
 
 class ManyEvents(Enum):
-    """What many events of a kind mean that one does not; the values are codes of table `log`, too."""
+    """What many events of a kind mean and one doesn't; the values are codes of table `log`, too."""
 
     PCIE_CORRECTED = "pcie_corrected_many"
     MEMORY_CORRECTED = "memory_corrected_many"
@@ -90,12 +90,12 @@ class ManyEvents(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """One fault or change that the kernel told of."""
+    """One fault or change that the kernel reported."""
 
     kind: EventKind
     text: str
-    code: int | None = None  # XID or SXID; the errors one message counts (EDAC)
-    sub_code: str = ""  # what tells two events of a code apart; see docs/reference/kernel-log.md
+    code: int | None = None  # XID or SXID; for EDAC, the number of errors in the message
+    sub_code: str = ""  # what sets events of one code apart; see docs/reference/kernel-log.md
     device: str = ""  # PCI address 0000:3b:00.0, network device, disk
     pid: int | None = None
     process: str = ""
@@ -109,7 +109,7 @@ class KernelEvent:
 
     @property
     def when(self) -> str:
-        """The time as a person reads it in the log; empty where the log has none."""
+        """Return the time as the log shows it; empty if the log has none."""
         return self.stamp or ("" if self.at_s is None else f"{self.at_s:.6f}")
 
 
@@ -133,14 +133,14 @@ def pci_bus_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of message. Groups of the pattern are fields of the event, by their names."""
+    """One form of message. The pattern's groups are the event's fields, by name."""
 
     literal: str
     pattern: re.Pattern[str]
     kind: EventKind
     source: str
     sub_code: str = ""
-    is_announcement: bool = False  # counts only where no detail of the same kind follows
+    is_announcement: bool = False  # counts only if no detail of the same kind follows
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None
 
     def match(self, text: str, *, is_whole: bool) -> re.Match[str] | None:
@@ -152,7 +152,7 @@ class Rule:
         return self.pattern.match(text) if is_whole else self.pattern.search(text)
 
 
-# What stands before some messages on some kernels; of a form, only the part behind it is given.
+# A prefix of some messages on some kernels; rules give only the part after it.
 _PREFIX: Final = (
     r"(?:\{\d{1,9}\}|(?:mce|rcu|thermal|watchdog|NMI watchdog|blk_update_request|print_req_error"
     r"|end_request|WARNING|sd [\d:]{1,32}): )?"

@@ -1,7 +1,7 @@
 """Many kernel messages as few groups: 800,000 equal lines are one group and a count.
 
-Bounded in memory whatever the log says: groups have a number, and where it is reached an event
-is counted without its sub-code, then without its device, so that no event goes uncounted.
+Memory is bounded whatever the log says: at the limit of groups, events are counted without their
+sub-code, then without their device, so that no event goes uncounted.
 """
 
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ from detectors.kernel.rules.matcher import Matcher
 
 GROUPS_MAX: Final = 512  # 8 GPUs with 60 kinds of trouble each; 1 KB a group
 BURST_GAP_S: Final = 180.0  # NVSentinel health-events-analyzer: a burst is within 3 minutes
-BURSTS_MAX: Final = 16  # newest of a group; no rule counts to more than 5
+BURSTS_MAX: Final = 16  # the newest of a group; no rule counts beyond 5
 
 _CODED: Final = frozenset({EventKind.XID, EventKind.SXID})
 _COUNTING: Final = frozenset({EventKind.MEMORY_CORRECTED, EventKind.MEMORY_UNCORRECTED})
-_WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may tell of
+_WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may count
 
 Key = tuple[EventKind, int | None, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """Equal events: of one kind, code, sub-code and device."""
+    """Events with the same kind, code, sub-code and device."""
 
     kind: EventKind
     code: int | None  # XID or SXID
@@ -73,7 +73,7 @@ class _Tally:
 
 
 class KernelLogState:
-    """Takes records, keeps groups of events."""
+    """Takes records and keeps groups of events."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class KernelLogState:
         groups_max: int = GROUPS_MAX,
         old: StateSnapshot | None = None,
     ) -> None:
-        """``trusts_user``: for tests, believe what a process wrote to /dev/kmsg."""
+        """``trusts_user``: believe what processes wrote to /dev/kmsg, for tests."""
         old = old or StateSnapshot()
         self.records, self.events = old.records, old.events
-        self.untrusted = old.untrusted  # would have been events, but a process wrote them
+        self.untrusted = old.untrusted  # written by a process; otherwise they would be events
         self.overflowed = old.overflowed  # events counted without sub-code or device
         self._trusts_user = trusts_user
         self._groups_max = groups_max
@@ -98,10 +98,10 @@ class KernelLogState:
             self._tallies[group.kind, group.code, group.sub_code, group.device] = tally
 
     def feed(self, record: Record) -> KernelEvent | None:
-        """Count the record and return the event that it tells of, if it is to be believed."""
+        """Count the record and return its event, if it can be believed."""
         self.records += 1
         if record.is_from_user and not self._trusts_user:
-            # a matcher of its own: what a process writes must not pair with the kernel's lines
+            # its own matcher, so that a process's lines don't pair with the kernel's
             if Matcher().match(record) is not None:
                 self.untrusted += 1
             return None
@@ -155,5 +155,5 @@ class KernelLogState:
         for folded in ((event.kind, code, "", event.device), (event.kind, code, "", "")):
             if folded in self._tallies:
                 return self._tallies[folded]
-        # one group a kind above the limit: nothing goes uncounted
+        # above the limit, one group per kind: nothing goes uncounted
         return self._tallies.setdefault((event.kind, None, "", ""), _Tally(event))

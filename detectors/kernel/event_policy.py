@@ -1,9 +1,9 @@
 """What to do about an event: the policy table, as data with a source in every row.
 
-The table is text (CSV) that a shell reads: data/kernel_log.csv, then the site's own rows over it.
-It is the only place that gives an event a severity and an action. Events of the kernel's log, NVML's
-XIDs and verdicts, and the checks of node_policy.toml that name an `event` all look them up here, so
-that one event has one severity, whichever way it arrives.
+The table is CSV text that the agent reads: data/kernel_log.csv, then the site's own rows, which
+override it. Only this table gives an event its severity and action. Kernel log events, NVML's XIDs
+and verdicts, and the checks in node_policy.toml that name an `event` all look them up here. So an
+event has one severity, whichever way it arrives.
 """
 
 import csv
@@ -19,14 +19,15 @@ from rankmend.errors import ConfigError
 
 COLUMNS: Final = ("table", "code", "name", "severity", "action", "hardware", "source", "meaning")
 ROWS_MAX: Final = 5_000
-ANY: Final = "*"  # the row for every code that has none of its own
+ANY: Final = "*"  # the row for every code without its own
+_ASKS_DRIVER: Final = "XID_154_EVAL"  # NVIDIA's name for that resolution, in a row's source
 
 
 class EventTable(Enum):
     XID = "xid"
     SXID = "sxid"
     NVLINK5 = "nvlink5"  # XIDs 144 to 150 by unit, reason and status
-    VERDICT = "verdict"  # the driver's own: NVML's recovery action, XID 154
+    VERDICT = "verdict"  # the driver's own verdict: NVML's recovery action, XID 154
     LOG = "log"
 
 
@@ -40,6 +41,7 @@ class EventPolicy:
     blames_hardware: bool
     source: str
     meaning: str
+    asks_driver: bool = False  # NVIDIA's resolution is to follow XID 154, the driver's verdict
 
 
 PolicyTable = Mapping[tuple[EventTable, str], EventPolicy]
@@ -69,7 +71,7 @@ def parse_policy(text: str, origin: str) -> dict[tuple[EventTable, str], EventPo
 
 
 def complete(rows: PolicyTable, origin: str) -> PolicyTable:
-    """Return the table as it is, or raise ConfigError where a kind of event has no row."""
+    """Return the table, or raise ConfigError if a kind of event has no row."""
     missing = [f"{table.value} {ANY}" for table in _CODED if (table, ANY) not in rows]
     missing += [f"log {kind}" for kind in sorted(_KINDS) if (EventTable.LOG, kind) not in rows]
     if missing:
@@ -96,7 +98,7 @@ def policy_of_verdict(rows: PolicyTable, number: int) -> EventPolicy:
 
 
 def policy_named(rows: PolicyTable, event: str) -> EventPolicy | None:
-    """Return the row of an event as node_policy.toml names it (``xid 79``), or None without one."""
+    """Return the row of an event as node_policy.toml names it (``xid 79``), or None."""
     table, _space, code = event.partition(" ")
     try:
         return rows.get((EventTable(table), code))
@@ -138,6 +140,7 @@ def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[EventTable, str
         blames_hardware=_HARDWARE[row["hardware"]],
         source=row["source"],
         meaning=row["meaning"],
+        asks_driver=_ASKS_DRIVER in row["source"],
     )
     return [((table, code), policy) for code in codes]
 

@@ -1,8 +1,8 @@
 """A kernel log as records: one shape for /dev/kmsg, dmesg, journalctl -k and syslog.
 
 Sources: Linux Documentation/ABI/testing/dev-kmsg, dmesg(1), journalctl(1), syslog(3), RFC 5424.
-A log is text from outside: bounded, taken apart by patterns without nested repeats, never a
-reason to raise. Every process may write to /dev/kmsg, so who wrote a record is part of it.
+A log is text from outside: it is bounded, parsed by patterns without nested repeats, and never
+raises. Any process may write to /dev/kmsg, so a record includes its writer.
 """
 
 import re
@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 TEXT_CHARS_MAX: Final = 2_048  # PRINTK_MESSAGE_MAX in kernel/printk/internal.h
-KERN: Final = 0  # facility of the kernel itself (syslog(3)); everything else is a process
+KERN: Final = 0  # the kernel's own facility (syslog(3)); all others are processes
 USER: Final = 1
 _FIELDS_MAX: Final = 16  # dictionary lines of one record; the kernel writes two
 _FACILITIES: Final = (
@@ -37,12 +37,12 @@ class Record:
 
     @property
     def is_dated(self) -> bool:
-        """Whether the log's own marks stood before the text, which so begins where it should."""
+        """Return whether the log's own prefix came before the text, so that the text is whole."""
         return self.at_s is not None or bool(self.stamp) or self.facility is not None
 
     @property
     def is_from_user(self) -> bool:
-        """Whether a process wrote it, and not the kernel; False where the log can't say."""
+        """Return whether a process wrote it, not the kernel; False if the log can't say."""
         return self.facility is not None and self.facility != KERN
 
 
@@ -102,7 +102,7 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def parse_kmsg(raw: str) -> Record | None:
-    """Return one record as a read of /dev/kmsg gives it, or None where it has no such form."""
+    """Return one record in the form of a read of /dev/kmsg, or None if it has another form."""
     head, *rest = raw.rstrip("\n").split("\n")
     match = _KMSG.fullmatch(head)
     if match is None:
@@ -119,7 +119,7 @@ def parse_kmsg(raw: str) -> Record | None:
 
 
 def parse_line(line: str) -> Record:
-    """Return one line of a log as a record; one in no known form is all text.
+    """Return one line of a log as a record; a line in no known form is all text.
 
     Knows /dev/kmsg, dmesg with -r, -x, -T, -d, -e, -L, --time-format=iso, caller ids and without
     times, journalctl's short forms, and syslog files (RFC 3164 and 5424).
@@ -155,7 +155,7 @@ def parse_line(line: str) -> Record:
 
 
 def parse_log(lines: Iterable[str]) -> Iterator[Record]:
-    """Return the records of a log, each with the lines that belong to it.
+    """Return the records of a log, each with its continuation lines.
 
     In /dev/kmsg those are its dictionary; in dmesg and journalctl the further lines of a message
     that has several, which both indent.
@@ -189,7 +189,7 @@ def _unescape(text: str) -> str:
     if "\\x" not in text:
         return text
     raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
-    try:  # the escaped bytes of one character stand side by side
+    try:  # the escaped bytes of one character are adjacent
         return raw.encode("latin-1").decode("utf-8", "replace")
     except UnicodeEncodeError:
         return raw
@@ -223,7 +223,7 @@ def _stamp_at(  # noqa: PLR0911 - one return for each form
 
 
 def _tag_at(line: str, place: int, is_syslog: bool) -> tuple[str, int]:
-    """Return the program that wrote a line and where its name ends, or "" where none is named."""
+    """Return the program that wrote a line, "" if none is named, and where its name ends."""
     if not is_syslog:
         match = _HOST_KERNEL.match(line, place)
         return (match[1], match.end()) if match else ("", place)

@@ -1,8 +1,9 @@
-"""What a kernel log's events mean together: the table's verdict, and where another is stronger.
+"""What the events of a kernel log mean together: the table's verdict, or a stronger one.
 
-One finding for each kind, code and device, however many messages. XIDs 144 to 150 are looked up by
-what their registers say (table `nvlink5`). The driver's own verdict (XID 154) wins over the table. Codes that another brings about (45, 171, 172, 63 beside 48) are
-its victims and ask for nothing of their own. Every finding says why its action is what it is.
+There is one finding for each kind, code and device, however many messages. The registers of XIDs 144
+to 150 select their row (table `nvlink5`). The driver's own verdict (XID 154) overrides the table.
+XIDs caused by another one (45, 171, 172, 63 beside 48) are its victims and need no action. Every
+finding gives the reason for its action.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,13 +30,12 @@ CASCADE_S: Final = 900.0
 REPEAT_WINDOW_S: Final = 86_400.0  # NVSentinel health-events-analyzer: 24 h
 REPEATS_FATAL: Final = 5  # the same: 5 fatal XIDs in 24 h
 REPEATS_PLACE: Final = 2  # the same: XID 13 on one TPC, XID 31 on one GPU
-PLACES_MAX: Final = 2  # a program that goes wrong does so on most of the 60 to 72 TPCs at once
+PLACES_MAX: Final = 2  # a faulty program fails on most of the 60 to 72 TPCs at once
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
 _DAY_S: Final = 86_400.0
 
-CORRECTED_PER_MINUTE_MAX: Final = 60  # of PCIe; docs/operate/findings.md, pcie_corrected
-BURSTS_FAILING: Final = 3  # of a network card; own choice, docs/reference/kernel-log.md
-EVAL: Final = "XID_154_EVAL"  # NVIDIA: the verdict beside it decides
+CORRECTED_PER_MINUTE_MAX: Final = 60  # PCIe errors; docs/operate/findings.md, pcie_corrected
+BURSTS_FAILING: Final = 3  # bursts of a network card; own choice, docs/reference/kernel-log.md
 
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
@@ -44,7 +44,7 @@ _CORRECTED: Final = {
     EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
     EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
 }
-# What ends by a later word of the log, however late.
+# Events that a later message ends, however late.
 _LINK_UPS: Final = {
     EventKind.LINK_DOWN: EventKind.LINK_UP,
     EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
@@ -69,12 +69,12 @@ class KernelFinding:
     first: KernelEvent
     last: KernelEvent
     reason: str  # why this severity and this action
-    many: ManyEvents | None = None  # what so many of them mean, where one alone says less
+    many: ManyEvents | None = None  # what this many mean, if more than one alone
 
 
 @dataclass(frozen=True, slots=True)
 class KernelAccount:
-    """What the log says of a finding, in the same words for `rankmend check log` and the agent."""
+    """What the log says about a finding, for `rankmend check log` and the agent alike."""
 
     kind: str
     code: int | None
@@ -88,7 +88,7 @@ class KernelAccount:
 
 
 def account_of(finding: KernelFinding) -> KernelAccount:
-    """Return what the log says of a finding."""
+    """Return what the log says about a finding."""
     return KernelAccount(
         kind=finding.kind.value,
         code=finding.code,
@@ -109,6 +109,7 @@ class _Case:
     finding: KernelFinding
     groups: tuple[EventGroup, ...]
     last_number: int
+    asks_driver: bool = False  # NVIDIA leaves what to do to the driver's verdict
 
     @property
     def code(self) -> int | None:
@@ -160,7 +161,7 @@ def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
 def _row_of(
     groups: Sequence[EventGroup], kind: EventKind, code: int | None, policy: PolicyTable
 ) -> EventPolicy:
-    """Return the row for events of one kind and code: the worst of those that their details name."""
+    """Return the row for events of one kind and code: the worst one that their details select."""
     if kind is not EventKind.XID or code not in NVLINK5_XIDS:
         return policy_of(policy, kind, code)
     rows = [_nvlink5_row(group, policy) for group in groups]
@@ -184,6 +185,7 @@ def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
             severity=Severity.INFO,
             action=Action.WATCH,
             source="the driver: Nonfatal, with a status that NVIDIA's table does not list",
+            asks_driver=False,
         )
     return row
 
@@ -206,7 +208,7 @@ def _case_of(groups: tuple[EventGroup, ...], row: EventPolicy) -> _Case:
         last=newest.last,
         reason=row.source,
     )
-    return _Case(finding, groups, newest.last_number)
+    return _Case(finding, groups, newest.last_number, row.asks_driver)
 
 
 def _first_order(event: KernelEvent) -> float:
@@ -214,9 +216,9 @@ def _first_order(event: KernelEvent) -> float:
 
 
 def _raised(row: EventPolicy, words: Sequence[str], worst: EventPolicy) -> EventPolicy:
-    """Return the row, or the worst where the driver calls an error fatal that isn't by NVIDIA's table.
+    """Return the row, or the worst if the driver calls an error fatal and NVIDIA's table doesn't.
 
-    A link that goes down is always fatal to the link; what is to be done stands in its reason.
+    A link that goes down is always fatal to the link; its reason decides what to do.
     """
     is_link = words[1].startswith("NETIR_LINK")
     is_raised = words[2] == "Fatal" and row.severity is not Severity.CRITICAL
@@ -224,7 +226,7 @@ def _raised(row: EventPolicy, words: Sequence[str], worst: EventPolicy) -> Event
 
 
 def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s: float) -> _Case:
-    """Return the case with the verdict that is stronger than its row's, the strongest last."""
+    """Return the case after all rules that override its row, the strongest last."""
     beside = [other for other in cases if _is_beside(case, other)]
     case = _by_words(case)
     if case.finding.kind is EventKind.XID:
@@ -234,14 +236,14 @@ def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s:
 
 
 def _by_words(case: _Case) -> _Case:
-    """Lower what the driver itself calls harmless in every one of its messages."""
+    """Lower the severity if the driver calls the error harmless in every message."""
     finding = case.finding
     words = [group.sub_code for group in case.groups]
     if finding.kind is EventKind.SXID:
         if all(word.startswith("nonfatal") for word in words):
             return _with(case, _lower(finding.severity), Action.WATCH, "the driver: non-fatal")
     elif finding.code == 74 and all(word.endswith("ignorable") for word in words):
-        reason = "NVIDIA WORKFLOW_NVLINK_ERR: only bits that can be ignored"
+        reason = "NVIDIA WORKFLOW_NVLINK_ERR: only ignorable bits"
         return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
     return case
 
@@ -249,7 +251,7 @@ def _by_words(case: _Case) -> _Case:
 def _by_company(  # noqa: PLR0911 - one return for each rule
     case: _Case, beside: Sequence[_Case], cases: Sequence[_Case], now_s: float
 ) -> _Case:
-    """Judge an XID by the others on its GPU and by how often it has come."""
+    """Judge an XID by the others on its GPU and by how often it came."""
     code = case.code
     codes = {other.code for other in beside} - {None}
     if code == 45:
@@ -258,9 +260,9 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
             reason = f"cleanup after XID {causes}: a victim"
             return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
     elif code in (171, 172) and 48 in codes:
-        return _with(case, Severity.INFO, Action.NONE, "details of XID 48: see there")
+        return _with(case, Severity.INFO, Action.NONE, "details of XID 48: see that finding")
     elif code == 63 and codes & _MEMORY:
-        reason = f"the row of XID {_text(codes & _MEMORY)}: see there"
+        reason = f"remaps the row of XID {_text(codes & _MEMORY)}: see that finding"
         return _with(case, Severity.INFO, Action.NONE, reason)
     elif code in (48, 95) and codes & _REMAPPED:
         reason = f"NVIDIA WORKFLOW_XID_48 with {_text(codes & _REMAPPED)}: drain and reset"
@@ -268,16 +270,16 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
     elif code == 163 and _newest(beside, 162) > case.last_number:
         return _with(case, Severity.INFO, Action.NONE, "cancelled by the XID 162 after it")
     elif code in _PROGRAM and _is_place_bound(case, cases, now_s):
-        reason = f"again and again at one place ({REPEATS_PLACE} bursts in 24 h): field diagnostics"
+        reason = f"repeated at one place ({REPEATS_PLACE} bursts in 24 h): run field diagnostics"
         return _with(case, Severity.WARNING, Action.CONTACT_SUPPORT, reason, hardware=True)
     if case.finding.severity is Severity.CRITICAL and _bursts(case, now_s) >= REPEATS_FATAL:
-        reason = f"{_bursts(case, now_s)} times in 24 h: what was tried did not help"
+        reason = f"{_bursts(case, now_s)} times in 24 h: earlier actions did not help"
         return _with(case, Severity.CRITICAL, Action.REPLACE, reason, hardware=True)
     return case
 
 
 def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Case:
-    """Let the driver's own verdict win over the table."""
+    """Let the driver's own verdict override the table."""
     if case.code == 154:
         verdict = _verdict_of(case, policy)
         if verdict is None:
@@ -291,23 +293,23 @@ def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Ca
         (row, words), action = verdict, verdict[0].action
         if action is not Action.NONE:
             if case.finding.action is Action.REPLACE:
-                return case  # it comes back after what the driver asks for
+                return case  # it returns after what the driver asks for
             worst = min(case.finding.severity, row.severity, key=_SEVERITIES.__getitem__)
             return _with(case, worst, action, f"XID 154, the driver's verdict: {words}")
         if case.last_number < other.last_number:
-            reason = f"XID 154, the driver's verdict since: {words}"
+            reason = f"XID 154, the driver's later verdict: {words}"
             return _with(case, Severity.INFO, Action.NONE, reason)
     return case
 
 
 def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
-    """Judge what is no XID by what stands beside it on the device."""
+    """Judge events other than XIDs by what else happened on the device."""
     finding = case.finding
     codes = {other.code for other in beside} - {None}
     if finding.kind is EventKind.GPU_LOST and 79 in codes:
-        return _with(case, Severity.INFO, Action.NONE, "told as XID 79: see there")
+        return _with(case, Severity.INFO, Action.NONE, "reported as XID 79: see that finding")
     if finding.kind is EventKind.GSP and codes & {119, 120}:
-        reason = f"told as XID {_text(codes & {119, 120})}: see there"
+        reason = f"reported as XID {_text(codes & {119, 120})}: see that finding"
         return _with(case, Severity.INFO, Action.NONE, reason)
     if finding.kind in _LINK_UPS:
         up = max(
@@ -320,18 +322,18 @@ def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
 
 
 def _asks_driver(case: _Case) -> bool:
-    """Whether the driver's verdict decides: on what ends a GPU's use, and where NVIDIA says so."""
-    return case.finding.action.ends_use or EVAL in case.finding.reason
+    """Return whether the driver's verdict decides: the action ends the GPU's use, or NVIDIA says so."""
+    return case.finding.action.ends_use or case.asks_driver
 
 
 def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
-    """Judge what one event alone does not tell by how many there were."""
+    """Judge by the number of events where one alone says little."""
     finding = case.finding
     if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
         reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
         return _as_many(case, _CORRECTED[finding.kind], policy, reason)
     if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
-        reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} are too many"
+        reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} is the limit"
         return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)
     if finding.kind in _NIC_STUMBLES and _bursts(case, now_s) >= BURSTS_FAILING:
         reason = f"{_bursts(case, now_s)} times in 24 h: the driver's resets did not help"
@@ -347,7 +349,7 @@ def _as_many(case: _Case, many: ManyEvents, policy: PolicyTable, reason: str) ->
 
 
 def _per_minute(case: _Case) -> float:
-    """Return how often it came a minute while it came; without times nothing is known of a rate."""
+    """Return how often it came per minute while it lasted; without times the rate is not known."""
     rates = []
     for group in case.groups:
         lasted_s = sum(end - start for start, end in group.bursts)
@@ -357,11 +359,11 @@ def _per_minute(case: _Case) -> float:
 
 
 def _is_beside(case: _Case, other: _Case) -> bool:
-    """Whether the other case is on the same device, and near in time where times are known."""
+    """Return whether the other case is on the same device and, if times are known, near in time."""
     if other is case or other.finding.device != case.finding.device:
         return False
     if case.finding.kind in _LINK_UPS or other.code in (154, 162):
-        return True  # these hold until the next word, however late
+        return True  # these hold until the next message, however late
     ours = [burst for group in case.groups for burst in group.bursts]
     theirs = [burst for group in other.groups for burst in group.bursts]
     if not ours or not theirs:
@@ -374,7 +376,7 @@ def _is_beside(case: _Case, other: _Case) -> bool:
 
 
 def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
-    """Return the XIDs that brought a 45 about, by its own word or by being there."""
+    """Return the XIDs that caused a 45: those it names, or those on the same GPU."""
     said = {
         int(group.sub_code.removeprefix("caused by "))
         for group in case.groups
@@ -384,7 +386,7 @@ def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
 
 
 def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[EventPolicy, str] | None:
-    """Return the newest verdict of an XID 154, or None where its text says none."""
+    """Return the newest verdict of an XID 154, or None if its text has none."""
     newest = max(case.groups, key=lambda group: group.last_number)
     number, _space, words = newest.sub_code.partition(" ")
     if not number.isdigit():
@@ -393,7 +395,7 @@ def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[EventPolicy, str] | N
 
 
 def _is_place_bound(case: _Case, cases: Sequence[_Case], now_s: float) -> bool:
-    """Whether an XID 13 keeps to one TPC, or an XID 31 to one GPU: silicon, not the program."""
+    """Return whether XID 13 stays on one TPC, or XID 31 on one GPU: silicon, not the program."""
     devices = {other.finding.device for other in cases if other.code == case.code}
     if len(devices) > 1:
         return False
@@ -410,7 +412,7 @@ def _recent(group: EventGroup, now_s: float) -> list[tuple[float, float]]:
 
 
 def _bursts(case: _Case, now_s: float) -> int:
-    """Return how often the trouble came within the window: sub-codes side by side count once."""
+    """Return how often it came within the window; simultaneous sub-codes count once."""
     recent = sorted(burst for group in case.groups for burst in _recent(group, now_s))
     count, end_s = 0, float("-inf")
     for start, end in recent:
@@ -445,4 +447,4 @@ def _with(
     finding = replace(case.finding, severity=severity, action=action, reason=reason)
     if hardware is not None:
         finding = replace(finding, blames_hardware=hardware)
-    return replace(case, finding=finding)
+    return replace(case, finding=finding, asks_driver=False)

@@ -1,9 +1,9 @@
 """The policy table of the node: which value of which metric is a finding, and what to do about it.
 
-The table is TOML text that a shell reads: data/node_policy.toml, then the site's own file over it.
-One row is one check, its key is the check's name. A row is checked when it is read: a metric that
-nobody exports, a condition that can't be understood or a row without a source stops the daemon
-and is never silently a check that does not run. docs/operate/findings.md explains every key.
+The table is TOML text that the agent reads: data/node_policy.toml, then the site's own file, which
+overrides it. One row is one check; its key is the check's name. Rows are validated when read: a
+metric that nothing exports, a condition that can't be parsed or a row without a source stops the
+agent, because a check must never be disabled silently. docs/operate/findings.md explains every key.
 """
 
 import operator
@@ -55,8 +55,8 @@ class Component(Enum):
 
 class Measure(Enum):
     VALUE = "value"
-    INCREASE = "increase"  # of a counter over the window
-    RATE = "rate"  # the same for each second
+    INCREASE = "increase"  # a counter's, over the window
+    RATE = "rate"  # the same, per second
 
 
 class Combine(Enum):
@@ -103,7 +103,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class CheckGuard:
-    """What must hold of the same device for a check to be made at all."""
+    """What must hold for the same device before a check applies."""
 
     text: str
     metric: str
@@ -113,7 +113,7 @@ class CheckGuard:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row, understood."""
+    """One parsed row."""
 
     name: str
     component: Component
@@ -132,9 +132,9 @@ class Check:
     summary: str
     source: str
     event: str = ""  # the row of kernel_log.csv that gives severity and action
-    beside: tuple[str, ...] = ()  # checks of which an active one makes the action `beside_action`
+    beside: tuple[str, ...] = ()  # checks that change the action to `beside_action` if active
     beside_action: Action = Action.NONE
-    metrics: tuple[str, ...] = field(init=False)  # all that this check reads, its own first
+    metrics: tuple[str, ...] = field(init=False)  # all metrics that this check reads, its own first
 
     def __post_init__(self) -> None:
         names = [self.metric, *(guard.metric for guard in self.guards)]
@@ -144,13 +144,13 @@ class Check:
 
     @property
     def needs_time(self) -> bool:
-        """Whether one look alone can't tell, as for the growth of a counter of unknown start."""
+        """Return whether one look isn't enough, as with a counter's growth from an unknown start."""
         return self.condition.measure is not Measure.VALUE and not self.counts_from_zero
 
 
 @dataclass(frozen=True, slots=True)
 class MetricShape:
-    """What the registry knows of a metric."""
+    """What the registry knows about a metric."""
 
     labels: tuple[str, ...]
     is_counter: bool
@@ -185,7 +185,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 def parse_rows(text: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of a table as they stand in the file, by name."""
+    """Return the rows of a table as they are in the file, by name."""
     try:
         rows: dict[str, dict[str, Any]] = msgspec.toml.decode(text)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -194,18 +194,22 @@ def parse_rows(text: str, origin: str) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{origin}: {len(rows)} rows, at most {ROWS_MAX}")
     for name, row in rows.items():
         if not _NAME.fullmatch(name) or len(name) > 60:
-            raise ConfigError(f"{origin}: {name!r} is no name of a check: words_with_underscores")
+            raise ConfigError(
+                f"{origin}: {name!r} is not a check's name; use words_with_underscores"
+            )
         if not isinstance(row, dict):
-            raise ConfigError(f"{origin}: {name} is no row: write [{name}]")
+            raise ConfigError(f"{origin}: {name} is not a row; write [{name}]")
         if not str(row.get("source", "")).strip():
-            raise ConfigError(f"{origin}: {name}: no source: say where its figures come from")
+            raise ConfigError(
+                f"{origin}: {name}: source is missing; say where its figures come from"
+            )
     return rows
 
 
 def override(
     rows: Mapping[str, Mapping[str, Any]], site: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the table with the site's rows over it, key by key."""
+    """Return the table with the site's rows overriding it, key by key."""
     return {
         name: {**rows.get(name, {}), **site.get(name, {})}
         for name in [*rows, *(name for name in site if name not in rows)]
@@ -230,7 +234,7 @@ def compile_table(
         except msgspec.ValidationError as error:
             raise ConfigError(f"{where}: {error}") from error
         _check_beside(row, rows, where)
-        check = _compile(name, row, known, events, where)  # also if disabled: a typo is a typo
+        check = _compile(name, row, known, events, where)  # even if disabled: a typo is a typo
         if row.enabled:
             checks.append(check)
     return tuple(checks)
@@ -253,7 +257,7 @@ def _verdict(row: _Row, events: PolicyTable, where: str) -> tuple[Severity, Acti
     """Return the severity and the action: those of the event, unless a site says otherwise."""
     if not row.event:
         if row.severity is None or row.action is None:
-            raise ConfigError(f"{where}: no severity and action, and no event that has them")
+            raise ConfigError(f"{where}: severity and action are missing, and no event gives them")
         return row.severity, row.action
     policy = policy_named(events, row.event)
     if policy is None:
@@ -268,7 +272,7 @@ def _check_beside(row: _Row, rows: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: beside and beside_action need each other")
     for name in row.beside:
         if name not in rows and not name.startswith(("kernel_", "xid_", "sxid_")):
-            raise ConfigError(f"{where}: beside names {name!r}, and there is no such check")
+            raise ConfigError(f"{where}: beside names {name!r}, which is not a check")
 
 
 def _compile(

@@ -1,15 +1,15 @@
-"""How much a counter has grown within a window, over resets, with bounded memory."""
+"""How much a counter grew within a window, across resets, with bounded memory."""
 
 from dataclasses import dataclass
 from typing import Final
 
-BUCKETS: Final = 30  # growth is dated too late by at most this part of the window
+BUCKETS: Final = 30  # growth is dated too late by at most 1/30 of the window
 POINTS_MAX: Final = 2 * BUCKETS + 4
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One counter. ``total`` is what it has grown by since it was first seen."""
+    """One counter. ``total`` is its growth since it was first seen."""
 
     value: float
     total: float
@@ -30,11 +30,11 @@ def grow(
         return Growth(value, value if from_zero else 0.0, ((at_s, 0.0),))
     if value == growth.value:
         return growth  # as nearly always
-    step = value - growth.value if value >= growth.value else value  # it began again at 0
+    step = value - growth.value if value >= growth.value else value  # it was reset to 0
     total = growth.total + step
     points = growth.points
     if len(points) > 1 and at_s - points[-2][0] <= window_s / BUCKETS:
-        points = points[:-1]  # one point for all growth of one bucket
+        points = points[:-1]  # one point for all growth in one bucket
     points = (*points, (at_s, total))
     begin_s = at_s - window_s
     while len(points) > 2 and points[1][0] <= begin_s:
@@ -43,7 +43,7 @@ def grow(
 
 
 def increase(growth: Growth, at_s: float, window_s: float) -> float:
-    """Return by how much the counter has grown in the window that ends at ``at_s``."""
+    """Return how much the counter grew in the window that ends at ``at_s``."""
     begin_s = at_s - window_s
     before = growth.points[0][1]
     for point_s, total in growth.points:

@@ -47,7 +47,7 @@ def judge(
     now_s: float,
     unix_s: float,
 ) -> NodeState:
-    """Return the state after these looks; what has none is gone or waits, by its collector."""
+    """Return the state after these looks; subjects without a look end unless their collector is silent."""
     held, dropped, seen = dict(state.held), state.dropped, set()
     for observation in observations:
         key = finding_id(observation.check, observation.labels)
@@ -82,7 +82,7 @@ def judge(
 
 
 def _dated(subject: HeldFinding, now_s: float, unix_s: float) -> HeldFinding:
-    """Return the subject with the date of its start, taken once: clocks of a node do jump."""
+    """Return the subject with the date of its start, taken once because clocks jump."""
     track = subject.track
     if not track.is_active:
         return replace(subject, started_unix_s=None)
@@ -92,7 +92,7 @@ def _dated(subject: HeldFinding, now_s: float, unix_s: float) -> HeldFinding:
 
 
 def list_findings(state: NodeState, snapshot: Snapshot, now_s: float) -> tuple[NodeFinding, ...]:
-    """Return what is wrong now, the worst first."""
+    """Return the active findings, the worst first."""
     active = {key: subject for key, subject in state.held.items() if subject.track.is_active}
     verdicts = {
         uuid_of(subject.seen.labels): subject.seen
@@ -115,7 +115,7 @@ def _finding(
 ) -> NodeFinding:
     seen, track = subject.seen, subject.track
     action, reason = _action(subject, verdicts.get(uuid_of(seen.labels)), checks)
-    assert track.since_s is not None, "what is active has begun"
+    assert track.since_s is not None, "an active finding has a start"
     return NodeFinding(
         id=key,
         check=seen.check,
@@ -145,7 +145,7 @@ _MENDED_BY_BOOT: Final = frozenset({Action.RESTART_APP, Action.RESET_GPU, Action
 def _action(
     subject: HeldFinding, verdict: CheckLook | None, checks: AbstractSet[str]
 ) -> tuple[Action, str]:
-    """Return what to do: the row's word, that of a row which agrees, the driver's, what did not help."""
+    """Return what to do and why: by the row, checks beside it, the driver's verdict and past reboots."""
     seen = subject.seen
     action, reason = seen.action, ""
     if agreeing := sorted(set(seen.beside) & checks):
@@ -166,7 +166,7 @@ def _order(finding: NodeFinding) -> tuple[int, str]:
 
 
 def release(state: NodeState, key: str) -> NodeState | None:
-    """Return the state without the latch of one finding, or None where there is none."""
+    """Return the state without one finding's latch, or None if it has none."""
     subject = state.held.get(key)
     if subject is None or not subject.track.is_latched:
         return None
@@ -174,7 +174,7 @@ def release(state: NodeState, key: str) -> NodeState | None:
 
 
 def restore(state: NodeState, shift_s: float, *, is_new_boot: bool) -> NodeState:
-    """Return a saved state as it goes on: in this boot, or in a later one with another clock."""
+    """Return a saved state ready to continue, in this boot or in a later one with another clock."""
     if not is_new_boot:
         return state
     held = {
@@ -188,7 +188,7 @@ def restore(state: NodeState, shift_s: float, *, is_new_boot: bool) -> NodeState
 
 
 def blocked_checks(state: NodeState, checks: Iterable[Check], snapshot: Snapshot) -> list[str]:
-    """Return the checks that ought to run and can't: their collector is silent."""
+    """Return the checks that can't run because their collector is silent."""
     return [
         check.name
         for check in checks

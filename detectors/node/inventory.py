@@ -1,9 +1,9 @@
-"""What a node has, against what it had: devices that vanished, did not come back, or were replaced.
+"""What a node has compared with what it had: devices that vanished, did not return or were replaced.
 
-A device is known by what is its own: GUID, MAC, UUID or serial number, else by its PCI address, else
-by its name. So another name is no other device, and another device in the same slot is no loss.
-Devices are remembered from the first look on, in this boot and over boots, until a person has them
-forgotten. A kind that can't be looked at now is unknown: nothing of it vanishes, and nothing returns.
+A device's identity is its GUID, MAC, UUID or serial number, else its PCI address, else its name. So
+a renamed device is the same device, and a new device in the same slot is no loss. Devices are
+remembered from the first look, across boots, until a person has them forgotten. If a kind can't be
+looked at, its devices are unknown: none vanishes and none returns.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,27 +12,25 @@ from enum import Enum
 from typing import Final
 
 DEVICES_MAX: Final = 512  # a node of 16 GPUs, 32 NICs, 64 disks and 64 memory modules has 176
-REPLACED_S: Final = 7 * 86_400.0  # then the device that was replaced is forgotten
+REPLACED_S: Final = 7 * 86_400.0  # after this, a replaced device is forgotten
 
 
 class DeviceKind(Enum):
     GPU = "gpu"
     NIC = "nic"  # an RDMA device, with its network devices
-    ETHERNET = "ethernet"  # a network card that is no RDMA device
+    ETHERNET = "ethernet"  # a network card without RDMA
     DISK = "disk"
     DIMM = "dimm"
 
 
 class DeviceStanding(Enum):
-    """How a device that was there stands now; the values are those of the metric."""
+    """What became of a known device; the values are those of the metric."""
 
     PRESENT = 0
     VANISHED = 1  # since this boot began
-    NOT_BACK = 2  # it was there in an earlier boot, and has not been seen in this one
+    NOT_BACK = 2  # seen in an earlier boot but not in this one
     REPLACED = 3  # another device is in its place
-    WITHDRAWN = (
-        4  # an RDMA device of a virtual machine, gone with its PCI function: the host's doing
-    )
+    WITHDRAWN = 4  # a virtual machine's RDMA device; the host removed its PCI function
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +39,29 @@ class Device:
     identity: str  # GUID, MAC, UUID, serial number; else the PCI address or the name
     name: str
     pci_bus_id: str = ""
-    is_permanent: bool = True  # the identity goes with the device, and not with its place
-    planes: tuple[str, ...] = ()  # of network cards
-    network_devices: tuple[str, ...] = ()  # of RDMA devices: those that were last seen
-    slot: str = ""  # of disks without a PCI function of their own
+    is_permanent: bool = True  # the identity belongs to the device, not to its place
+    planes: tuple[str, ...] = ()  # network cards only
+    network_devices: tuple[str, ...] = ()  # RDMA devices only: the ones last seen
+    slot: str = ""  # disks without a PCI function only
 
     @property
     def place(self) -> str:
-        """Where it sits, to tell that another device took its place; empty where not known."""
+        """Return where it sits, which shows that another device took its place; empty if unknown."""
         return self.slot or self.pci_bus_id
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """A device that is remembered."""
+    """A remembered device."""
 
     device: Device
-    boot_id: str  # of the newest boot in which it was seen
+    boot_id: str  # the newest boot in which it was seen
     replaced_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryLook:
-    """What is there now. A kind that is not in `found` can't be looked at."""
+    """What is there now. A kind missing from `found` can't be looked at."""
 
     found: Mapping[DeviceKind, Sequence[Device]]
     boot_id: str
@@ -78,7 +76,7 @@ class InventoryLook:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """All that is remembered, and how it stood at the newest look."""
+    """All remembered devices and their standing at the newest look."""
 
     known: tuple[KnownDevice, ...] = ()
     standings: Mapping[tuple[DeviceKind, str], DeviceStanding] = field(default_factory=dict)
@@ -88,13 +86,13 @@ class DeviceMemory:
 
     @property
     def memory_lost_bytes(self) -> int | None:
-        """How much less memory there is than there was; None where that can't be told."""
+        """Return how much memory the node lost; None if that is not known."""
         if self.memory_bytes is None:
             return None
         return max(0, self.memory_bytes_max - self.memory_bytes)
 
     def standing(self, device: Device) -> DeviceStanding | None:
-        """Return how a device stands; None where that can't be told."""
+        """Return a device's standing; None if it is not known."""
         return self.standings.get((device.kind, device.identity))
 
     def missing(self) -> list[Device]:
@@ -135,7 +133,7 @@ def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
             else:
                 standing = _standing_of_absent(one, look)
         elif standing is DeviceStanding.PRESENT:
-            standing = None  # nobody has looked
+            standing = None  # not looked at
         known.append(now)
         if standing is not None:
             standings[now.device.kind, now.device.identity] = standing
@@ -152,7 +150,7 @@ def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
 def _newest(
     known: Sequence[KnownDevice], standings: Mapping[tuple[DeviceKind, str], DeviceStanding]
 ) -> list[KnownDevice]:
-    """Return as many devices as fit: those that are gone make room first, the oldest before all."""
+    """Return as many devices as fit; drop those that are gone first, oldest first."""
     states = [(one, standings.get((one.device.kind, one.device.identity))) for one in known]
     replaced = [one for one, state in states if state is DeviceStanding.REPLACED]
     lost = [
@@ -166,7 +164,7 @@ def _newest(
 
 
 def _matches(memory: DeviceMemory, look: InventoryLook) -> dict[KnownDevice, Device | None]:
-    """Return the device that each known one is now; those that name themselves come first."""
+    """Return which present device each known one is; permanent identities match first."""
     matches: dict[KnownDevice, Device | None] = {}
     taken: set[Device] = set()
     for fits in (_is_same, _is_in_place_of):
@@ -187,13 +185,13 @@ def _is_same(before: Device, now: Device) -> bool:
 
 
 def _is_in_place_of(before: Device, now: Device) -> bool:
-    """Tell by the place whether two are one, where one of them could not be told by itself."""
+    """Return whether two are the same by their place, if either has no permanent identity."""
     is_unsure = not (before.is_permanent and now.is_permanent)
     return is_unsure and bool(before.pci_bus_id) and before.pci_bus_id == now.pci_bus_id
 
 
 def _merged(before: Device, now: Device) -> Device:
-    """Return the device as seen now, by the better of the two identities."""
+    """Return the device as seen now, with the better of the two identities."""
     if not now.network_devices:  # a container may hold them
         now = replace(now, network_devices=before.network_devices)
     if before.is_permanent and not now.is_permanent:
@@ -222,7 +220,7 @@ def _is_detached(device: Device, look: InventoryLook) -> bool:
 
 
 def cards_elsewhere(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
-    """Return the network cards that are there and can't be seen: a container holds them.
+    """Return the network cards that exist but can't be seen because a container holds them.
 
     Members of a bond are not among them: the RDMA device of the bond stands for them.
     """
@@ -253,7 +251,7 @@ def _is_hidden(device: Device, look: InventoryLook) -> bool:
 def forget(
     memory: DeviceMemory, names: Collection[str] | None
 ) -> tuple[DeviceMemory, list[Device]]:
-    """Return the memory without the devices that are gone and so named (None: all), and these."""
+    """Return the memory without the named devices that are gone (None: all), and those devices."""
     gone = [
         one.device
         for one in memory.known
@@ -267,7 +265,7 @@ def forget(
 
 
 def forget_memory(memory: DeviceMemory) -> DeviceMemory:
-    """Return the memory that takes the size of now for what there ought to be."""
+    """Return the memory with the present size as the expected one."""
     size = memory.memory_bytes
     return memory if size is None else replace(memory, memory_bytes_max=size)
 
@@ -277,7 +275,7 @@ def _names(device: Device) -> set[str]:
 
 
 def _is_rdma_now(one: Device, look: InventoryLook) -> bool:
-    """Tell whether a network card is an RDMA device by now, under which it is remembered."""
+    """Return whether a network card is now an RDMA device and remembered as such."""
     return one.kind is DeviceKind.ETHERNET and any(
         nic.pci_bus_id == one.pci_bus_id
         for nic in look.found.get(DeviceKind.NIC, ())
@@ -299,7 +297,7 @@ def _is_bonded(one: Device, look: InventoryLook) -> bool:
 def _once_a_card(
     known: Iterable[KnownDevice], standings: Mapping[tuple[DeviceKind, str], DeviceStanding]
 ) -> dict[tuple[DeviceKind, str], DeviceStanding]:
-    """Leave out the network device of a card whose RDMA device is gone as well: one card, once."""
+    """Leave out the network device if its card's RDMA device is gone too: one card counts once."""
     gone = {
         one.device.pci_bus_id
         for one in known

@@ -1,8 +1,8 @@
-"""The kernel log's findings among the node's: what detectors/kernel/verdict.py has judged, as looks.
+"""The kernel log's findings as findings of the node: verdicts of detectors/kernel/verdict.py as looks.
 
-A message is an event and not a state, so only a new one is a bad look. What needs a boot or more
-is latched until the node has booted; a reset of a GPU is believed after the time below; the rest
-ends by itself. The driver's verdict in XID 154 overrules the actions of other findings on its GPU.
+A message is an event, not a state, so only a new message is a bad look. A finding that needs a
+reboot or more is latched until the node has booted. A GPU reset counts as done after the time below.
+The rest ends by itself. The driver's verdict in XID 154 overrides other actions for its GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ DriverEvents = Mapping[tuple[str, int], tuple[float, float]]  # (address, XID) -
 
 
 def driver_events(seen: DriverEvents, snapshot: Snapshot) -> DriverEvents:
-    """Return which XIDs the driver itself has reported, and when their counts grew last."""
+    """Return the XIDs that the driver itself reported, and when their counts last grew."""
     reading = snapshot.readings.get(XID_EVENTS)
     if reading is None:
         return seen
@@ -68,7 +68,7 @@ def driver_events(seen: DriverEvents, snapshot: Snapshot) -> DriverEvents:
 
 
 def driver_groups(events: DriverEvents) -> Iterator[EventGroup]:
-    """Return the driver's XIDs in the form of the log's, for a node whose log can't be read.
+    """Return the driver's XIDs in the form of log events, for a node whose log can't be read.
 
     Without XID 154, of which the driver reports no text: its verdict is polled beside.
     """
@@ -161,7 +161,7 @@ def _persistence(finding: KernelFinding) -> Persistence:
 
 
 def _is_over(finding: KernelFinding, persistence: Persistence, now_s: float) -> bool:
-    """Tell whether it was over before anybody looked: the log goes back to the boot."""
+    """Return whether it was over before the first look: the log goes back to the boot."""
     at_s = finding.last.at_s
     return (
         persistence.latch is Latch.NONE and at_s is not None and now_s - at_s > persistence.sticky_s
@@ -173,7 +173,7 @@ def _component(finding: KernelFinding) -> Component:
 
 
 def _gpus_held(state: NodeState) -> Mapping[str, Labels]:
-    """Return the GPUs of findings: one that is lost keeps its name when NVML has forgotten it."""
+    """Return the GPUs of findings: a lost GPU keeps its name after NVML forgets it."""
     held = (subject.seen.labels for subject in state.held.values())
     return {
         pci_address(dict(labels)["pci_bus_id"]): labels

@@ -57,7 +57,7 @@ class _Join:
 
 
 class _Judged(NamedTuple):  # thousands a second: four times cheaper to make than a dataclass
-    """One series held against its check's condition."""
+    """One series compared with its check's condition."""
 
     is_bad: bool
     value: float
@@ -77,10 +77,10 @@ def observe(
     snapshot: Snapshot,
     still: StillByCheck | None = None,
 ) -> tuple[NodeState, list[CheckLook]]:
-    """Return the looks that new answers allow: every bad one, and the good ones of what is held.
+    """Return the looks from new answers: every bad one, and good ones of subjects that are held.
 
-    ``still`` is the caller's to keep from look to look of one state and one table: what the checks
-    read that were well. As long as their revisions stay, the check is well and passed over.
+    The caller keeps ``still`` between looks with one state and one table: what each healthy check
+    read. As long as those revisions stay the same, the check is still healthy and is skipped.
     """
     still = {} if still is None else still
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
@@ -93,7 +93,7 @@ def observe(
             continue
         collectors[check.metric] = reading.collector
         if reading.at_s <= looked_at_s.get(check.name, -math.inf):
-            continue  # the same answer again
+            continue  # an answer already seen
         looked_at_s[check.name] = reading.at_s
         is_held = check.name in held_checks
         may_stand_still = not is_held and _may_stand_still(check)
@@ -115,7 +115,7 @@ def observe(
             is_value = check.condition.measure is Measure.VALUE
             if may_stand_still and (is_value or not any(verdict.value for verdict in judged)):
                 still[check.name] = read
-            continue  # all is well, as nearly always
+            continue  # healthy, as nearly always
         groups: dict[Labels, list[_Judged]] = {}
         for verdict in judged:
             groups.setdefault(_group(check.by, verdict.labels), []).append(verdict)
@@ -123,7 +123,7 @@ def observe(
             is_bad = any(member.is_bad for member in members)
             if is_bad or finding_id(check.name, labels) in state.held:
                 observations.append(_observation(check, labels, members, reading, is_bad=is_bad))
-    if len(growths) > GROWTHS_MAX:  # series that come and go: the first ones are forgotten
+    if len(growths) > GROWTHS_MAX:  # series come and go: forget the oldest
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
         still.clear()
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
@@ -131,7 +131,7 @@ def observe(
 
 
 def _may_stand_still(check: Check) -> bool:
-    """Tell whether time alone can't make this check bad.
+    """Return whether this check can't turn bad with time alone.
 
     Where it goes by growth: none in the window stays none, and nothing else is compared.
     """
@@ -153,7 +153,7 @@ def _read_by(check: Check, snapshot: Snapshot) -> _Read:
 
 
 def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
-    """Tell whether no value can be bad, whichever series are meant and whatever else is known."""
+    """Return whether no value can be bad, whichever series the check selects."""
     condition = check.condition
     if condition.measure is not Measure.VALUE or condition.other is not None:
         return False
@@ -177,7 +177,7 @@ def _group(by: tuple[str, ...], labels: Labels) -> Labels:
 def _judge_series(
     check: Check, series: Series, at_s: float, growths: dict[str, Growth], join: _Join
 ) -> _Judged | None:
-    """Return the verdict on one series, or None where it can't be told."""
+    """Return the verdict on one series, or None if there is none."""
     condition, value = check.condition, series.value
     if math.isnan(value):
         return None

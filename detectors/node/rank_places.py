@@ -12,7 +12,7 @@ AFFINITY_INFO: Final = "rankmend_topology_affinity_info"
 
 
 class RankPlaces:
-    """Which ranks stand on which device of this node."""
+    """Which ranks use which device of this node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._all = tuple(sorted(set(_ranks(snapshot, RANK_INFO)), key=_rank_order))
@@ -27,12 +27,12 @@ class RankPlaces:
         self._near_nic = _gpus_near(snapshot)
 
     def hit_by(self, seen: CheckLook) -> tuple[HitRank, ...]:
-        """Return the ranks on the device; on the node where the device is everybody's."""
+        """Return the ranks on the device; all ranks of the node if all share the device."""
         own = dict(seen.labels)
         if seen.component is Component.RANK:
             return (HitRank(own["job_id"], int(own["rank"])),) if "rank" in own else ()
         if seen.component is Component.AGENT:
-            return ()  # no rank runs the worse for it
+            return ()  # it slows down no rank
         if seen.component is Component.GPU and "uuid" in own:
             return tuple(sorted(self._by_uuid.get(own["uuid"], ()), key=_rank_order))
         if seen.component is Component.NIC and own.get("device") in self._near_nic:
@@ -42,11 +42,11 @@ class RankPlaces:
         return self._all
 
 
-_CLOSENESS: Final = ("PIX", "PXB", "PHB", "NODE")  # nearest first; SYS is near to nobody
+_CLOSENESS: Final = ("PIX", "PXB", "PHB", "NODE")  # nearest first; SYS counts as far
 
 
 def _gpus_near(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Return the GPUs to which each NIC is the nearest, by PCI address.
+    """Return the GPUs for which each NIC is the nearest, by PCI address.
 
     NCCL lets a GPU send through the NIC that is nearest to it.
     """
@@ -67,9 +67,9 @@ def _gpus_near(snapshot: Snapshot) -> dict[str, list[str]]:
 
 
 def pci_address(text: str) -> str:
-    """Return a PCI address as all writers agree on it: NVML has 8 digits of domain, sysfs 4.
+    """Return a PCI address in one form: NVML writes 8 digits of domain, sysfs 4.
 
-    The function is left out: an XID line has none, and a GPU's is 0.
+    It has no function number: XID lines have none, and a GPU's is 0.
     """
     domain, _colon, rest = text.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest.partition('.')[0]}"

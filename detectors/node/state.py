@@ -43,7 +43,9 @@ class Snapshot:
     """The newest answers of all collectors."""
 
     readings: Mapping[str, MetricAnswer]  # by metric
-    silent: AbstractSet[str] = frozenset()  # collectors that are broken, stale or not yet heard
+    silent: AbstractSet[str] = (
+        frozenset()
+    )  # collectors that are broken, stale or have not answered yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,12 @@ class CheckLook:
     evidence: tuple[str, ...]
     source: str
     reboots_max: int | None = None
-    overrules: bool = False  # the driver's own verdict: its action wins on this device
-    mark: str = ""  # of what was seen, where only something new is a bad look
-    beside: tuple[str, ...] = ()  # checks that make it worse where one is active on this node
+    overrules: bool = False  # the driver's own verdict, which overrides actions on this device
+    mark: str = ""  # identifies what was seen, if only something new is a bad look
+    beside: tuple[str, ...] = ()  # checks that make it worse if active on this node
     beside_action: Action = Action.NONE
-    kernel: KernelAccount | None = None  # of the log's findings: which lines, and when
-    is_withdrawn: bool = False  # it turned out to be nothing: no latch holds it
+    kernel: KernelAccount | None = None  # kernel log findings only: which lines, and when
+    is_withdrawn: bool = False  # it turned out harmless: no latch holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class HeldFinding:
 
     seen: CheckLook
     track: Track
-    started_unix_s: float | None = None  # for people and alerts; None while not active
+    started_unix_s: float | None = None  # for people and alerts; None if not active
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class HitRank:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """What is wrong with this node, where, since when, whom it hits and what to do."""
+    """What is wrong with this node, where, since when, which ranks it hits and what to do."""
 
     id: str
     check: str
@@ -106,7 +108,7 @@ class NodeFinding:
     labels: Labels
     severity: Severity
     action: Action
-    reason: str  # why this action, where it is not the row's own
+    reason: str  # why this action, if it is not the row's own
     summary: str
     evidence: tuple[str, ...]
     source: str
@@ -117,17 +119,17 @@ class NodeFinding:
     is_latched: bool
     raises: int
     boots: int
-    kernel: KernelAccount | None = None  # where the kernel's log told of it
+    kernel: KernelAccount | None = None  # if it comes from the kernel log
 
 
 def finding_id(check: str, labels: Labels) -> str:
-    """Return the name of a subject, by which people silence and release it."""
+    """Return a subject's name, with which people silence and release it."""
     device = "/".join(part for part in (uuid_of(labels), device_of(labels)) if part)
     return f"{check}/{device}" if device else check
 
 
 def device_of(labels: Labels) -> str:
-    """Return the device in a check's labels without what the GPU's UUID says already."""
+    """Return the device in a check's labels, without what the GPU's UUID already says."""
     is_gpu = any(name == "uuid" for name, _value in labels)
     skipped = ("uuid", "gpu", "pci_bus_id") if is_gpu else ()
     return "/".join(value for name, value in labels if name not in skipped and value)

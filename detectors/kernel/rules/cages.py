@@ -1,7 +1,7 @@
-"""Cages for cables of mlx5 cards: a cable that was pulled, and a cage that is empty all the time.
+"""Cable cages of mlx5 cards: tells a pulled cable from a cage that was always empty.
 
-The driver prints the state of each cage once when it starts, and then each change, in the same words:
-"Port module event: module 1, Cable unplugged". An empty cage at the start is no fault.
+The driver prints each cage's state when it starts and then each change, in the same words: "Port
+module event: module 1, Cable unplugged". A cage that is empty at the start is no fault.
 Source: drivers/net/ethernet/mellanox/mlx5/core/events.c, port_module.
 """
 
@@ -11,9 +11,9 @@ from typing import Final
 from detectors.kernel.event import PCI, pci_bus_id
 from detectors.kernel.log import Record
 
-START_S_MAX: Final = 120.0  # from the driver's start to the state of its cages; measured: 1 to 4 s
-BOOT_S_MAX: Final = 300.0  # of a log that begins after the driver's start
-_CAGES_MAX: Final = 256  # of a node; the oldest are forgotten
+START_S_MAX: Final = 120.0  # from the driver's start to its cages' state; measured: 1 to 4 s
+BOOT_S_MAX: Final = 300.0  # the same, after boot, if the log begins after the driver's start
+_CAGES_MAX: Final = 256  # per node; the oldest are forgotten
 _STATE: Final = re.compile(
     r"mlx5_core (" + PCI + r"): .{0,40}?Port module event: module (\d{1,3}), "
     r"Cable (plugged|unplugged)"
@@ -29,7 +29,7 @@ class Cages:
         self._started: dict[str, float | None] = {}
 
     def is_empty(self, record: Record) -> bool:
-        """Return whether the record only tells of a cage that has been empty since the start."""
+        """Return whether the record is only about a cage that has been empty since the start."""
         text = record.text
         if "firmware version: " in text and (found := _START.match(text)):
             card = pci_bus_id(found[1])
@@ -46,7 +46,7 @@ class Cages:
         if self._plugged[cage]:
             return False
         if was_plugged is not None:
-            return not was_plugged  # told before
+            return not was_plugged  # reported before
         return self._is_starting(card, record)
 
     def _is_starting(self, card: str, record: Record) -> bool:

@@ -4,8 +4,8 @@
     {1}[Hardware Error]:   section_type: PCIe error
     {1}[Hardware Error]:   device_id: 0000:3b:00.0
 
-Which event it is stands in the section, so that an error of PCIe is the event that the kernel's own
-AER would have made of it. Source: drivers/firmware/efi/cper.c, cper_estatus_print.
+The section decides which event it is, so a PCIe error becomes the same event that the kernel's own
+AER would have reported. Source: drivers/firmware/efi/cper.c, cper_estatus_print.
 """
 
 import re
@@ -19,7 +19,7 @@ _LINE: Final = re.compile(r"(?:\{(\d{1,9})\})?\[Hardware Error\]: (.{0,200})")
 _SEVERITY: Final = re.compile(r"event severity: (\w{1,20})")
 _SECTION: Final = re.compile(r" *section[_ ]type: ([^,]{1,60})")
 _DEVICE: Final = re.compile(r" *device_id: (" + PCI + ")")
-_OPEN_MAX: Final = 16  # errors whose lines stand among those of others
+_OPEN_MAX: Final = 16  # errors whose lines are mixed with others
 _CORRECTED, _RECOVERABLE = "corrected", "recoverable"
 _KINDS: Final = {
     ("memory", _CORRECTED): EventKind.MEMORY_CORRECTED,
@@ -34,11 +34,11 @@ _OTHER_KINDS: Final = {
 
 
 class FirmwareErrors:
-    """Puts the lines of an error together."""
+    """Joins the lines of an error."""
 
     def __init__(self) -> None:
         self._severities: dict[str, str] = {}
-        self._pcie: dict[str, KernelEvent] = {}  # that wait for their device's line
+        self._pcie: dict[str, KernelEvent] = {}  # awaiting their device's line
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return the event that this line completes."""

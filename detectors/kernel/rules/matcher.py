@@ -1,9 +1,9 @@
-"""What a kernel message tells of: one table of forms, each with where it comes from.
+"""Which event a kernel message reports: one table of forms, each with its source.
 
-A rule names a literal that its lines contain, which is looked for first: a line that holds none
-of them costs 2 us. Some faults are printed as several lines; each is told once: an announcement
-("AER: Corrected error received: 0000:3b:00.0") counts only where no detail follows it, and of an
-XID, SXID or OOM kill one line counts. Bounded: what is remembered between lines has a size.
+A rule names a literal that its lines contain; the matcher looks for that first, so a line without
+any of them costs 2 us. The kernel prints some faults as several lines, and each fault counts once:
+an announcement ("AER: Corrected error received: 0000:3b:00.0") counts only if no detail follows,
+and an XID, SXID or OOM kill counts by one of its lines. What is kept between lines is bounded.
 """
 
 import re
@@ -26,13 +26,13 @@ from detectors.kernel.rules.host import HOST_RULES
 from detectors.kernel.rules.nic import NIC_RULES
 from detectors.kernel.rules.storage import STORAGE_RULES
 
-PAIR_S_MAX: Final = 2.0  # between an announcement and its detail: one interrupt, and printing it
-REMOVAL_S_MAX: Final = 5.0  # requests that fail because nvme disconnect took their disk away
-_PENDING_MAX: Final = 64  # announcements that wait for their detail
+PAIR_S_MAX: Final = 2.0  # from an announcement to its detail: one interrupt and its printing
+REMOVAL_S_MAX: Final = 5.0  # for requests that fail because nvme disconnect removed their disk
+_PENDING_MAX: Final = 64  # announcements that await their detail
 _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 
-# The first rule whose pattern matches decides. Only lines of which the kernel's or driver's source
-# has the form: "link becomes ready" is printed for every container's veth and tells of no NIC.
+# The first rule whose pattern matches decides. Each form comes from the source of the kernel or a
+# driver. "link becomes ready" is no rule: it is printed for every container's veth.
 RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES)
 
 _BY_LITERAL: Final = tuple(
@@ -86,7 +86,7 @@ def _event_of(record: Record, rule: Rule, match: re.Match[str]) -> KernelEvent |
 
 
 def _device_of(record: Record, groups: dict[str, str | None]) -> str:
-    """Return the name by which a person knows it: the network device before its PCI address."""
+    """Return the name that people use: the network device rather than its PCI address."""
     if name := groups.get("netdev") or groups.get("device") or groups.get("disk"):
         return name
     if address := groups.get("pci"):
@@ -98,14 +98,14 @@ def _device_of(record: Record, groups: dict[str, str | None]) -> str:
 
 
 class NvmePaths:
-    """Tells a disk that was taken away on purpose from one whose paths failed."""
+    """Separates disks removed on purpose from disks whose paths failed."""
 
     def __init__(self) -> None:
         self._removed_at_s: float | None = None
         self._is_removed = False
 
     def is_removed(self, record: Record) -> bool:
-        """Return whether the record only tells of a disk whose controller is being removed."""
+        """Return whether the record is only about a disk whose controller is being removed."""
         if "Removing ctrl: NQN" in record.text:
             self._is_removed, self._removed_at_s = True, record.at_s
             return True
@@ -117,7 +117,7 @@ class NvmePaths:
 
 
 class Matcher:
-    """Turns records into events. Keeps what one line says of the next."""
+    """Turns records into events; keeps what one line says about the next."""
 
     def __init__(self) -> None:
         # kind and device of an announcement -> when, oldest first
@@ -131,7 +131,7 @@ class Matcher:
         self._paths = NvmePaths()
 
     def match(self, record: Record) -> KernelEvent | None:
-        """Return what the record tells of, or None. Never raises."""
+        """Return the event that the record reports, or None; never raises."""
         if self._is_context(record):
             return None
         if "[Hardware Error]" in record.text and (event := self._firmware.match(record)):
@@ -142,7 +142,7 @@ class Matcher:
         return self._once(*result)
 
     def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
-        """Return the event, or None where a line before it has told of it."""
+        """Return the event, or None if an earlier line reported it."""
         key = (event.kind, event.device)
         if rule.is_announcement:
             self._announced.pop(key, None)
@@ -155,7 +155,7 @@ class Matcher:
         if key in self._announced:
             announced_at_s = self._announced.pop(key)
             if _are_together(announced_at_s, event.at_s):
-                return None  # told already
+                return None  # already reported
         return event
 
     def _search(self, record: Record) -> tuple[Rule, KernelEvent] | None:
@@ -175,7 +175,7 @@ class Matcher:
         return rule, _at(event, record)
 
     def _is_context(self, record: Record) -> bool:
-        """Keep what the record says of others, and return whether that is all it says."""
+        """Keep what the record says about others; return whether that is all it says."""
         text = record.text
         return (
             ("ill" in text and self._is_oom_context(text))
@@ -184,7 +184,7 @@ class Matcher:
         )
 
     def _is_oom_context(self, text: str) -> bool:
-        """Keep what the lines before an OOM kill say of it."""
+        """Keep what the lines before an OOM kill say about it."""
         if found := _OOM_CONTEXT.search(text):
             self._oom = (int(found[3]), found[1], found[2])
             return True
@@ -209,7 +209,7 @@ class Matcher:
 
 
 def _at(event: KernelEvent, record: Record) -> KernelEvent:
-    """Return the event as another record with the same text tells of it."""
+    """Return the event for another record with the same text."""
     return KernelEvent(  # `replace` takes twice as long, and a flood comes through here
         event.kind,
         event.text,

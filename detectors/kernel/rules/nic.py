@@ -20,7 +20,7 @@ _LINK: Final = (  # driver and PCI address, the device's name, or both; igb writ
     r"(?:(?<!\w)(?P<netdev>(?!(?:NIC|PCIe?|Adapter)\b)" + _NAME + r"):? )?"
     r"(?:igb: " + _NAME + r" )?(?:NIC )?Link (?:is )?"
 )
-_DRIVERS: Final = (  # of cards that jobs use; others fail to probe on healthy machines
+_DRIVERS: Final = (  # drivers of cards that jobs use; others fail to probe on healthy machines
     r"(?:mlx[45]_core|bnxt_en|ice|i40e|ixgbe|irdma|ena|efa|gve|idpf|hns3|hfi1|cxgb4|qede|sfc|ionic)"
 )
 

@@ -108,7 +108,7 @@ def test_row_that_would_not_run_is_refused_by_name(
         ("[hot]\nmetric = 'x'", "hot: no source"),
         ("[hot]\nsource = '  '", "hot: no source"),
         ("hot = 1", "hot is no row"),
-        ("['a b']\nsource = 's'", "'a b' is no name of a check"),
+        ("['a b']\nsource = 's'", "'a b' is not a check's name"),
         ("[hot\n", "t.toml: "),
         ("[hot]\nsource = 's'\n[hot]\n", "t.toml: "),
     ],
@@ -232,7 +232,7 @@ def test_check_takes_severity_and_action_from_its_event_and_a_sites_word_wins() 
     assert (changed.severity, changed.action) == (Severity.CRITICAL, Action.WATCH)
     with pytest.raises(ConfigError, match="t: hot: no row for the event 'xid x'"):
         compile_table({"hot": {**row, "event": "xid x"}}, KNOWN, "t", events)
-    with pytest.raises(ConfigError, match="t: hot: no severity and action, and no event"):
+    with pytest.raises(ConfigError, match="t: hot: severity and action are missing, and no event"):
         compile_table({"hot": row}, KNOWN, "t", events)
     beside = {"beside": ["cold"], "beside_action": "drain"}
     with pytest.raises(ConfigError, match="t: hot: beside names 'cold', and there is no such"):

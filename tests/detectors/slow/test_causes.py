@@ -229,7 +229,7 @@ def test_what_was_there_before_the_onset_is_trusted_half() -> None:
     (new_cause, *_), (old_cause, *_) = explain(fresh).causes, explain(old).causes
 
     assert (new_cause.confidence, old_cause.confidence) == (0.9, 0.45)
-    assert "so it was before the onset" in old_cause.evidence[0].text
+    assert "the same before the onset" in old_cause.evidence[0].text
 
 
 def test_lost_time_comes_before_heat_and_heat_is_told_beside_it() -> None:
