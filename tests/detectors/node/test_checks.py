@@ -105,9 +105,9 @@ def test_row_that_would_not_run_is_refused_by_name(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[hot]\nmetric = 'x'", "hot: no source"),
-        ("[hot]\nsource = '  '", "hot: no source"),
-        ("hot = 1", "hot is no row"),
+        ("[hot]\nmetric = 'x'", "hot: source is missing"),
+        ("[hot]\nsource = '  '", "hot: source is missing"),
+        ("hot = 1", "hot is not a row"),
         ("['a b']\nsource = 's'", "'a b' is not a check's name"),
         ("[hot\n", "t.toml: "),
         ("[hot]\nsource = 's'\n[hot]\n", "t.toml: "),
@@ -161,7 +161,7 @@ def test_site_file_is_laid_over_the_shipped_table(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (b"[nothing_of_ours]\nsource = 'x'\n", "nothing_of_ours: "),
-        (b"[sensor_critical]\naction = 'reboot'\n", "sensor_critical: no source"),
+        (b"[sensor_critical]\naction = 'reboot'\n", "sensor_critical: source is missing"),
         (b"\xff", "is not UTF-8"),
     ],
 )
@@ -235,7 +235,7 @@ def test_check_takes_severity_and_action_from_its_event_and_a_sites_word_wins() 
     with pytest.raises(ConfigError, match="t: hot: severity and action are missing, and no event"):
         compile_table({"hot": row}, KNOWN, "t", events)
     beside = {"beside": ["cold"], "beside_action": "drain"}
-    with pytest.raises(ConfigError, match="t: hot: beside names 'cold', and there is no such"):
+    with pytest.raises(ConfigError, match="t: hot: beside names 'cold', which is not a check"):
         compile_table({"hot": {**ROW, **beside}}, KNOWN, "t", events)
 
 

@@ -278,7 +278,7 @@ def test_node_of_a_rank_comes_from_the_readings_and_a_long_name_is_the_short_one
 
     assert explain(cluster, node=None).causes[0].node == "n1"
     assert explain(cluster, node="n1.cluster.example").causes[0].node == "n1"
-    assert explain(cluster, node=None, job_id="another").reason.startswith("which node rank 2")
+    assert explain(cluster, node=None, job_id="another").reason.startswith("the node of rank 2")
 
 
 def test_without_knowing_the_ranks_device_any_of_the_node_is_trusted_less() -> None:
