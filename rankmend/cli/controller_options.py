@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recovery.api import wire
-    from recovery.api.controller_errors import BusyError, ControllerError, RefusedError
+    from recovery.api.controller_errors import (
+        BusyError,
+        ControllerError,
+        RefusedError,
+        UnreachableError,
+    )
     from recovery.api.operator_client import OperatorClient
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
@@ -196,7 +201,7 @@ def explain(error: "ControllerError", access: Access) -> str:
         reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
         if isinstance(error, BusyError):
             return f"the controller is there, but can't do this now:{reasons}\n{_when(error)}"
-        hint = _hint(str(error), access)
+        hint = _hint(error, access)
         return f"no controller answered:{reasons}" + (f"\n{hint}" if hint else "")
     return _explain_refusal(error, access) if isinstance(error, RefusedError) else str(error)
 
@@ -243,28 +248,26 @@ _WRONG_TIME: Final = (
     "its certificate is not valid by this machine's clock: is the clock right? "
     "A new one is made by rankmend controller server-cert"
 )
-# What OpenSSL says, the first that is there counts, and what a person can do.
-_HINTS: Final = (
-    ("Hostname mismatch", _WRONG_NAME),
-    ("IP address mismatch", _WRONG_NAME),
-    ("certificate has expired", _WRONG_TIME),
-    ("certificate is not yet valid", _WRONG_TIME),
-    ("WRONG_VERSION_NUMBER", "what answers there does not speak TLS"),
-)
 
 
-def _hint(text: str, access: Access) -> str | None:
-    for said, hint in _HINTS:
-        if said in text:
-            return hint
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        if access.ca_file is None:
-            return (
-                "its certificate is of no authority that this system knows: --ca-file or "
-                "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
-            )
-        return f"its certificate is not of the authority in {access.ca_file}"
-    return f"there is no certificate in {access.ca_file}" if "[X509" in text else None
+def _hint(error: "UnreachableError", access: Access) -> str | None:
+    """Return what a person can do where TLS keeps the controller from being reached."""
+    from recovery.api.tls_fault import TlsFault
+
+    authority = (
+        "its certificate is of no authority that this system knows: --ca-file or "
+        "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
+        if access.ca_file is None
+        else f"its certificate is not of the authority in {access.ca_file}"
+    )
+    hints = {
+        TlsFault.WRONG_NAME: _WRONG_NAME,
+        TlsFault.WRONG_TIME: _WRONG_TIME,
+        TlsFault.NO_TLS: "what answers there does not speak TLS",
+        TlsFault.NO_CERTIFICATE: f"there is no certificate in {access.ca_file}",
+        TlsFault.UNKNOWN_AUTHORITY: authority,
+    }
+    return None if error.tls_fault is None else hints[error.tls_fault]
 
 
 def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False) -> "wire.JobView":

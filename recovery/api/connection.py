@@ -30,6 +30,7 @@ from recovery.api.controller_errors import (
     UnknownJobError,
     UnreachableError,
 )
+from recovery.api.tls_fault import TlsFault, tls_fault_of
 
 # A handshake takes milliseconds; a lost packet is repeated after 1 and 3 s.
 CONNECT_S_MAX: Final = 5.0
@@ -143,11 +144,13 @@ class ControllerConnection:
         problems: list[str] = []
         retry_s: float | None = None
         busy: BusyError | None = None
+        fault: TlsFault | None = None
         for base in (first, *(url for url in known if url != first)):
             try:
                 self.current, answer = self.follow(method, base, path, body, answer_s)
             except UnreachableError as error:
                 problems.append(str(error))
+                fault = fault or error.tls_fault
                 retry_s = error.retry_after_s if error.retry_after_s is not None else retry_s
                 busy = error if isinstance(error, BusyError) else busy
             except RefusedError as error:
@@ -161,7 +164,7 @@ class ControllerConnection:
             text += f"; waiting for {home}, the only one that knows this job"
         if busy is not None:
             raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
-        raise UnreachableError(text, retry_s, problems)
+        raise UnreachableError(text, retry_s, problems, fault)
 
     def follow(
         self, method: str, base: str, path: str, body: bytes | None, answer_s: float
@@ -210,7 +213,8 @@ class ControllerConnection:
             finally:
                 response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise UnreachableError(f"{urlsplit(url).netloc}: {error}") from error
+            text = f"{urlsplit(url).netloc}: {error}"
+            raise UnreachableError(text, tls_fault=tls_fault_of(error)) from error
         return response.status, response.headers, answer
 
     def _reread_token(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rankmend.errors import RankmendError
 from recovery.api import wire
+from recovery.api.tls_fault import TlsFault
 from recovery.journal.records import JobOutcome
 
 
@@ -15,10 +16,15 @@ class UnreachableError(ControllerError):
     """No controller answered, or none can answer now: try again after a pause."""
 
     def __init__(
-        self, message: str, retry_after_s: float | None = None, problems: Sequence[str] = ()
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        problems: Sequence[str] = (),
+        tls_fault: TlsFault | None = None,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.tls_fault = tls_fault  # of any controller that was asked
         self.problems = tuple(problems) or (message,)  # one of each controller that was asked
 
 

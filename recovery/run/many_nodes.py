@@ -24,6 +24,7 @@ from recovery.api.connection import pause_s
 from recovery.api.contact import Contact, check_url, is_loopback
 from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
 from recovery.api.launcher_client import LauncherClient
+from recovery.api.tls_fault import TlsFault
 from recovery.api.wire import (
     NAME_PATTERN,
     POLICY_OVERRIDES,
@@ -192,7 +193,7 @@ def join(
             raise
         except ControllerError as error:
             failures += 1
-            text, hint = str(error), hint_for(str(error))
+            text, hint = str(error), hint_for(error)
             reasons = sorted(error.problems) if isinstance(error, UnreachableError) else [text]
             lasts = time.monotonic() - began_s >= said_after_s
             if reasons != said and (hint is not None or lasts):
@@ -204,22 +205,23 @@ def join(
             time.sleep(wait_s)
 
 
-def hint_for(text: str) -> str | None:
-    """Return what a person can do about a controller that can't be spoken to, where that is known."""
-    if "Hostname mismatch" in text or "IP address mismatch" in text:
-        return "name the controller by a name that is in its certificate"
-    if "certificate has expired" in text or "not yet valid" in text:
-        return (
-            "its certificate is not valid by this machine's clock: is the clock right? "
-            "A new one is made by rankmend controller server-cert"
-        )
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return (
-            "--ca-file names the authority of its certificate (ca.crt of rankmend controller init)"
-        )
-    if "WRONG_VERSION_NUMBER" in text:
-        return "what answers there does not speak TLS"
-    return None
+def hint_for(error: ControllerError) -> str | None:
+    """Return what a person can do about a controller that can't be reached, where that is known."""
+    fault = error.tls_fault if isinstance(error, UnreachableError) else None
+    return None if fault is None else _TLS_HINTS.get(fault)
+
+
+_TLS_HINTS: Final = {
+    TlsFault.WRONG_NAME: "name the controller by a name that is in its certificate",
+    TlsFault.WRONG_TIME: (
+        "its certificate is not valid by this machine's clock: is the clock right? "
+        "A new one is made by rankmend controller server-cert"
+    ),
+    TlsFault.UNKNOWN_AUTHORITY: (
+        "--ca-file names the authority of its certificate (ca.crt of rankmend controller init)"
+    ),
+    TlsFault.NO_TLS: "what answers there does not speak TLS",
+}
 
 
 class _Link:

@@ -20,6 +20,7 @@ from recovery.api.controller_errors import (
     UnknownJobError,
     UnreachableError,
 )
+from recovery.api.tls_fault import TlsFault
 from recovery.journal.records import OutcomeKind
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.error_answers import NotNow
@@ -661,9 +662,10 @@ def test_certificate_of_an_unknown_authority_is_refused(up: Running, tmp_path: P
     make_folder(tmp_path / "stranger")
     client = FullClient([up.url], token="rm_x", ca_file=tmp_path / "stranger" / "ca.crt")
 
-    with pytest.raises(UnreachableError, match="certificate"):
+    with pytest.raises(UnreachableError, match="certificate") as refused:
         client.jobs()
     client.close()
+    assert refused.value.tls_fault is TlsFault.UNKNOWN_AUTHORITY
 
 
 def test_stop_answers_polls_and_leaves_nothing_behind(tmp_path: Path) -> None:
