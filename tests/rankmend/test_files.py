@@ -2,7 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import stat
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -299,3 +303,32 @@ def test_link_is_not_followed_where_that_is_asked_for(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match="link: Too many levels of symbolic links"):
         read_capped(tmp_path / "link", 10_000, SourceError, follow_link=False)
+
+
+@pytest.mark.real
+def test_failure_that_only_close_reports_leaves_the_old_file(tmp_path: Path) -> None:
+    if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
+    pytest.importorskip("mfusepy", reason="mfusepy is not installed")
+    point, served, fails = (tmp_path / name for name in ("point", "served", "fails"))
+    point.mkdir()
+    served.mkdir()
+    program = [sys.executable, "-m", "tests.support.faults.late_failing_disk"]
+    server = subprocess.Popen([*program, *map(str, (point, served, fails))])
+    try:
+        deadline_s = time.monotonic() + 60
+        while not os.path.ismount(point):
+            assert time.monotonic() < deadline_s, "the FUSE mount"
+            time.sleep(0.05)
+        replace_file(point / "file", b"old", StorageError, durable=False)
+        fails.touch()
+
+        with pytest.raises(StorageError, match="file: Disk quota exceeded"):
+            replace_file(point / "file", b"new", StorageError, durable=False)
+
+        assert content(served) == {"file": b"old"}
+    finally:
+        fails.unlink(missing_ok=True)
+        subprocess.run(["fusermount3", "-u", "-z", str(point)], timeout=20, check=False)
+        server.terminate()
+        server.wait(30)

@@ -3,7 +3,7 @@
 A fault is undone when its block, its fleet or the interpreter ends. Tests import from the modules:
 
 - `process`: kill, stop, freeze
-- `storage`: a full disk; `hanging_disk` is a program that serves a file system that hangs
+- `storage`: a full disk, short writes; `hanging_disk` and `late_failing_disk` are programs that serve a file system that hangs, or whose close() fails
 - `processor`: a core that others take
 - `network`: partitions and loss between test hosts; `slow_cable` is a program that delays frames
 - `console`: a pipe that nobody reads, a terminal under Ctrl-S
