@@ -162,20 +162,8 @@ def wait_for_failure(store: RendezvousStore) -> StoreFailure:
 
 
 def host_pid(store: RendezvousStore) -> int:
-    """Return the process id of the store's process, the newest of our children that host one."""
-    script = str(Path(store_host.__file__).resolve()).encode()
-    started = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text()
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        fields = stat[stat.rindex(")") + 2 :].split()
-        if script in words and int(fields[1]) == os.getpid():
-            started[int(folder.name)] = int(fields[19])
-    assert started
-    return max(started, key=lambda pid: started[pid])
+    assert store._host is not None
+    return store._host.process.pid
 
 
 def is_refused(port: int) -> bool:
