@@ -8,7 +8,11 @@ from rankmend.cli.output import echo
 
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
-    "controller": ("rankmend.cli.controller", "controller", "Look after the jobs of a cluster."),
+    "controller": (
+        "rankmend.cli.controller",
+        "controller",
+        "Run and set up the controller of a cluster's jobs.",
+    ),
     "agent": ("rankmend.cli.agent", "agent", "Run the node agent."),
     "agent-helper": (
         "rankmend.cli.agent_helper",
@@ -17,39 +21,47 @@ _COMMANDS = {
     ),
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
-    "why": ("rankmend.cli.incidents", "why", "Say why rankmend acted as it did."),
+    "why": ("rankmend.cli.incidents", "why", "Explain why rankmend acted as it did."),
     "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),
-    "reject": ("rankmend.cli.approve", "reject", "Refuse a plan that waits."),
-    "cancel": ("rankmend.cli.approve", "cancel", "Stand back from an incident."),
-    "acknowledge": ("rankmend.cli.approve", "acknowledge", "Take note of an escalated incident."),
-    "plan": ("rankmend.cli.approve", "plan", "Show what a failure now would lead to."),
+    "reject": ("rankmend.cli.approve", "reject", "Reject a pending plan."),
+    "cancel": ("rankmend.cli.approve", "cancel", "Cancel the recovery of an incident."),
+    "acknowledge": ("rankmend.cli.approve", "acknowledge", "Acknowledge an escalated incident."),
+    "plan": (
+        "rankmend.cli.approve",
+        "plan",
+        "Show what rankmend would do if a rank or node failed now.",
+    ),
     "pause": (
         "rankmend.cli.pause",
         "pause",
         "Pause automation for the cluster, a job or a node.",
     ),
-    "resume": ("rankmend.cli.pause", "resume", "Decide again; take a node back."),
+    "resume": ("rankmend.cli.pause", "resume", "Resume automation; return a node to service."),
     "drain": ("rankmend.cli.drain", "drain", "Stop placing ranks on a node."),
     "confirm-gone": (
         "rankmend.cli.drain",
         "confirm_gone",
-        "Give your word that a node runs no rank of a job.",
+        "Confirm that no rank of a job is left on a node.",
     ),
     "maintenance": (
         "rankmend.cli.drain_maintenance",
         "maintenance",
-        "Say when somebody works on nodes.",
+        "Manage maintenance windows.",
     ),
-    "stop": ("rankmend.cli.stop_restart", "stop", "Stop a job, with a save."),
+    "stop": ("rankmend.cli.stop_restart", "stop", "Stop a job, leaving it time to save."),
     "restart": ("rankmend.cli.stop_restart", "restart", "Restart the ranks of a job."),
     "reset-budgets": (
         "rankmend.cli.stop_restart",
         "reset_budgets",
-        "Give a job its restarts back.",
+        "Reset a job's restart budget.",
     ),
     "bundle": ("rankmend.cli.bundle", "bundle", "Pack an incident's evidence, without secrets."),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
-    "diagnose": ("rankmend.cli.diagnose", "diagnose", "Name who a recorded job waits for."),
+    "diagnose": (
+        "rankmend.cli.diagnose",
+        "diagnose",
+        "Find the hung or slow rank in recordings of a job.",
+    ),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 

@@ -16,20 +16,24 @@ if TYPE_CHECKING:
     epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the agent.",
 )
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--listen", metavar="HOST:PORT", help="Serve here [default: 127.0.0.1:9476].")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9476]."
+)
 @click.option(
     "--socket",
     metavar="PATH",
     help="Take ranks from launchers here [default: /run/rankmend/agent.sock, else "
     "$XDG_RUNTIME_DIR/rankmend/agent.sock].",
 )
-@click.option("--interval", "interval_s", type=float, metavar="SECONDS", help="Of all collectors.")
+@click.option(
+    "--interval", "interval_s", type=float, metavar="SECONDS", help="How often all collectors run."
+)
 @click.option(
     "--node", metavar="NAME", help="Name of this node [default: Slurm's, else the host's]."
 )
-@click.option("--progress-glob", metavar="PATTERN", help="Read progress files at these paths, too.")
-@click.option("--procfs", metavar="FOLDER", help="Read here instead of /proc.")
-@click.option("--sysfs", metavar="FOLDER", help="Read here instead of /sys.")
+@click.option("--progress-glob", metavar="PATTERN", help="Also read progress files at these paths.")
+@click.option("--procfs", metavar="FOLDER", help="Folder to read instead of /proc.")
+@click.option("--sysfs", metavar="FOLDER", help="Folder to read instead of /sys.")
 @click.option("--once", is_flag=True, help="Collect once, print the page and exit.")
 @click.pass_context
 def agent(
@@ -98,14 +102,14 @@ _socket_option = click.option(
 )
 @_socket_option
 def release(for_s: float, socket_path: Path | None) -> None:
-    """Let go of the GPUs, so that they can be reset or their MIG mode changed."""
+    """Release the GPUs, so that they can be reset or their MIG mode changed."""
     _tell(socket_path, {"command": "release", "for_s": for_s})
 
 
 @agent.command()
 @_socket_option
 def resume(socket_path: Path | None) -> None:
-    """Take up the GPUs again that were released."""
+    """Start reading the released GPUs again."""
     _tell(socket_path, {"command": "resume"})
 
 
@@ -114,7 +118,7 @@ def resume(socket_path: Path | None) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Forget every device that is missing.")
 @_socket_option
 def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> None:
-    """Accept that DEVICES are gone or replaced: their findings end.
+    """Accept that DEVICES were removed or replaced, and end their findings.
 
     A device is named by its name, PCI address, GUID, MAC, UUID or serial number, as the finding names it.
     """

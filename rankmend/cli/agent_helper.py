@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     help="Never open this disk or network device; may be repeated.",
 )
 def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> None:
-    """Answer the agent's questions that need root: IPMI, SMART, transceivers.
+    """Answer the agent's queries that need root: IPMI, SMART, transceivers.
 
-    There is a fixed list of questions, and none of them takes an argument.
+    The list of queries is fixed, and none takes an argument.
     """
     import signal
 

@@ -47,9 +47,9 @@ Examples:
 @controller_options
 @json_option
 def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Have the plan of INCIDENT carried out that waits for it.
+    """Approve the pending plan of INCIDENT.
 
-    Shows the plan and asks. Also a plan that waits for the end of a pause is then carried out.
+    Shows the plan and asks for confirmation. Approval also releases a plan that waits for the end of a pause.
     """
     from recovery.messages.outside import PersonAct
 
@@ -71,7 +71,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 @controller_options
 @json_option
 def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Refuse the plan of INCIDENT: it is escalated, and its job ends.
+    """Reject the pending plan of INCIDENT: the incident is escalated and the job ends.
 
     To keep a job as it is, cancel the incident instead (rankmend cancel).
     """
@@ -93,7 +93,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 @controller_options
 @json_option
 def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
-    """Stand back from what is under way in INCIDENT.
+    """Cancel the recovery of INCIDENT and leave its job alone.
 
     The ranks stay as they are, and nothing is decided in the job until it is resumed
     (rankmend resume --job JOB).
@@ -118,7 +118,7 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
 @controller_options
 @json_option
 def acknowledge(incident: str, reason: str, access: Access, as_json: bool) -> None:
-    """Take note of INCIDENT, which was escalated: people are told of it no more."""
+    """Acknowledge INCIDENT, which was escalated, and end its notifications."""
     with asking(access) as client:
         done = client.acknowledge(incident, reason)
     tell(done.text, as_json=as_json)
@@ -141,7 +141,7 @@ Examples:
 @controller_options
 @json_option
 def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
-    """Show the plan that a failure of JOB would lead to now; nothing is done.
+    """Show what rankmend would do if JOB failed now. A dry run: nothing is done.
 
     JOB is a name or UUID, or the beginning of one. Where a plan of the job waits already, that one
     is shown.

@@ -60,7 +60,7 @@ def check() -> None:
 @click.option(
     "--trust-user",
     is_flag=True,
-    help="Believe lines that a process wrote to the kernel's log, for tests.",
+    help="Trust lines that a process wrote to the kernel's log (for tests).",
 )
 def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> None:
     """Find faults in a recorded kernel log.

@@ -30,10 +30,10 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 @click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
 )
-@click.option("--scan", is_flag=True, help="Look now, without asking the agent of this node.")
-@click.option("--procfs", metavar="FOLDER", help="Read here instead of /proc; scans.")
-@click.option("--sysfs", metavar="FOLDER", help="Read here instead of /sys; scans.")
-@click.option("--release", metavar="FINDING", help="Tell the agent that a latched finding is over.")
+@click.option("--scan", is_flag=True, help="Check now, without asking this node's agent.")
+@click.option("--procfs", metavar="FOLDER", help="Folder to read instead of /proc; implies --scan.")
+@click.option("--sysfs", metavar="FOLDER", help="Folder to read instead of /sys; implies --scan.")
+@click.option("--release", metavar="FINDING", help="Clear a latched finding in the agent.")
 def node(
     as_json: bool,
     config_path: Path | None,

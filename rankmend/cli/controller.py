@@ -24,13 +24,13 @@ _hosts_option = click.option(
     multiple=True,
     required=True,
     metavar="NAME",
-    help="Name or address under which the controller is reached; may be given again.",
+    help="Name or address of the controller; repeatable.",
 )
 
 
 @click.group()
 def controller() -> None:
-    """Look after the jobs of a cluster: alerts in, decisions journaled, ranks recovered."""
+    """Run and set up the controller of a cluster's jobs: alerts in, decisions journaled, ranks recovered."""
 
 
 @controller.command(
@@ -66,9 +66,11 @@ def run(config_path: Path) -> None:
     show_default=True,
     help="Where the journals will lie.",
 )
-@click.option("--user", help="The service's user: its key and token file will be this user's.")
+@click.option(
+    "--user", help="User that the service runs as; this user will own the key and the token file."
+)
 def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None) -> None:
-    """Make certificates, tokens and a configuration in FOLDER. Nothing is written over."""
+    """Create certificates, tokens and a configuration in FOLDER. Existing files are never overwritten."""
     from rankmend.errors import RankmendError
     from recovery.service.setup import init as make
 
@@ -102,13 +104,17 @@ def token() -> None:
     multiple=True,
     required=True,
     type=click.Choice(["launch", "alert", "read", "act"]),
-    help="What the subject may do; may be given again.",
+    help="What the subject may do; repeatable.",
 )
 @click.option("--node", "nodes", multiple=True, metavar="PATTERN", help="Only for these nodes.")
 @click.option("--job", "jobs", multiple=True, metavar="PATTERN", help="Only for jobs so named.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Expires after so long.")
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Days until the token expires."
+)
 @click.option("--comment", default="", help="Kept in the token file.")
-@click.option("--output", type=_path, help="Write the token here, mode 0600, and don't print it.")
+@click.option(
+    "--output", type=_path, help="Write the token to this file (mode 0600) instead of printing it."
+)
 @_tokens_option
 def add(
     subject: str,
@@ -178,7 +184,7 @@ def list_tokens(tokens_file: Path) -> None:
 @click.argument("token_id", metavar="ID")
 @_tokens_option
 def revoke(token_id: str, tokens_file: Path) -> None:
-    """Take the token with this ID out of the file."""
+    """Revoke the token with this ID."""
     from rankmend.errors import RankmendError
     from recovery.service.tokens import revoke_token
 
@@ -207,7 +213,7 @@ _output_option = click.option(
 @_authority_option
 @_output_option
 def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
-    """Make the controller's certificate anew, before the old one runs out or for another name."""
+    """Renew the controller's certificate, or issue one for other names."""
     from rankmend.errors import RankmendError
     from recovery.service.setup import make_server_files
 
@@ -223,7 +229,7 @@ def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
 @_authority_option
 @_output_option
 def node_cert(node: str, folder: Path, output: Path) -> None:
-    """Make the certificate by which the agent on NODE proves where it is."""
+    """Create the certificate that identifies the agent on NODE."""
     from rankmend.errors import RankmendError
     from recovery.service.setup import make_node_files
 

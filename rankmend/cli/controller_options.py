@@ -42,39 +42,39 @@ _OPTIONS: Final = (
         "--controller",
         metavar="URL[,URL]",
         envvar="RANKMEND_CONTROLLER",
-        help="The controller that runs as a service, or several.  [env: RANKMEND_CONTROLLER]",
+        help="One or more controllers that run as a service.  [env: RANKMEND_CONTROLLER]",
     ),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="RANKMEND_TOKEN_FILE",
-        help="File, mode 0600, with your token.  [env: RANKMEND_TOKEN_FILE]",
+        help="File (mode 0600) with your token.  [env: RANKMEND_TOKEN_FILE]",
     ),
     click.option(
         "--ca-file",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="RANKMEND_CA_FILE",
-        help="Authority of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
+        help="CA of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
     ),
     click.option(
         "--job-folder",
         metavar="DIR",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Checkpoint folder of your job of --rdzv-endpoint: asks the launcher that hosts its controller.",
+        help="Checkpoint folder of a job started with --rdzv-endpoint; asks the launcher that hosts its controller.",
     ),
 )
 
 _NAMES: Final = ("controller", "token_file", "ca_file", "job_folder")
 
 expected_option = click.option(
-    "--expected", is_flag=True, help="Also a node that the controller does not know yet."
+    "--expected", is_flag=True, help="Accept a node that the controller does not know yet."
 )
-yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 
 
 def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option for why it is done: kept in the journal, for those who ask later."""
-    text = "Why, for those who ask later."
+    text = "Reason, kept for the record."
     if required:
         return click.option("--reason", required=True, help=text)
     return click.option("--reason", default="", help=text)

@@ -9,13 +9,13 @@ import click
 
 # sub-command -> module, attribute, help; imported when called
 _PARTS: dict[str, tuple[str, str, str]] = {
-    "hang": ("rankmend.cli.diagnose_hang", "hang", "Say which rank a hung job waits for."),
+    "hang": ("rankmend.cli.diagnose_hang", "hang", "Find the rank that a hung job waits for."),
     "hosts": (
         "rankmend.cli.diagnose_hosts",
         "hosts",
-        "Say which node became unlike the others, from host metrics alone.",
+        "Find the node that became unlike the others, from host metrics alone.",
     ),
-    "slow": ("rankmend.cli.diagnose_slow", "slow", "Say which rank makes a job slow."),
+    "slow": ("rankmend.cli.diagnose_slow", "slow", "Find the rank that makes a job slow."),
 }
 
 
@@ -38,7 +38,7 @@ class _DiagnoseGroup(click.Group):
 
 @click.group(cls=_DiagnoseGroup)
 def diagnose() -> None:
-    """Name the rank that a recorded job waits for, or that makes it slow.
+    """Find the rank that hangs or slows a recorded job.
 
     Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
     """

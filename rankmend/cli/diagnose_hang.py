@@ -57,7 +57,7 @@ class Dumps:
 def hang(
     folder: Path, as_json: bool, plot: Path | None, hosts: Path | None, **sizes: int | None
 ) -> None:
-    """Say which rank a hung job waits for.
+    """Find the rank that a hung job waits for.
 
     FOLDER holds one flight-recorder dump a rank, pickle or JSON, of NCCL or gloo. The last number
     in a file's name, or the one after "rank", is the rank; a folder for each host is fine. Parallel

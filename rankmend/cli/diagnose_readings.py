@@ -56,7 +56,7 @@ def prometheus_options(command: _F) -> _F:
             metavar="TIME",
             help="End of the window: unix seconds or ISO 8601.",
         ),
-        click.option("--start", type=parse_time, metavar="TIME", help="Begin of the window."),
+        click.option("--start", type=parse_time, metavar="TIME", help="Start of the window."),
         click.option(
             "--job", "job_id", metavar="ID", help="Only nodes of this job (rankmend's id)."
         ),

@@ -47,14 +47,14 @@ SIZES = ("tp", "cp", "ep", "dp", "pp")
     "--metrics",
     multiple=True,
     metavar="[NODE=]FILE",
-    help="Say why it is slow by these metrics: a page of the agent, or a saved range query.",
+    help="Find the reason in these metrics: a page of the agent, or a saved range query.",
 )
 @click.option(
     "--onset",
     "onset_s",
     type=parse_time,
     metavar="TIME",
-    help="When it began, if the trace has no times.",
+    help="When the slowdown began, if the trace has no times.",
 )
 @prometheus_options
 @layout_options
@@ -66,7 +66,7 @@ def slow(
     hosts: Path | None,
     **more: Any,
 ) -> None:
-    """Name the slow rank in step records or an operation trace, and say why it is slow.
+    """Find the slow rank in step records or an operation trace, and the reason it is slow.
 
     FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch
     table, a PyTorch profiler trace or NCCL Inspector log (or a folder of them, one a rank), or

@@ -44,7 +44,7 @@ Examples:
 def drain(
     node: str, reason: str, now: bool, expected: bool, yes: bool, access: Access, as_json: bool
 ) -> None:
-    """Give NODE no ranks any more, until it is resumed.
+    """Stop placing ranks on NODE until it is resumed.
 
     Ranks that run there run on, and the next restart leaves the node. With --now the jobs leave it at once.
     A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
@@ -103,7 +103,7 @@ def _say_ranks(views: "list[wire.NodeView]") -> str:
 def confirm_gone(
     node: str, job: str, reason: str, yes: bool, access: Access, as_json: bool
 ) -> None:
-    """Give your word that no process of JOB is left on NODE.
+    """Confirm that no process of JOB is left on NODE.
 
     For a node that is silent while nothing proves its ranks gone: the next attempt waits for that.
     Switch it off, or look for yourself; that a scheduler calls it down is no proof.

@@ -25,7 +25,7 @@ _TIME = TimeParameter()
 
 @click.group()
 def maintenance() -> None:
-    """Say when somebody works on nodes: they get no ranks then, and their alerts accuse nobody."""
+    """Manage maintenance windows: nodes in one get no ranks, and their alerts blame nothing."""
 
 
 @maintenance.command(
@@ -50,7 +50,7 @@ Examples:
     metavar="ZONE",
     help="Zone of times that name none: UTC, Europe/Berlin, +01:00. [default: this machine's]",
 )
-@click.option("--for", "lasts_s", type=DURATION, help="Instead of --until: 30m, 2h, 1d.")
+@click.option("--for", "lasts_s", type=DURATION, help="Length, instead of --until: 30m, 2h, 1d.")
 @reason_option(required=True)
 @expected_option
 @controller_options
@@ -133,7 +133,7 @@ def list_windows(access: Access, as_json: bool) -> None:
 @controller_options
 @json_option
 def remove(window_id: str, reason: str, access: Access, as_json: bool) -> None:
-    """End the window with this ID, as `rankmend maintenance list` shows it."""
+    """End the window with this ID, as shown by `rankmend maintenance list` shows it."""
     with asking(access) as client:
         done = client.end_window(window_id, reason)
     tell(done.text, as_json=as_json)

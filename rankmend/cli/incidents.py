@@ -42,7 +42,7 @@ Examples:
 def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: bool) -> None:
     """List incidents with their MTTR by phase.
 
-    JOB is the beginning of a job's name or UUID. Asks the controller where one is named, else reads
+    JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads
     this machine's state folder.
     """
     notes: list[str] = []
@@ -83,7 +83,7 @@ Examples:
 @controller_options
 @json_option
 def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) -> None:
-    """Say why rankmend acted as it did, from the journal alone.
+    """Explain why rankmend acted as it did, from the journal alone.
 
     INCIDENT is an incident's id, or the beginning of a job's name or UUID for its whole story. Asks the
     controller where one is named, else reads this machine's state folder.

@@ -96,9 +96,9 @@ Examples:
 def resume(
     cluster: bool, job: str | None, node: str | None, reason: str, access: Access, as_json: bool
 ) -> None:
-    """Decide again; with --node also take a node back.
+    """Resume automation; with --node, also return a node to service.
 
-    A node is taken back from a drain and from quarantine. Jobs that had left it may use it again, and
+    Ends a drain and a quarantine. Jobs that had left the node may use it again, and
     what alerts had said of it counts no more, unless they end and come back.
     """
     _check_one(cluster, job, node)

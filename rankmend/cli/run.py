@@ -125,45 +125,52 @@ Examples:
     default="1",
     show_default=True,
     metavar="N|gpu|xpu|cpu|auto",
-    help="Ranks on this node.",
+    help="Number of ranks on this node.",
 )
 @click.option(
-    *_both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Nodes."
+    *_both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Number of nodes."
 )
-@click.option(*_both("--standalone"), is_flag=True, help="One node, no service (the default).")
+@click.option(
+    *_both("--standalone"),
+    is_flag=True,
+    help="Run on one node without a controller service (the default).",
+)
 @click.option(
     *_both("--rdzv-endpoint"),
     metavar="HOST[:PORT]",
-    help="Where the nodes meet: the launcher on HOST hosts the controller. [PORT: 29400]",
+    help="Where the nodes meet; the launcher on HOST hosts the controller. [default port: 29400]",
 )
 @click.option(
-    "--controller", metavar="URL[,URL]", help="A controller that runs as a service, or several."
+    "--controller", metavar="URL[,URL]", help="One or more controllers that run as a service."
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="RANKMEND_TOKEN_FILE",
-    help="File, mode 0600, with the token that the controller knows the job by.",
+    help="File (mode 0600) with the token that authenticates this job to the controller.",
 )
 @click.option(
     "--ca-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Authority that has signed the controller's certificate. [default: the system's]",
+    help="CA that signed the controller's certificate. [default: the system's CAs]",
 )
 @click.option(
     "--shrink-multiple",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="The job can go on with fewer nodes, if the number of ranks is a multiple of N.",
+    help="Allow the job to continue on fewer nodes if the number of ranks stays a multiple of N.",
 )
 @click.option(
-    "--node-name", metavar="NAME", type=NAME, help="Of this node. [default: the short host name]"
+    "--node-name",
+    metavar="NAME",
+    type=NAME,
+    help="Name of this node. [default: the short host name]",
 )
 @click.option(
     *_both("--max-restarts"),
     type=click.IntRange(min=0),
-    help="Restarts in the life of the job, kept over restarts of rankmend. [default: 10000]",
+    help="Restart budget for the whole life of the job; restarting rankmend does not reset it. [default: 10000]",
 )
 @click.option(
     "-m",
@@ -173,12 +180,14 @@ Examples:
     help="TARGET is a module, as with python -m.",
 )
 @click.option(*_both("--no-python"), is_flag=True, help="TARGET is a program, not a Python script.")
-@click.option(*_both("--run-path"), is_flag=True, help="TARGET is a script, whatever else is said.")
-@click.option("--python", "python_path", metavar="PATH", help="Interpreter of the ranks.")
+@click.option(
+    *_both("--run-path"), is_flag=True, help="Treat TARGET as a script, overriding other options."
+)
+@click.option("--python", "python_path", metavar="PATH", help="Python interpreter for the ranks.")
 @click.option(
     *_both("--rdzv-id"),
     type=NAME,
-    help="TORCHELASTIC_RUN_ID; names the job where --job and --checkpoint-dir don't.",
+    help="TORCHELASTIC_RUN_ID; also names the job if --job and --checkpoint-dir don't.",
 )
 @click.option(*_both("--rdzv-backend"), hidden=True)
 @click.option(*_both("--rdzv-conf"), hidden=True)
@@ -188,144 +197,152 @@ Examples:
 @click.option(
     *_both("--local-addr"),
     metavar="ADDRESS",
-    help="Where other nodes reach this one. [default: the address of the route to the controller]",
+    help="Address at which other nodes reach this one. [default: the source address of the route to the controller]",
 )
 @click.option(*_both("--event-log-handler"), hidden=True)
 @click.option(
     *_both("--shutdown-timeout"),
     type=DURATION,
-    help="The same as --grace, which counts if both are given.",
+    help="Same as --grace; --grace wins if both are given.",
 )
 @click.option(
     *_both("--signals-to-handle"),
     metavar="NAMES",
     default=SIGNALS,
     show_default=True,
-    help="Signals that ask for a planned stop.",
+    help="Signals that trigger a planned stop.",
 )
 @click.option(
     *_both("--virtual-local-rank"),
     is_flag=True,
-    help="Show each rank one GPU: LOCAL_RANK=0 and CUDA_VISIBLE_DEVICES.",
+    help="Show each rank only its own GPU (LOCAL_RANK=0, CUDA_VISIBLE_DEVICES).",
 )
 @click.option(
     *_both("--numa-binding"),
     type=click.Choice(NUMA_MODES),
-    help="Bind each rank to processors near its GPU, as PyTorch chooses them.",
+    help="Bind each rank to the CPUs near its GPU, chosen as PyTorch does.",
 )
 @click.option(*_both("--logs-specs"), hidden=True)
 @click.option(
-    *_both("--role"), default="default", show_default=True, help="ROLE_NAME of the ranks."
+    *_both("--role"), default="default", show_default=True, help="ROLE_NAME for the ranks."
 )
 @click.option(
     *_both("--master-addr"),
-    help="MASTER_ADDR of the ranks; with --nnodes the same as --rdzv-endpoint. [default: 127.0.0.1]",
+    help="MASTER_ADDR for the ranks; with --nnodes, same as --rdzv-endpoint. [default: 127.0.0.1]",
 )
 @click.option(
     *_both("--master-port"),
     type=click.IntRange(1, 65535),
-    help="Fixed MASTER_PORT. [default: a fresh one out of --port-range for every attempt]",
+    help="Fixed MASTER_PORT. [default: a fresh port from --port-range for each attempt]",
 )
-@click.option("--port-range", metavar="A-B", help="Where MASTER_PORT is taken from.")
+@click.option("--port-range", metavar="A-B", help="Range from which MASTER_PORT is chosen.")
 @click.option(
     "--store",
     type=click.Choice(["auto", "launcher", "ranks"]),
     default="auto",
     show_default=True,
-    help="Who hosts the rendezvous store.",
+    help="Which process hosts the rendezvous store.",
 )
 @click.option(
     "--standby",
     metavar="MODULES",
-    help="Keep a process a rank that has imported these, such as torch, to restart ranks from.",
+    help="Keep one pre-warmed process per rank with these modules imported (e.g. torch), so ranks restart faster.",
 )
 @click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the log files of -r and -t; each run gets a folder of its own in it.",
+    help="Folder for the log files of -r and -t; each run creates its own subfolder.",
 )
 @click.option(
     "-r",
     *_both("--redirects"),
     default="0",
-    help="Output to files only: 0 none, 1 stdout, 2 stderr, 3 both, or a list such as 0:3,1:2.",
+    help="Redirect output to files: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, e.g. 0:3,1:2.",
 )
-@click.option("-t", *_both("--tee"), default="0", help="Output to files as well; same form.")
+@click.option(
+    "-t", *_both("--tee"), default="0", help="Copy output to files as well; same form as -r."
+)
 @click.option(
     *_both("--duplicate-stdout-filters"),
     metavar="TEXT,TEXT",
-    help="Copy lines of stdout with one of these texts to a file; a comma in a text is ,,.",
+    help="Copy stdout lines that contain one of these texts to a file; write ,, for a comma.",
 )
-@click.option(*_both("--duplicate-stderr-filters"), metavar="TEXT,TEXT", help="The same of stderr.")
+@click.option(*_both("--duplicate-stderr-filters"), metavar="TEXT,TEXT", help="Same for stderr.")
 @click.option(
     *_both("--local-ranks-filter"),
     metavar="0,1",
     help="Show only these local ranks on the console.",
 )
-@click.option("--prefix/--no-prefix", default=True, help="Begin each line of a rank with [rank N].")
+@click.option(
+    "--prefix/--no-prefix", default=True, help="Prefix each line of a rank's output with [rank N]."
+)
 @click.option(
     "--job",
     metavar="NAME",
     type=NAME,
-    help="Name by which to recognise the job. [default: see docs/use/run.md]",
+    help="Name that identifies the job across restarts. [default: see docs/use/run.md]",
 )
 @click.option(
     "--checkpoint-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the script writes its checkpoints; the newest valid one is handed to the ranks.",
+    help="Where the script writes its checkpoints; ranks restart from the newest valid one.",
 )
 @click.option(
     "--checkpoint-marker",
     metavar="NAME",
-    help="File that says a checkpoint folder is complete. [default: .metadata]",
+    help="File that marks a checkpoint folder as complete. [default: .metadata]",
 )
 @click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Local folder for journals. [default: ~/.local/state/rankmend]",
 )
-@click.option("--time-limit", type=DURATION, help="Stop the job, with a save, after this long.")
+@click.option(
+    "--time-limit", type=DURATION, help="Stop the job after this long, leaving it time to save."
+)
 @click.option(
     "--grace",
     "grace_s",
     type=DURATION,
-    help="From SIGTERM to SIGKILL when a stop was asked for. [default: 60s]",
+    help="Time between SIGTERM and SIGKILL in a planned stop. [default: 60s]",
 )
 @click.option(
     "--hang-min",
     "hang_min_s",
     type=DURATION,
-    help="Never call ranks hung before this. [default: 5m]",
+    help="Never report ranks as hung before this long. [default: 5m]",
 )
 @click.option(
     "--hang-max",
     "hang_max_s",
     type=DURATION,
-    help="Always call ranks hung after this. [default: 30m]",
+    help="Always report ranks as hung after this long. [default: 30m]",
 )
 @click.option(
     "--hang-multiple",
     type=click.FloatRange(min=2),
-    help="Hung after this many of the job's own step times. [default: 20]",
+    help="Report ranks as hung after this many times the job's own step time. [default: 20]",
 )
 @click.option(
     "--hang-stopped",
     "--hang-stopped-s",
     "hang_stopped_s",
     type=DURATION,
-    help="The same where a rank is stopped or a zombie. [default: 5s]",
+    help="How long a stopped or zombie rank may last before it counts as hung. [default: 5s]",
 )
-@click.option("--no-hang-detection", is_flag=True, help="Never call ranks hung.")
+@click.option("--no-hang-detection", is_flag=True, help="Disable hang detection.")
 @click.option(
-    "--auto/--no-auto", default=True, help="See the steps of an unchanged PyTorch script."
+    "--auto/--no-auto", default=True, help="Count the steps of an unmodified PyTorch script."
 )
 @click.option("--agent-socket", type=click.Path(path_type=Path), help="Socket of the node agent.")
-@click.option("--agent-url", help="Its metrics. [default: http://127.0.0.1:9476/metrics]")
-@click.option("--reset-budgets", is_flag=True, help="Forget the restarts counted so far.")
+@click.option(
+    "--agent-url", help="URL of the node agent's metrics. [default: http://127.0.0.1:9476/metrics]"
+)
+@click.option("--reset-budgets", is_flag=True, help="Reset the job's restart budget.")
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Take the checkpoint folder from an owner that is gone without releasing it.",
+    help="Take over the checkpoint folder from an owner that died without releasing it.",
 )
 @click.option(
     "--config",
@@ -333,10 +350,12 @@ Examples:
     type=click.Path(dir_okay=False, path_type=Path),
     help="TOML file with [policy] and [hang] tables.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Only warnings and errors from rankmend itself.")
+@click.option(
+    "--quiet", "-q", is_flag=True, help="Print only warnings and errors of rankmend itself."
+)
 @click.pass_context
 def run(context: click.Context, /, **options: Any) -> None:
-    """Start the ranks of a training job, and bring them back when one fails or hangs.
+    """Start the ranks of a training job, and restart them when one fails or hangs.
 
     TARGET is a script, a module (-m) or a program, with its ARGUMENTS. {checkpoint} in an
     argument becomes the checkpoint to resume from; without one the argument is left out.

@@ -42,9 +42,11 @@ Examples:
 @state_option
 @controller_options
 @json_option
-@click.option("--all", "show_all", is_flag=True, help="Also jobs that have ended.")
-@click.option("--nodes", "show_nodes", is_flag=True, help="Of a controller: every node.")
-@click.option("--watch", "-w", is_flag=True, help="Keep showing; Ctrl-C ends it.")
+@click.option("--all", "show_all", is_flag=True, help="Include jobs that have ended.")
+@click.option(
+    "--nodes", "show_nodes", is_flag=True, help="Show every node that the controller knows."
+)
+@click.option("--watch", "-w", is_flag=True, help="Refresh until Ctrl-C.")
 def status(
     job: str | None,
     state_dir: Path | None,
@@ -54,9 +56,9 @@ def status(
     show_nodes: bool,
     watch: bool,
 ) -> None:
-    """Show jobs, their attempts, and where each rank or node stands.
+    """Show jobs, their attempts, and the state of each rank or node.
 
-    JOB is the beginning of a job's name or UUID. Asks the controller where one is named, else reads this
+    JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
     machine's state folder.
     """
     try:

@@ -71,7 +71,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 @controller_options
 @json_option
 def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Give JOB its restarts back, and forget the failures counted so far.
+    """Reset JOB's restart budget and the failures counted so far.
 
     For a job that was adopted after its journal was lost, this confirms that it may be recovered,
     on every node that is not drained.
