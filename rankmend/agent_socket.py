@@ -134,7 +134,7 @@ def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told":
     try:
         message = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"message is no JSON: {_shortened(data)}") from error
+        raise SourceError(f"message is not JSON: {_shortened(data)}") from error
     version = message.get("version") if isinstance(message, dict) else None
     if version != VERSION or isinstance(version, bool):
         raise SourceError(f"message of version {_shortened(version)}, this reads {VERSION}")

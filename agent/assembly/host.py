@@ -67,7 +67,7 @@ def check(config: HostSettings) -> None:
             raise ConfigError(f"host.{key}: {len(names)} names, at most {NAMES_MAX}")
         for name in names:
             if not name or name.startswith("-") or "/" in name or not name.isprintable():
-                raise ConfigError(f"host.{key}: {name!r} is no name")
+                raise ConfigError(f"host.{key}: {name!r} is not a name")
     if config.baseline is not None:
         load_baseline(Path(config.baseline))
 

@@ -23,7 +23,9 @@ def gpu_commands(monitor: GpuMonitor) -> dict[str, Command]:
             or isinstance(for_s, bool)
             or not 0 < for_s <= RELEASE_S_MAX
         ):
-            raise SourceError(f"for_s is no number of seconds up to {RELEASE_S_MAX:g}: {for_s!r}")
+            raise SourceError(
+                f"for_s is not a number of seconds up to {RELEASE_S_MAX:g}: {for_s!r}"
+            )
         return monitor.release(float(for_s))
 
     def resume(_request: Mapping[str, Any]) -> str:

@@ -31,13 +31,13 @@ class _Name(click.ParamType):  # type: ignore[type-arg]  # generic only from cli
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not 1 <= len(value) <= NAME_CHARACTERS_MAX or value != value.strip():
             self.fail(
-                f"{value!r:.80} is no name: 1 to {NAME_CHARACTERS_MAX} characters, no blank at either end",
+                f"{value!r:.80} is not a name: 1 to {NAME_CHARACTERS_MAX} characters, no blank at either end",
                 param,
                 ctx,
             )
         bad = next((char for char in value if not is_printable(char)), None)
         if bad is not None:
-            self.fail(f"{value!r:.80} is no name: it has the character {bad!r}", param, ctx)
+            self.fail(f"{value!r:.80} is not a name: it has the character {bad!r}", param, ctx)
         return value
 
 

@@ -93,7 +93,7 @@ def _read_archive(reader: FileReader, end: int) -> Archive:
     end_at = end - _END.size
     if end_at < 0 or reader.read(end_at, 4) != END_MAGIC:
         if end == reader.size_bytes:
-            raise DefectError("cut off: no zip directory at its end")
+            raise DefectError("truncated: no zip directory at its end")
         raise DefectError(f"the bytes before {end} belong to no zip archive")
     fields = _END.unpack(reader.read(end_at, _END.size))
     _magic, disk, directory_disk, _here, entries, directory_bytes, offset, comment = fields

@@ -65,7 +65,9 @@ class FenceFile:
             return None
         attempt = _parse_attempt(content)
         if attempt is None:
-            raise SourceError(f"fence {self.path} holds no attempt number: {content[:32]!r}")
+            raise SourceError(
+                f"fence {self.path} does not hold an attempt number: {content[:32]!r}"
+            )
         return attempt
 
 

@@ -51,7 +51,9 @@ def check_safetensors(reader: FileReader) -> int:
         at = end
     expected_bytes = LENGTH_BYTES + length + at
     if expected_bytes != reader.size_bytes:
-        raise DefectError(f"cut off: {reader.size_bytes} bytes, its header says {expected_bytes}")
+        raise DefectError(
+            f"cut off: {reader.size_bytes} bytes, but but its header says {expected_bytes}"
+        )
     return len(tensors)
 
 

@@ -274,7 +274,7 @@ class ClusterController:
 
 def _check_name(what: str, name: str) -> None:
     if not name or len(name) > 253 or any(char.isspace() or char == "/" for char in name):
-        raise ConfigError(f"{what} {name!r:.80} is no name")
+        raise ConfigError(f"{what} {name!r:.80} is not a name")
 
 
 def _check_time(name: str, unix_s: float, now_unix_s: float) -> None:

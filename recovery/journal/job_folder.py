@@ -125,9 +125,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(body)
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from error
+        raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object")
+        raise ConfigError(f"{path} does not hold a JSON object")
     return value
 
 

@@ -112,14 +112,14 @@ def _(record: records.ClaimTaken) -> str:
 @narrate.register
 def _(record: records.AttemptEnded) -> str | None:
     # Where each launcher has said it there is nothing to tell.
-    return f"attempt {record.attempt} is gone from every node" if record.proofs else None
+    return f"attempt {record.attempt} no longer runs on any node" if record.proofs else None
 
 
 @narrate.register
 def _(record: records.AttemptVerified) -> str:
     if record.telling_ranks:
-        return f"attempt {record.attempt} makes steps on {len(record.telling_ranks)} ranks"
-    return f"attempt {record.attempt} runs; its ranks tell no steps"
+        return f"attempt {record.attempt} makes progress on {len(record.telling_ranks)} ranks"
+    return f"attempt {record.attempt} runs; its ranks report no steps"
 
 
 @narrate.register
@@ -142,7 +142,7 @@ def _(record: records.TryFailed) -> str:
 @narrate.register
 def _(record: records.IncidentEvent) -> str | None:
     if record.event.outcome is Outcome.CANCEL:
-        return f"{record.event.incident_id} is cancelled: {record.event.reason}"
+        return f"{record.event.incident_id} was cancelled: {record.event.reason}"
     if record.event.outcome is not Outcome.FAILED or not record.event.reason:
         return None
     return f"{record.event.answers}: {record.event.reason}"
@@ -160,7 +160,7 @@ def _(record: records.EvidenceCollected) -> str:
 
 @narrate.register
 def _(record: records.CaughtUp) -> str:
-    return f"caught up: step {record.step} is new"
+    return f"caught up: step {record.step} is the first new one"
 
 
 @narrate.register
@@ -192,9 +192,7 @@ def _(record: records.BudgetsReset) -> str:
 
 @narrate.register
 def _(record: records.TailCut) -> str:
-    return (
-        f"the journal ended unfinished and was cut at record {record.first_number}: {record.reason}"
-    )
+    return f"the journal had an unfinished tail and was cut at record {record.first_number}: {record.reason}"
 
 
 @narrate.register
@@ -217,19 +215,19 @@ def _(record: records.LaunchersEnded) -> str:
     names = ", ".join(one.node for one in record.launchers[:_NODES_SHOWN])
     more = len(record.launchers) - _NODES_SHOWN
     what = f"{names} and {more} more" if more > 0 else names
-    return f"launchers ended, with nothing left behind: {what}"
+    return f"launchers ended and left no process behind: {what}"
 
 
 @narrate.register
 def _(record: records.AttemptHeard) -> str:
-    return f"attempt {record.attempt} runs, which this journal knows nothing of: it is stopped"
+    return f"attempt {record.attempt} runs but is not in this journal; it is stopped"
 
 
 @narrate.register
 def _(record: records.Adopted) -> str:
     unheard = [place.node for place in record.placement if place.node not in record.heard]
     line = (
-        f"adopted: attempt {record.attempt} is over, and this journal did not know it"
+        f"adopted: attempt {record.attempt} is over, but is not in this journal"
         if not record.placement
         else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, and this journal "
         f"did not know it"
@@ -244,7 +242,7 @@ def _(record: records.Adopted) -> str:
 
 @narrate.register
 def _(record: records.NodeLeft) -> str:
-    return f"{record.node} gets no ranks: {record.reason}"
+    return f"{record.node} gets no more ranks: {record.reason}"
 
 
 @narrate.register

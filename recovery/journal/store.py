@@ -317,7 +317,9 @@ class Journal:
         found = connection.execute("PRAGMA application_id").fetchone()[0]
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if found != APPLICATION_ID and not is_empty:
-            raise JournalError(f"{self.path} is no journal of rankmend: another program's database")
+            raise JournalError(
+                f"{self.path} is not a journal of rankmend: another program's database"
+            )
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
             raise JournalError(f"{self.path}: SQLite can't use a write-ahead log here ({mode})")
@@ -348,7 +350,7 @@ class Journal:
         try:
             self.opened += (self.append(TailCut(first, torn, lost_frames, reason)),)
         except JournalError as error:  # such as the full disk that left the end unfinished
-            log.warning("the cut can't be recorded now", extra={"error": str(error)})
+            log.warning("the cut cannot be recorded now", extra={"error": str(error)})
         return (reason,)
 
     def _write_forever(self) -> None:
@@ -476,7 +478,7 @@ def open_readonly(path: Path) -> JournalView:
         if application_id == 0 and connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
             return JournalView((), 0)  # it is being made at this moment
         if application_id != APPLICATION_ID:
-            raise JournalError(f"{path} is no journal of rankmend")
+            raise JournalError(f"{path} is not a journal of rankmend")
         _refuse_other_version(connection, path)
         entries, torn = verify_rows(_read_rows(connection, path), str(path))
     except sqlite3.Error as error:

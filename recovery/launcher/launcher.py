@@ -428,7 +428,7 @@ class Launcher:
         match action:
             case AskRanksToStop(attempt=number, is_alone=is_alone):
                 if is_alone:
-                    log.warning("the controller does not answer: the ranks are stopped without it")
+                    log.warning("the controller does not answer: stopping the ranks without it")
                 self._mark_signalled()
                 keeper.ask(keeper.guardian.signal, number, signal.SIGTERM)
             case KillThrough(attempt=number):

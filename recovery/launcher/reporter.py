@@ -120,5 +120,5 @@ class Reporter:
         try:
             return self._store.propose()
         except LaunchError as error:  # every port is taken: told when an attempt is to start
-            log.warning("no rendezvous can be offered: %s", error)
+            log.warning("the rendezvous store cannot be offered: %s", error)
             return None

@@ -59,7 +59,9 @@ def signals_to(descriptor: int, numbers: Collection[signal.Signals]) -> Iterator
 
 def suspend() -> None:
     """Stop this process as Ctrl-Z asks; its ranks and its guardian, in other sessions, go on."""
-    log.warning("suspended by Ctrl-Z: the ranks train on, and nothing recovers until `fg` or `bg`")
+    log.warning(
+        "suspended by Ctrl-Z: the ranks keep training, but nothing recovers them until `fg` or `bg`"
+    )
     console.flush(_SUSPEND_FLUSH_S)
     os.kill(os.getpid(), signal.SIGSTOP)
     log.warning("continued")

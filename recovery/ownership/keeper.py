@@ -125,7 +125,9 @@ class Keeper:
                 self._fail(error)
             try:
                 if self.lost_to is None and self._restore_fence():
-                    log.warning("the fence beside the checkpoints was removed, and is made again")
+                    log.warning(
+                        "the fence beside the checkpoints was removed; it has been restored"
+                    )
             except (OSError, RankmendError) as error:
                 self._fail(error)
             if self.lost_to is not None:
@@ -153,7 +155,7 @@ class Keeper:
             self._count()
         if self._has_failed:
             self._has_failed = False
-            log.warning("this launcher counts beside its checkpoints again")
+            log.warning("this launcher updates its claim beside the checkpoints again")
 
     def _take_up(self, newest: FolderClaim) -> None:
         """Go on under the newest claim of this owner, perhaps made by another launcher of it."""
@@ -196,8 +198,8 @@ class Keeper:
         if not self._has_failed:
             self._has_failed = True
             log.warning(
-                "this launcher can't count beside its checkpoints: %s. Training goes on; another "
-                "launcher can't see that this one lives",
+                "this launcher cannot update its claim beside the checkpoints: %s. Training goes on; another "
+                "launcher cannot tell that this one is alive",
                 error,
             )
 

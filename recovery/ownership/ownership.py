@@ -116,8 +116,8 @@ class Ownership:
         """Raise JobHeldError where another owner has taken the folder."""
         if self._keeper is not None and self.lost_to is not None:
             raise JobHeldError(
-                f"the checkpoint folder {self._keeper.claim.folder} was taken by {self.lost_to}. This "
-                f"launcher has stopped its ranks. Two launchers must not write to one folder"
+                f"the checkpoint folder {self._keeper.claim.folder} was taken over by {self.lost_to}. This "
+                f"launcher stopped its ranks, because two launchers must not write to one folder"
             )
 
     def end(self) -> None:

@@ -184,7 +184,7 @@ def make_standbys(
         raise ConfigError("--standby: the ranks are no Python processes")
     names = tuple(name.strip() for name in modules.split(",") if name.strip())
     if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
-        raise ConfigError(f"--standby {modules!r} is no list of modules such as torch,numpy")
+        raise ConfigError(f"--standby {modules!r} is not a list of modules such as torch,numpy")
     return StandbyPool(
         command.interpreter.path,
         names,

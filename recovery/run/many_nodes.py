@@ -264,7 +264,9 @@ class _Link:
             except ControllerError as error:
                 log.debug("no other controller was found: %s", error)
             if self.is_moving:
-                say(f"{self.client.url} is left: the job meets at another controller of the list")
+                say(
+                    f"{self.client.url}: leaving it, because the job meets at another controller of the list"
+                )
                 if self.launcher is not None:
                     self.launcher.finish()
                 return

@@ -176,7 +176,7 @@ def _known_job(site: Site) -> uuid.UUID | None:
         body = site.budgets.load() if site.budgets is not None else None
         return uuid.UUID(decode_copy(body).job_id) if body is not None else None
     except (RankmendError, ValueError) as error:
-        log.warning("the copy of the budgets beside the checkpoints is of no use: %s", error)
+        log.warning("the copy of the budgets beside the checkpoints is unusable: %s", error)
         return None
 
 
@@ -378,7 +378,7 @@ class HostGuard:
             is_ours = has_address(site.meeting.host)
         if site.folder is None:
             say(
-                "no folder is shared: if the node that hosts the controller dies, no other one can "
+                "no shared folder: if the node that hosts the controller dies, no other node can "
                 "take over, and the job waits for it (--checkpoint-dir names such a folder)"
             )
         if not is_ours:
@@ -394,7 +394,7 @@ class HostGuard:
         note = folder.read()
         if note is None or note.outcome is not None or note.node == self._site.name:
             return True
-        say(f"{note.node} hosted this job last: looking whether it still does")
+        say(f"{note.node} hosted this job last; checking whether it still does")
         first, began_s = note, time.monotonic()
         while time.monotonic() - began_s < self._stale_s:
             time.sleep(REFRESH_S / 2)
@@ -511,7 +511,7 @@ class HostGuard:
             try:
                 self._site.folder.write(note)
             except RankmendError as error:
-                log.warning("the end of the job can't be noted: %s", error)
+                log.warning("the end of the job cannot be recorded: %s", error)
 
     # The thread of the storage.
 
@@ -564,7 +564,7 @@ class HostGuard:
             say(f"{note.node}, which hosts the controller, has been silent for {stale_s:.0f} s")
         if stale_s >= self._stale_s + STAGGER_S * self._place(link.newest):
             self._has_explained = False
-            say(f"{self._site.name} takes over as host of the controller")
+            say(f"{self._site.name} takes over hosting the controller")
             self._begin(None, is_sure=False)
         elif stale_s < self._stale_s:
             self._has_explained = False
@@ -588,7 +588,7 @@ class HostGuard:
             host, self._host = self._host, None
             self._moved_at_s = time.monotonic()  # whoever has claimed it has time to say so
         if host is not None and host.outcome is None:
-            say(f"this node hosts the controller no more: {reason}")
+            say(f"this node no longer hosts the controller: {reason}")
         if host is not None:
             host.stop()
 

@@ -268,7 +268,7 @@ def _read_copy(copy: BudgetCopy | None) -> Copy | None:
         body = copy.load() if copy else None
         return decode_copy(body) if body else None
     except RankmendError as error:
-        log.warning("the copy of the budgets beside the checkpoints is of no use: %s", error)
+        log.warning("the copy of the budgets beside the checkpoints is unusable: %s", error)
         return None
 
 

@@ -126,11 +126,13 @@ def choose_mode(options: RunOptions) -> Mode:
             raise ConfigError(f"--controller and {other} exclude each other")
         return Mode.SERVICE
     if options.standalone and most > 1:
-        raise ConfigError(f"--standalone is for one node, --nnodes says {options.nnodes}")
+        raise ConfigError(f"--standalone is for one node, but --nnodes is {options.nnodes}")
     if most == 1:
         return Mode.STANDALONE
     if least == most and options.shrink_multiple:
-        raise ConfigError(f"--shrink-multiple needs --nnodes MIN:MAX, it is {options.nnodes}")
+        raise ConfigError(
+            f"--shrink-multiple needs --nnodes MIN:MAX, but --nnodes is {options.nnodes}"
+        )
     return Mode.MEETING
 
 
@@ -180,7 +182,7 @@ def _split_endpoint(text: str) -> tuple[str, int]:
         host, port = text, str(MEETING_PORT)
     host = host.strip("[]")
     if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ConfigError(f"--rdzv-endpoint {text!r} is no HOST:PORT")
+        raise ConfigError(f"--rdzv-endpoint {text!r} is not HOST:PORT")
     return host, int(port)
 
 
@@ -193,7 +195,7 @@ def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:
     if not text:
         return GRACE_S
     if not (text.isascii() and text.isdigit() and int(text) < 1e9):
-        raise ConfigError(f"{_SHUTDOWN_TIMEOUT}={text!r} is no number of seconds")
+        raise ConfigError(f"{_SHUTDOWN_TIMEOUT}={text!r} is not a number of seconds")
     return float(text)
 
 
@@ -234,7 +236,9 @@ def count_ranks(
     if text in ("gpu", "auto") and (gpus := _count_gpus(environment)):
         return gpus
     if not re.fullmatch(r"[a-z][a-z0-9_]{1,31}", text):
-        raise ConfigError(f"--nproc-per-node {text!r} is no number above 0, gpu, xpu, cpu or auto")
+        raise ConfigError(
+            f"--nproc-per-node {text!r} is not a number above 0, gpu, xpu, cpu or auto"
+        )
     try:
         devices = count_devices(text)
     except LaunchError as error:
@@ -283,7 +287,9 @@ def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
     if options.local_ranks_filter is not None:
         words = options.local_ranks_filter.split(",")
         if not all(word.isdigit() for word in words):
-            raise ConfigError(f"--local-ranks-filter {options.local_ranks_filter!r} is no list 0,1")
+            raise ConfigError(
+                f"--local-ranks-filter {options.local_ranks_filter!r} is not a list such as 0,1"
+            )
         shown = frozenset(int(word) for word in words)
     refuse_logs_specs(options)
     folder = options.log_dir.absolute() if options.log_dir else None
@@ -318,7 +324,9 @@ def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
             error.errno in _DISK_TROUBLE
         ):  # no reason not to train; the files come once there is room
             folder = where / f"{prefix}{secrets.token_hex(4)}"
-            log.warning("the ranks' output is not kept for now in %s: %s", folder, error.strerror)
+            log.warning(
+                "the ranks' output cannot be saved in %s for now: %s", folder, error.strerror
+            )
             return replace(plan, log_folder=folder)
         raise ConfigError(
             f"can't make a folder for the ranks' log files in {where}: {error.strerror}; name "

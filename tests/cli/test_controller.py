@@ -326,7 +326,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
         "reason: spare checked",
         "decision: rank 0 failed",
         "restart: attempt 2",
-        "attempt 2 makes steps on 4 ranks",
+        "attempt 2 makes progress on 4 ranks",
     ):
         assert part in why
     assert theirs == ours
@@ -553,7 +553,9 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     assert "no process of job lost-node is left on n1" in unsure.stderr
     assert given.returncode == 0, given.stderr
     assert "confirm_gone n1 asked for by actor" in why
-    assert re.search(r"attempt 1 is gone from every node\n +n1 is empty: a person has said so", why)
+    assert re.search(
+        r"attempt 1 no longer runs on any node\n +n1 is empty: a person has said so", why
+    )
 
 
 def test_maintenance_window_is_added_listed_and_removed(service: Service) -> None:

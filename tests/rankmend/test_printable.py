@@ -223,5 +223,5 @@ def test_name_that_would_steer_a_terminal_is_refused_with_the_option(
 
     assert done.exit_code == 2
     assert option in done.output
-    assert "is no name" in done.output
+    assert "is not a name" in done.output
     assert "\x1b" not in done.output

@@ -92,7 +92,7 @@ class EvidenceCollector:
         self._key = (incident_id, attempt)
         self._until_s = self._clock.now_s() + within_s
         if not _INCIDENT_ID.fullmatch(incident_id):
-            log.warning("no evidence is collected: incident %.80r is no name", incident_id)
+            log.warning("no evidence is collected: incident %.80r is not a name", incident_id)
             return
         if self._thread is not None and self._thread.is_alive():
             log.warning("no evidence is collected: an earlier collection is still stuck")
@@ -303,7 +303,7 @@ class _Collection:
     def _bounded(self, told: list[RankEvidence]) -> tuple[RankEvidence, ...]:
         if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
             return tuple(told)
-        log.warning("stacks and dumps are too long for a report: they lie in %s", self._folder.path)
+        log.warning("stacks and dumps are too long for a report; they are in %s", self._folder.path)
         return ()
 
     def _take_dump(self, one: RankSource) -> FlightDump | None:

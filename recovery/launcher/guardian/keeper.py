@@ -71,13 +71,13 @@ class GuardianKeeper:
         if care is Care.WAKE:
             log.warning(
                 "the guardian of the ranks (process %d) was stopped; it is woken: "
-                "while it stands still no death is seen",
+                "while it is stopped, dead ranks go unnoticed",
                 self.guardian.pid,
             )
             self.guardian.wake()
         elif care is Care.END:
             log.warning(
-                "the guardian of the ranks (process %d) stays stopped; it is killed, and its ranks with it",
+                "the guardian of the ranks (process %d) stays stopped; killing it and its ranks",
                 self.guardian.pid,
             )
             self.guardian.end()
@@ -87,7 +87,7 @@ class GuardianKeeper:
         self._lost_count += 1
         if self._lost_count > GUARDIANS_LOST_MAX:
             raise LaunchError(f"the guardian of the ranks is gone once more: {reason}")
-        log.warning("the guardian of the ranks is gone, and they with it: %s", reason)
+        log.warning("the guardian of the ranks is gone, and its ranks with it: %s", reason)
         self.guardian.close()
         left = fence_leftovers(
             self._job_id,

@@ -173,7 +173,7 @@ def _warn_of_missing(path: str) -> None:
         return
     if not is_there:
         log.warning(
-            "%s, from which the ranks are to go on, is not on this node: is --checkpoint-dir the same "
+            "%s, from which the ranks are to resume, is not on this node: is --checkpoint-dir the same "
             "shared folder on every node?",
             path,
         )

@@ -246,7 +246,7 @@ class Peers:
         macs = (question.mac, *question.others[:SECRETS_MAX])
         key = next((one for one in self._keys if any(one.holds(mac, *asked) for mac in macs)), None)
         if key is None:
-            log.warning("a peer's question carries no proof of this job")
+            log.warning("a peer's query is not authenticated for this job")
             return
         word = self._word
         mac = key.prove("answer", ours, question.nonce, *_parts(word))

@@ -146,7 +146,7 @@ class Remote:
             try:
                 accepted = self._client.report(report)
             except MessageError as error:  # it can't be encoded: the next one may be smaller
-                log.warning("a report was not sent: %s", error)
+                log.warning("a report could not be sent: %s", error)
                 failures, error_pause_s = 0, None
             except ControllerError as error:
                 failures += 1
@@ -261,10 +261,10 @@ class Remote:
                 return
             self._down_said_s = now_s
         if is_new:
-            log.warning("the controller does not answer, the ranks run on: %s", error)
+            log.warning("the controller does not answer; the ranks keep running: %s", error)
         else:
             log.warning(
-                "the controller has not answered for %.0f min, the ranks run on: %s",
+                "the controller has not answered for %.0f min; the ranks keep running: %s",
                 (now_s - since_s) / 60.0,
                 error,
             )

@@ -139,7 +139,7 @@ class StandbyPool:
                     descriptors.append(spawn.stdin_fd)
                 socket.send_fds(ready.channel, [b"go"], descriptors)
         except OSError as error:  # it died meanwhile: its end is the rank's
-            log.warning("a standby did not take its word: %s", error)
+            log.warning("a standby process did not start its rank: %s", error)
         finally:
             ready.channel.close()
         return True
@@ -186,7 +186,9 @@ class StandbyPool:
             output = open_new(self._log(slot))
         except OSError as error:
             self._failures = FAILURES_MAX
-            log.warning("no standbys: cannot write %s: %s", self._log(slot), error.strerror)
+            log.warning(
+                "no standby processes: cannot write %s: %s", self._log(slot), error.strerror
+            )
             return
         try:
             guardian.spawn(
@@ -195,7 +197,7 @@ class StandbyPool:
             self._standbys[slot] = _Standby(slot, now_s)
         except LaunchError as error:
             self._failures += 1
-            log.warning("no standby: %s", error)
+            log.warning("no standby process: %s", error)
         finally:
             os.close(output)
 

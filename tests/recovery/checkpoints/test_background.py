@@ -92,9 +92,9 @@ def test_what_changes_while_training_runs_is_still_being_written_and_judged_for_
 
     assert valid_names(training) == ["step-1.npz"]
     assert told(training)["step-3.npz"].startswith("still being written: changed ")
-    assert told(training)["step-3.npz"].endswith("so far cut off: no zip directory at its end")
+    assert told(training)["step-3.npz"].endswith("so far truncated: no zip directory at its end")
     assert valid_names(stopped) == ["step-2.npz", "step-1.npz"]
-    assert told(stopped)["step-3.npz"] == "cut off: no zip directory at its end"
+    assert told(stopped)["step-3.npz"] == "truncated: no zip directory at its end"
 
 
 def test_a_storage_clock_that_is_far_off_hides_no_write(tmp_path: Path, watching: Watching) -> None:

@@ -83,7 +83,7 @@ def test_the_highest_number_alone_is_not_trusted(tmp_path: Path) -> None:
     verdicts = find(tmp_path)
 
     assert valid_names(verdicts) == ["step-10.npz"]
-    assert told(verdicts)["step-20.npz"] == "cut off: no zip directory at its end"
+    assert told(verdicts)["step-20.npz"] == "truncated: no zip directory at its end"
 
 
 def test_kinds_are_told_by_content_and_not_by_name(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def put_fifo(path: Path) -> None:
         (cut_marker, ".metadata: damaged: no complete pickle"),
         (leave_temporary, "a save was under way: __1_0.distcp.tmp is left in it"),
         (remove_shard, ".metadata: shard __1_0.distcp, which it names, is missing"),
-        (cut_shard, "__1_0.distcp: cut off: no zip directory at its end"),
+        (cut_shard, "__1_0.distcp: truncated: no zip directory at its end"),
         (empty_shard, "__1_0.distcp: empty file"),
         (zero_shard, "__1_0.distcp: no checkpoint format is known that begins with 00"),
         (flip_first_archive_of_shard, "__0_0.distcp: CRC of archive/data/0 does not fit"),

@@ -79,7 +79,7 @@ def test_a_damaged_fence_is_told_and_the_journal_is_the_authority(
     fence.advance(1)
     fence.path.write_bytes(content)
 
-    with pytest.raises(SourceError, match="holds no attempt number"):
+    with pytest.raises(SourceError, match="does not hold an attempt number"):
         fence.read()
     fence.advance(8)
     assert fence.read() == 8

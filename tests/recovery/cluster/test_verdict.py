@@ -354,7 +354,7 @@ def test_after_a_restart_everything_is_known_again() -> None:
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     desk, journal, _clock = make_desk()
 
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="is not a name"):
         desk.drain(name, "ann", "")
     assert not journal.entries
 

@@ -37,7 +37,7 @@ def test_recovery_waits_for_no_console_and_the_lines_come_once_it_is_read(
         assert b"rankmend" not in console.shown
     console.hand_over()
 
-    console.read_until(b"rankmend: attempt 2 makes steps on 4 ranks")
+    console.read_until(b"rankmend: attempt 2 makes progress on 4 ranks")
     end.touch()
 
     console.read_until(b"rankmend: done")

@@ -203,10 +203,10 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
 
     nodes.wait_step(50)
     os.kill(nodes.rank_pids("b")[0], signal.SIGKILL)
-    nodes.wait_said("a", "attempt 2 makes steps on 4 ranks")
+    nodes.wait_said("a", "attempt 2 makes progress on 4 ranks")
     nodes.kill("b")
     nodes.start("b")
-    nodes.wait_said("a", "attempt 3 makes steps on 4 ranks")
+    nodes.wait_said("a", "attempt 3 makes progress on 4 ranks")
     nodes.kill("a")
     nodes.start("a")
 
@@ -251,7 +251,7 @@ def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
     with nodes.clocks["b"].jump(DAY_S), nodes.clocks["c"].jump(-DAY_S):
         nodes.wait_step(60)
         os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
-        nodes.wait_said("a", "attempt 2 makes steps on 4 ranks")
+        nodes.wait_said("a", "attempt 2 makes progress on 4 ranks")
         assert not [name for name in "bc" if "this node hosts the controller" in nodes.said(name)]
         nodes.kill("a")  # the others take over, with clocks two days apart
 
@@ -314,7 +314,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
 
     shown = ask("status", nodes.name, "--json")
     restarted = ask("restart", nodes.name, "--yes", "--reason=new data")
-    nodes.wait_said("a", "attempt 2 makes steps on 4 ranks")
+    nodes.wait_said("a", "attempt 2 makes progress on 4 ranks")
     unknown = ask("confirm-gone", "z", f"--job={nodes.name}", "--yes")
     stopped = ask("stop", nodes.name, "--yes")
 

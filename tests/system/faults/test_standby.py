@@ -157,7 +157,7 @@ def test_modules_that_are_none_are_refused(make_lockstep: Make, modules: str) ->
     job.start()
 
     assert job.wait() == 2
-    assert "is no list of modules" in job.output
+    assert "is not a list of modules" in job.output
 
 
 @pytest.mark.torch
