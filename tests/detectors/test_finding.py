@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from detectors.failed.error_text import FailureCause
 from detectors.finding import (
+    HOST_SILENT,
     IDENTITY_EXCLUDES,
     LABELS,
     Blame,
@@ -14,6 +16,7 @@ from detectors.finding import (
     Finding,
     Kind,
     Severity,
+    SymptomKind,
     alert_annotations,
     alert_labels,
     identity,
@@ -120,3 +123,14 @@ def test_identity_ignores_order_empty_labels_and_what_others_add() -> None:
     assert identity({**turned, "device": "", "prometheus": "a", "severity": "info"}) == identity(
         labels
     )
+
+
+def test_each_way_a_rank_can_end_is_a_kind_of_symptom() -> None:
+    assert {cause.value for cause in FailureCause} <= {kind.value for kind in SymptomKind}
+
+
+def test_the_line_for_people_follows_the_symptom_and_never_the_other_way_round() -> None:
+    finding = replace(FAILED, symptom=HOST_SILENT, signature="person:restart")
+
+    assert finding.signature == "host:silent"
+    assert not finding.is_persons
