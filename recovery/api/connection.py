@@ -34,7 +34,7 @@ from recovery.api.tls_fault import TlsFault, tls_fault_of
 
 # A handshake takes milliseconds; a lost packet is repeated after 1 and 3 s.
 CONNECT_S_MAX: Final = 5.0
-ANSWER_S_MAX: Final = 15.0  # of silence; what is asked is in memory or a small file
+ANSWER_S_MAX: Final = 15.0  # without a byte; answers come from memory or a small file
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # a job's whole story: 1,000 records of 54 days take 1 MB
 HOPS_MAX: Final = 4  # controllers may point at each other
 # 2,000 launchers come back over 7 s, 300 handshakes a second
@@ -64,12 +64,12 @@ class ControllerConnection:
         certificate: tuple[Path, Path] | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        """Name the controllers, and one of ``token_file``, ``token`` or ``certificate`` (with its key).
+        """Take the controllers' URLs and one of ``token_file``, ``token`` and ``certificate`` (with its key).
 
         ``fingerprint``: SHA-256 of the controller's certificate, in place of an authority.
         """
         if not urls:
-            raise ConfigError("no controller is named")
+            raise ConfigError("no controller URL is given")
         self._token_file = token_file
         self._token = read_token(token_file) if token_file is not None else token
         self.urls = [check_url(url, has_token=self._token is not None) for url in urls]
@@ -78,7 +78,7 @@ class ControllerConnection:
         self._ca_file, self._fingerprint = ca_file, fingerprint
         for path in (ca_file, *(certificate or ())):
             if path is not None and not path.is_file():
-                raise ConfigError(f"there is no file {path}")
+                raise ConfigError(f"no such file: {path}")
         files = {"ca_certs": ca_file}
         if certificate is not None:
             files |= {"cert_file": certificate[0], "key_file": certificate[1]}
@@ -108,7 +108,7 @@ class ControllerConnection:
 
     @property
     def contact(self) -> Contact:
-        """What another process, wherever it runs, needs to speak to the same controllers as we do."""
+        """What another process on any machine needs to reach the same controllers."""
         token_file, ca_file = self._token_file, self._ca_file
         return Contact(
             urls=tuple(self.urls) if self.home is None else (self.home,),
@@ -133,7 +133,9 @@ class ControllerConnection:
         try:
             return msgspec.json.decode(body, type=answer)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise ControllerError(f"{self.current} gave no {answer.__name__}: {error}") from error
+            raise ControllerError(
+                f"{self.current} answered with an invalid {answer.__name__}: {error}"
+            ) from error
 
     def request(
         self, method: str, path: str, body: bytes | None = None, answer_s: float = ANSWER_S_MAX
@@ -161,7 +163,7 @@ class ControllerConnection:
         self.current = known[(known.index(first) + 1) % len(known)] if first in known else known[0]
         text = "; ".join(problems)
         if home is not None and len(self.urls) > 1:
-            text += f"; waiting for {home}, the only one that knows this job"
+            text += f"; waiting for {home}, the only controller that knows this job"
         if busy is not None:
             raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
         raise UnreachableError(text, retry_s, problems, fault)
@@ -169,7 +171,7 @@ class ControllerConnection:
     def follow(
         self, method: str, base: str, path: str, body: bytes | None, answer_s: float
     ) -> tuple[str, bytes]:
-        """Return which controller has answered in the end, and what."""
+        """Follow redirects; return the controller that answered, and its answer."""
         for _hop in range(HOPS_MAX):
             status, headers, answer = self._once(method, base + path, body, answer_s)
             if status != 307:
@@ -178,7 +180,9 @@ class ControllerConnection:
                 return base, self._judge(base, path, status, headers, answer)
             target = urljoin(base + path, headers.get("Location", ""))
             if not target.endswith(path):
-                raise UnreachableError(f"{base} points to {target!r:.200}, not to {path}")
+                raise UnreachableError(
+                    f"{base} redirects to {target!r:.200}, which is not the path {path}"
+                )
             try:
                 base = check_url(target[: -len(path)], has_token=self._token is not None)
             except ConfigError as error:
@@ -208,7 +212,7 @@ class ControllerConnection:
                 answer = response.read(BODY_BYTES_MAX + 1)
                 if len(answer) > BODY_BYTES_MAX:
                     response.close()
-                    raise ControllerError(f"{url} answers with more than {BODY_BYTES_MAX} bytes")
+                    raise ControllerError(f"{url} answered with more than {BODY_BYTES_MAX} bytes")
                 response.drain_conn()
             finally:
                 response.release_conn()

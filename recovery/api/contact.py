@@ -15,17 +15,17 @@ TOKEN_BYTES_MAX: Final = 4096
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file that nobody else can read."""
+    """Return the token in a file; raise ConfigError if other users can read that file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"token file {path} is no file")
+                raise ConfigError(f"token file {path} is not a regular file")
             if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
                 raise ConfigError(
                     f"token file {path} has mode {stat.S_IMODE(status.st_mode):04o} and owner uid "
-                    f"{status.st_uid}: it must be yours and unreadable for others (chmod 600)"
+                    f"{status.st_uid}: it must belong to you, and only you may read it (chmod 600)"
                 )
             text = os.read(descriptor, TOKEN_BYTES_MAX).decode("ascii").strip()
         finally:
@@ -33,9 +33,9 @@ def read_token(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read token file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"token file {path} holds no token") from error
+        raise ConfigError(f"token file {path} does not contain a token") from error
     if not text or not text.isprintable() or " " in text:
-        raise ConfigError(f"token file {path} holds no token")
+        raise ConfigError(f"token file {path} does not contain a token")
     return text
 
 
@@ -53,11 +53,11 @@ def check_url(url: str, *, has_token: bool) -> str:
     """Return the URL of a controller without a final slash, or raise ConfigError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise ConfigError(f"no URL of a controller, https://HOST[:PORT]: {url!r}")
+        raise ConfigError(f"not a controller URL: {url!r}; write https://HOST[:PORT]")
     if parts.query or parts.fragment:
-        raise ConfigError(f"the URL of a controller has no query: {url!r}")
+        raise ConfigError(f"a controller URL must not have a query or fragment: {url!r}")
     if parts.scheme == "http" and has_token and not is_loopback(parts.hostname):
-        raise ConfigError(f"{url}: a token is sent by https only, except to this machine")
+        raise ConfigError(f"{url}: rankmend sends a token over https only, except to this machine")
     return url.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""How a controller, or the way to it, fails a request."""
+"""Errors of requests to a controller."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from recovery.journal.records import JobOutcome
 
 
 class ControllerError(RankmendError):
-    """The controller did not do what it was asked."""
+    """The controller did not carry out a request."""
 
 
 class UnreachableError(ControllerError):
@@ -25,11 +25,11 @@ class UnreachableError(ControllerError):
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.tls_fault = tls_fault  # of any controller that was asked
-        self.problems = tuple(problems) or (message,)  # one of each controller that was asked
+        self.problems = tuple(problems) or (message,)  # one for each controller that was asked
 
 
 class BusyError(UnreachableError):
-    """A controller is there, and can't do now what it was asked."""
+    """A controller answered that it cannot serve the request now."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class UnknownJobError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """It contradicts what is there: a newer launcher of this node, other settings of the job."""
+    """The request conflicts with the current state: a newer launcher of this node, other settings of the job."""
 
 
 class JobEndedError(RefusedError):

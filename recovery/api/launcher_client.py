@@ -22,7 +22,7 @@ class LauncherClient(ControllerConnection):
     def join(self, request: wire.Join) -> wire.JoinAnswer:
         """Join a job where it runs, else at the first controller of the list that answers.
 
-        That one is the only one that is asked from now on.
+        From then on the client asks that controller only.
         """
         if self.home is None:
             self.current = self._where_it_runs(request) or self.urls[0]
@@ -31,7 +31,7 @@ class LauncherClient(ControllerConnection):
         return joined
 
     def _where_it_runs(self, request: wire.Join) -> str | None:
-        """Return the controller of the list at which the job has begun, or at least is known."""
+        """Return the controller where the job has begun, else one that knows the job."""
         found: dict[bool, str] = {}
         for base in self.urls if len(self.urls) > 1 else ():
             try:

@@ -31,7 +31,7 @@ class OperatorClient(ControllerConnection):
         return self.ask("GET", "/v1/plans", wire.Plans).plans
 
     def dry_run(self, job_id: str, node: str | None = None) -> wire.PlanView:
-        """Return the plan that would be carried out if the node, or the job's ranks, failed now."""
+        """Return the plan that a failure of the node, or of the job's ranks, would cause now."""
         query = {"job": job_id} | ({"node": node} if node else {})
         return self.ask("GET", f"/v1/plan?{urlencode(query)}", wire.PlanView)
 
@@ -55,12 +55,12 @@ class OperatorClient(ControllerConnection):
         return self.ask("POST", f"/v1/jobs/{part(job_id)}/commands", wire.Done, asked)
 
     def acknowledge(self, incident_id: str, reason: str) -> wire.Done:
-        """Take note of an escalated incident: nobody is told of it any more."""
+        """Acknowledge an escalated incident: its notices stop."""
         path = f"/v1/incidents/{part(incident_id)}/acknowledge"
         return self.ask("POST", path, wire.Done, wire.Because(reason))
 
     def policy(self, job_id: str | None = None) -> wire.PolicyView:
-        """Return what holds for a job, or for all jobs."""
+        """Return the limits of a job, or of all jobs."""
         query = "" if job_id is None else f"?job={part(job_id)}"
         return self.ask("GET", f"/v1/policy{query}", wire.PolicyView)
 

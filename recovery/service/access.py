@@ -59,7 +59,7 @@ class UnderWay:
         """Count one more while the block runs, or raise TooManyError."""
         count = self._counts.get(who, 0)
         if count >= most:
-            raise TooManyError(f"{count} {self._what} of {who} are under way", 1.0)
+            raise TooManyError(f"{count} {self._what} of {who} are in progress; try again", 1.0)
         self._counts[who] = count + 1
         try:
             yield

@@ -18,8 +18,8 @@ from recovery.service.retained import Retained
 from recovery.service.roles import Subject
 from recovery.service.worker import FullError, Worker
 
-ANSWER_S_MAX: Final = 15.0  # of the worker: a disk that takes longer is broken
-READS_MAX: Final = 32  # from disk, that wait or are under way
+ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
+READS_MAX: Final = 32  # reads from disk, queued and running
 ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
 
 _T = TypeVar("_T")
@@ -38,7 +38,7 @@ class Disk:
     async def read(self, act: Callable[[], _T]) -> _T:
         """Run a read, or raise FullError where READS_MAX of them wait."""
         if self._reads >= READS_MAX:
-            raise FullError(f"{self._reads} reads from disk are under way")
+            raise FullError(f"{self._reads} reads from disk are in progress; try again")
         self._reads += 1
         try:
             return await self.run(act)
@@ -66,14 +66,14 @@ class Backend:
     disk: Disk = field(default_factory=Disk)
     rates: Rates = field(default_factory=Rates)
     retained: Retained = field(default_factory=Retained)
-    alert_messages: UnderWay = field(default_factory=lambda: UnderWay("messages"))
+    alert_messages: UnderWay = field(default_factory=lambda: UnderWay("alert messages"))
 
     async def ask(self, act: Callable[[], _T]) -> _T:
-        """Have the worker's thread do something between two batches."""
+        """Run ``act`` in the deciding thread between two batches of reports, and return its result."""
         return await asyncio.wait_for(asyncio.wrap_future(self.worker.call(act)), ANSWER_S_MAX)
 
     def is_alive(self) -> bool:
-        """Return whether the deciding thread goes round."""
+        """Return whether the deciding thread is making progress."""
         age_s = self.clock.now_s() - self.worker.turned_at_s
         return self.worker.is_alive and age_s < ALIVE_S_MAX
 

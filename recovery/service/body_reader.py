@@ -15,15 +15,15 @@ from recovery.service.worker import FullError
 
 BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
 NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
-NODE_SHARE: Final = 16  # of all bodies under way, a node may send one part in so many
+NODE_SHARE: Final = 16  # a node may hold 1/16 of the bytes that all bodies may hold
 
 
 class LargeError(RankmendError):
-    """The body is larger than the path takes."""
+    """The body is larger than the route allows."""
 
 
 class EncodedError(RankmendError):
-    """The body is packed, and nothing is unpacked here."""
+    """The body is compressed; the controller decompresses nothing."""
 
 
 class BodyReader:
@@ -38,12 +38,12 @@ class BodyReader:
     ) -> bytes:
         """Return the body; ``total_bytes_max`` bounds all bodies in progress."""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise EncodedError("the body is encoded: nothing is unpacked here, send it plain")
+            raise EncodedError("the body has a Content-Encoding; send it uncompressed")
         limit = min(bytes_max, NODE_BODY_BYTES_MAX) if subject.is_node else bytes_max
         share = total_bytes_max // (NODE_SHARE if subject.is_node else 2)
         length = request.content_length
         if length is not None and length > limit:
-            raise LargeError(f"the body has {length} bytes, {limit} are read here")
+            raise LargeError(f"the body has {length} bytes; the limit is {limit}")
         name, body = subject.name, bytearray()
 
         async def collect() -> None:
@@ -52,11 +52,13 @@ class BodyReader:
                 self._subject_bytes[name] += len(chunk)
                 body.extend(chunk)
                 if len(body) > limit:
-                    raise LargeError(f"the body has more than {limit} bytes")
+                    raise LargeError(f"the body has more than {limit} bytes, the limit")
                 if self._total_bytes > total_bytes_max:
-                    raise FullError("too many bodies are under way")
+                    raise FullError("too many request bodies are in progress; try again")
                 if self._subject_bytes[name] > share:
-                    raise TooManyError(f"too many bodies of {name} are under way", 1.0)
+                    raise TooManyError(
+                        f"too many request bodies of {name} are in progress; try again", 1.0
+                    )
 
         try:
             await (
@@ -66,10 +68,10 @@ class BodyReader:
         except asyncio.TimeoutError as error:
             raise BadError(f"the body was not complete after {BODY_S_MAX:g} s") from error
         except (HttpProcessingError, RequestPayloadError, ConnectionError) as error:
-            raise BadError(f"the body can't be read: {error}") from error
+            raise BadError(f"cannot read the body: {error}") from error
         finally:
             self._total_bytes -= len(body)
             self._subject_bytes[name] -= len(body)
             if not self._subject_bytes[name]:
                 del self._subject_bytes[name]
-            body.clear()  # a traceback may hold it until the next look for cycles
+            body.clear()  # a traceback may hold it until the next garbage collection

@@ -25,7 +25,7 @@ class BadError(RankmendError):
 
 @dataclass(slots=True)
 class Call(Generic[Given]):
-    """A request that is read. Handlers see it only after it is permitted."""
+    """A decoded request. Handlers get it only after `permission` has allowed it."""
 
     subject: Subject
     parts: Mapping[str, str]  # checked parts of the path
@@ -74,7 +74,7 @@ def read_query(
     if unknown and is_strict:
         known = ", ".join(names)
         raise BadError(
-            f"query: no parameter {unknown[0]!r:.80}, there are {known}", unknown[0][:80]
+            f"query: no parameter {unknown[0]!r:.80}, the parameters are {known}", unknown[0][:80]
         )
     values: dict[str, Any] = {name: given[name] for name in names if name in given}
     try:

@@ -1,4 +1,4 @@
-"""Which answer a request gets that was not carried out: one row for each error."""
+"""Maps each error of a request to its HTTP answer: one row for each error."""
 
 import asyncio
 import logging
@@ -23,21 +23,21 @@ VALUE_MAX: Final = 200
 
 
 class NotNow(Enum):
-    """Why a request is answered with 503, for programs."""
+    """Why a request gets 503, as a word for programs."""
 
-    STARTING = "starting"  # it takes up its jobs
+    STARTING = "starting"  # the controller is resuming its jobs
     STOPPING = "stopping"
-    BUSY = "busy"  # its queue is full, or its thread does not answer
-    JOURNAL = "journal"  # it can't be written or read
-    JOB = "job"  # that one job is not looked after
+    BUSY = "busy"  # the queue is full, or the deciding thread does not answer
+    JOURNAL = "journal"  # a journal cannot be read or written
+    JOB = "job"  # this one job has no working controller
 
 
 _NOT_NOW: Final = {
-    NotNow.STARTING: "the controller has just started and still takes up its jobs",
-    NotNow.STOPPING: "the controller stops",
-    NotNow.BUSY: "the controller's thread does not answer now",
-    NotNow.JOURNAL: "a journal can't be used now",
-    NotNow.JOB: "the job is not looked after now",
+    NotNow.STARTING: "the controller has just started and is still resuming its jobs; try again",
+    NotNow.STOPPING: "the controller is stopping",
+    NotNow.BUSY: "the controller's deciding thread does not answer; try again",
+    NotNow.JOURNAL: "the controller cannot read or write a journal; its log says why",
+    NotNow.JOB: "the controller cannot manage this job now; its log says why",
 }
 
 
@@ -92,11 +92,11 @@ _BY_KIND: Final[dict[type, _Row[Any]]] = {row.kind: row for row in _ROWS}
 def answer_error(
     error: Exception, route: str, *, is_stopping: bool, is_taken_up: bool
 ) -> ErrorAnswer:
-    """Return the answer to ``error``; one that no row knows is logged with its traceback."""
+    """Return the answer to ``error``. An error without a row is a defect: it gets 500, and the log its traceback."""
     row = next((_BY_KIND[kind] for kind in type(error).__mro__ if kind in _BY_KIND), None)
     if row is None:
         log.error("request failed", extra={"route": route}, exc_info=error)
-        text = "the controller failed over this request; its log says how"
+        text = "the controller failed on this request; its log has the traceback"
         return ErrorAnswer(500, wire.Problem(text))
     problem: wire.Problem = row.problem(error)
     if row.not_now is not None:

@@ -10,16 +10,16 @@ from recovery.service.roles import Role
 from recovery.service.route import RequestKind, Route
 
 _TEXTS: Final = {
-    400: "The request can't be understood",
+    400: "The request is malformed",
     401: "Not authenticated",
     403: "Not allowed",
-    404: "There is no such thing",
-    409: "It contradicts what is there",
+    404: "Not found",
+    409: "The request conflicts with the current state",
     410: "The job has ended",
     413: "The body is too large",
-    415: "The body is encoded",
+    415: "The body is compressed",
     429: "Too many requests",
-    503: "Not now",
+    503: "Unavailable: try again",
 }
 
 
@@ -80,12 +80,12 @@ def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> di
         content = {"application/json": {"schema": schema(answer)}}
     responses: dict[str, Any] = {
         str(route.status): {"description": "Done", "content": content},
-        "307": {"description": "Another controller looks after this: Location"},
+        "307": {"description": "Another controller handles this: see Location"},
     }
     for status in sorted(statuses - {204}):
         responses[str(status)] = {"description": _TEXTS[status], "content": problem}
     if 204 in statuses:
-        responses["204"] = {"description": "Nothing new within the wait"}
+        responses["204"] = {"description": "No newer order within the wait"}
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,

@@ -1,4 +1,4 @@
-"""Subjects, their roles, and how a subject is refused. Pure."""
+"""Subjects, their roles, and the errors that refuse them. Pure."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -22,12 +22,12 @@ TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who speaks, and what he may do."""
+    """An authenticated client and its limits."""
 
     name: str
     roles: frozenset[Role]
-    nodes: tuple[str, ...] = ()  # shell patterns of nodes that he may speak for; (): all
-    jobs: tuple[str, ...] = ()  # shell patterns of job names; (): all
+    nodes: tuple[str, ...] = ()  # shell patterns of allowed nodes; (): all
+    jobs: tuple[str, ...] = ()  # shell patterns of allowed job names; (): all
     how: str = "token"  # "token ID", "certificate", "loopback"
 
     @property
@@ -47,7 +47,7 @@ LOOPBACK: Final = Subject("loopback", frozenset(Role) - {Role.REPORT}, how="loop
 
 
 class DeniedError(RankmendError):
-    """The subject is not known, or may not do that."""
+    """The client is not authenticated (401), or lacks the permission (403)."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -55,11 +55,11 @@ class DeniedError(RankmendError):
 
 
 class UnknownError(RankmendError):
-    """There is no such thing, or none that the subject may see."""
+    """The thing does not exist, or lies outside the subject's limits."""
 
 
 class UnknownNodeError(UnknownError):
-    """Nobody has heard of the node."""
+    """No launcher, alert, person or setting has named the node."""
 
     def __init__(self, message: str, node: str) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class UnknownNodeError(UnknownError):
 
 
 class TooManyError(RankmendError):
-    """The subject asks too often."""
+    """The subject sends too many requests."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)

@@ -261,7 +261,9 @@ class Job:
         acted: list[PersonActed] = []
         self._guard(lambda: acted.append(self._live().take_command(command)))
         if not acted:
-            raise NotTakenUpError(f"job {self.job_id} is not looked after now: {self.problem}")
+            raise NotTakenUpError(
+                f"the controller cannot manage job {self.job_id} now: {self.problem}"
+            )
         return acted[0]
 
     def refuses(self, node: str, launcher_id: str) -> str | None:

@@ -1,7 +1,7 @@
-"""The way of a request: who asks, may he, how much is it, what does it say; then its handler.
+"""The path of a request: authentication, role, rate, body, permission, and then its handler.
 
-Every answer to a request that was understood as HTTP is JSON of a type in `wire`, errors included. A
-broken handler costs its own request only. `recovery.service.routes` lists the routes, and
+Every answer to valid HTTP is JSON of a type in `wire`, errors included, except metrics and health. A failing
+handler fails its own request only. `recovery.service.routes` lists the routes, and
 `recovery.service.permission` alone decides what a subject may touch, before any handler runs.
 """
 
@@ -33,7 +33,9 @@ from recovery.service.route import RequestKind, Route
 from recovery.service.routes import ROUTES
 from recovery.service.worker import EndedError, FullError
 
-_FAILED_LOGINS: Final = Rate(1.0, 100.0)  # of one address: a fleet with an old token, not a search
+_FAILED_LOGINS: Final = Rate(
+    1.0, 100.0
+)  # per address: enough for a fleet with an old token, too few to guess one
 _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     FullError: "full",
     TooManyError: "rate",
@@ -104,7 +106,7 @@ class Api:
             call = await self._read(route, request, attempt)
             self._permit(route, call)
             answer = _answered(route, await route.handler(backend, call))
-        except Exception as error:  # noqa: BLE001 - one request: told to its client, or logged
+        except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
             answer = self._refused(error, route)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
@@ -147,7 +149,7 @@ class Api:
             return self.doorman.identify(header, certificate, now)
         except DeniedError:
             self.backend.measures.auth_failures.labels("unknown").inc()
-            # Only who fails is held back: behind the same address others have tokens that hold.
+            # Limit failures only: other clients behind the same address may have valid tokens.
             now_s = clock.now_s()
             if not rates.has("failed logins", peer, _FAILED_LOGINS, now_s):
                 raise TooManyError(f"too many failed logins from {peer}", 1.0) from None

@@ -1,8 +1,8 @@
 """The one thread that decides for all jobs.
 
-Reports are put into a bounded queue and taken out in batches; what people and alerts ask comes as a
-call whose result is awaited. Ticks when they are due, then the orders of the whole batch are
-shown to the polls at once. The event loop does I/O only, this thread waits for the disk only.
+Reports go through a bounded queue and are processed in batches. Commands from people and alerts are calls
+whose result the caller awaits. Jobs tick when they are due; then the orders of the whole batch go to the polls
+at once. The event loop does I/O only, and this thread waits for the disk only.
 """
 
 import logging
@@ -51,7 +51,8 @@ from recovery.service.views import view_plans
 log = logging.getLogger(__name__)
 
 REPORTS_MAX: Final = 20_000  # 10 s of 2,000 nodes that report each second
-REPORT_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in the queue; 8 ranks take 3 to 30 kB
+# Total size of queued report bodies. A report for 8 ranks is 3 to 30 kB.
+REPORT_BYTES_MAX: Final = 64 * 1024 * 1024
 CALLS_MAX: Final = 4096  # 2,000 launchers that join at once, and people
 BATCH_MAX: Final = 1000  # reports between two looks at the other jobs' ticks
 BATCH_S: Final = 0.005  # 2,000 reports a second then take 200 turns
@@ -68,7 +69,7 @@ class FullError(RankmendError):
 
 
 class CallConflictError(RankmendError):
-    """It contradicts what is there."""
+    """The request conflicts with the current state."""
 
     def __init__(
         self, message: str, field: str, value: object, refusal: Refusal | None = None
@@ -88,7 +89,7 @@ class EndedError(RankmendError):
 
 @dataclass(frozen=True, slots=True)
 class KnownToWorker:
-    """What the event loop may know of a job without asking the thread."""
+    """What the event loop knows of a job without asking the deciding thread."""
 
     owner: str
     name: str
@@ -171,7 +172,7 @@ class Worker:
             return  # it was never started: the port is taken
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            log.warning("the controller's thread does not end", extra={"waited_s": timeout_s})
+            log.warning("the deciding thread does not end", extra={"waited_s": timeout_s})
 
     @property
     def is_alive(self) -> bool:
@@ -183,7 +184,7 @@ class Worker:
 
     @property
     def lateness_s(self) -> float:
-        """Return for how long the oldest report has waited for the thread."""
+        """Return how long the oldest report has waited for the thread."""
         with self._condition:
             return self.hearing.listened_s() - self._reports[0][2] if self._reports else 0.0
 
@@ -193,8 +194,8 @@ class Worker:
             if len(self._reports) >= REPORTS_MAX or self._report_bytes + size > REPORT_BYTES_MAX:
                 self.hearing.refuse()
                 raise FullError(
-                    f"{len(self._reports)} reports of {self._report_bytes} bytes are queued, "
-                    f"{REPORTS_MAX} and {REPORT_BYTES_MAX} fit"
+                    f"{len(self._reports)} reports with {self._report_bytes} bytes are queued; "
+                    f"the limits are {REPORTS_MAX} reports and {REPORT_BYTES_MAX} bytes"
                 )
             was_idle = not self._reports
             self._reports.append((report, size, self.hearing.listened_s()))
@@ -203,11 +204,13 @@ class Worker:
                 self._condition.notify()
 
     def call(self, act: Callable[[], _R]) -> "Future[_R]":
-        """Have ``act`` done by the thread between two batches, or raise FullError."""
+        """Run ``act`` in the thread between two batches, or raise FullError."""
         result: Future[_R] = Future()
         with self._condition:
             if len(self._calls) >= CALLS_MAX or self._should_stop or not self.is_alive:
-                raise FullError(f"{len(self._calls)} requests wait for the controller's thread")
+                raise FullError(
+                    f"{len(self._calls)} requests wait for the deciding thread; try again"
+                )
             self._calls.append(_Call(act, result))  # type: ignore[arg-type]
             self._condition.notify()
         return result
@@ -221,7 +224,7 @@ class Worker:
             while not self._turn():
                 pass
         except Exception:
-            log.exception("the controller's thread failed")  # the watchdog sees that it is gone
+            log.exception("the deciding thread failed")  # the watchdog sees that it is gone
         finally:
             for job in self.jobs.values():
                 job.close()
@@ -272,7 +275,7 @@ class Worker:
             calls, self._calls = self._calls, deque()
             self._should_stop = True
         for call in calls:
-            call.result.set_exception(FullError("the controller stops"))
+            call.result.set_exception(FullError("the controller is stopping"))
 
     # Jobs.
 
@@ -287,7 +290,7 @@ class Worker:
             except RankmendError as error:
                 problems.append(f"{one.path}: {error}")
         for problem in problems:
-            log.error("job not taken up", extra={"error": problem})
+            log.error("cannot resume a job", extra={"error": problem})
         self.problems = tuple(problems)
         self._publish()
 
@@ -402,7 +405,7 @@ class Worker:
         try:
             stored_jobs.save_end(job.folder.path, ended)
         except RankmendError as error:  # the next start finds it in the journal
-            log.error("end of a job not kept", extra={"error": str(error)})  # noqa: TRY400
+            log.error("cannot save the end of a job", extra={"error": str(error)})  # noqa: TRY400
         job.close()
         del self.jobs[job.job_id]
         self._note_ended(stored_jobs.FoundJobs(job.folder.path, job.job_id, job.stored, ended))
@@ -422,7 +425,7 @@ class Worker:
         try:
             self._folder.remove(found.path)
         except (OSError, ConfigError) as error:
-            log.warning("ended job not removed", extra={"job_id": job_id, "error": str(error)})
+            log.warning("cannot remove an ended job", extra={"job_id": job_id, "error": str(error)})
 
     def _publish(self) -> None:
         running = {
@@ -449,13 +452,13 @@ class Worker:
     # People and alerts.
 
     def command(self, job_id: str, command: PersonCommand, plan_id: str = "") -> PersonActed:
-        """Have a job do what a person asks, or say why not.
+        """Carry out a person's command, or return why not.
 
-        With ``plan_id`` only where that very plan waits.
+        With ``plan_id``, refuse unless that very plan is pending.
         """
         job = self._running(job_id)
         if plan_id and plan_id not in {plan.plan_id for plan in view_plans(job)}:
-            raise CallConflictError("another plan waits by now, or none", "plan_id", plan_id)
+            raise CallConflictError("the named plan is no longer pending", "plan_id", plan_id)
         return job.take_command(command)
 
     def dry_run(self, job_id: str, node: str | None) -> wire.PlanView:
@@ -470,11 +473,11 @@ class Worker:
                 raise EndedError(f"job {job_id} has ended", known.outcome)
             raise UnknownError(f"no job {job_id}")
         if job.controller is None:
-            raise FullError(f"job {job_id} is not looked after now: {job.problem}")
+            raise FullError(f"the controller cannot manage job {job_id} now: {job.problem}")
         return job
 
     def known_nodes(self) -> set[str]:
-        """Return the nodes of which anybody has spoken: launchers, alerts, people."""
+        """Return the nodes that a launcher, an alert or a person has named."""
         members = {
             node
             for job in self.jobs.values()
@@ -489,7 +492,7 @@ class Worker:
         sender: Sender = READ_BACK,
         rules: AlertRules | None = None,
     ) -> int:
-        """Take alerts in, and tell each job what concerns it; return for how many there was no room."""
+        """Accept alerts and pass each job its evidence; return how many alerts did not fit."""
         taken, heard = self.desk.take_alerts(alerts, self._jobs_on(), sender, rules)
         for job_id, evidence in heard:
             job = self.jobs.get(job_id)
@@ -497,7 +500,7 @@ class Worker:
                 job.take_evidence(evidence)
         if taken.passed_over:
             fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
-            log.info("alerts that concern no job", extra=fields)
+            log.info("alerts that match no job", extra=fields)
         return taken.refused
 
     def _jobs_on(self) -> dict[str, tuple[JobNode, ...]]:
@@ -557,7 +560,7 @@ def _answer(call: _Call) -> None:
 
 
 def _refuse_difference(first: Join, other: Join) -> None:
-    """Raise where a launcher says something else than the first one of the job."""
+    """Raise CallConflictError if a launcher's settings differ from the job's first launcher."""
     for name in FIXED:
         if getattr(first, name) != getattr(other, name):
             raise CallConflictError(
@@ -570,5 +573,5 @@ def _refuse_difference(first: Join, other: Join) -> None:
 
 
 def check_join(join: Join, policy: Policy) -> None:
-    """Raise ConfigError where a job can't be run as a launcher asks."""
+    """Raise ConfigError if a launcher asks for settings that the limits forbid."""
     policy_of(join, policy)

@@ -481,7 +481,7 @@ def test_drained_node_is_left_for_a_spare_and_taken_back(
     assert f"n1 runs 2 ranks of job {fleet.job_id}: --now moves them" in plain.stdout
     assert "in use, drained by actor: fan 3" in held
     assert (unsure.returncode, moved.returncode, back.returncode) == (2, 0, 0)
-    assert "may get ranks again" in back.stdout
+    assert "can get ranks again" in back.stdout
     assert f"job {fleet.job_id} may use n1 again" in back.stdout
     assert (nodes["n1"].is_spare, nodes["n1"].held) == (True, None)
 
@@ -686,7 +686,7 @@ def test_certificate_that_is_not_believed_is_told_with_the_setting_that_helps(
     assert "--ca-file or RANKMEND_CA_FILE names it" in unknown.stderr
     assert f"not of the authority in {tmp_path}/other/ca.crt" in other.stderr
     assert str(empty) in broken.stderr
-    assert "a token is sent by https only" in plain.stderr
+    assert "sends a token over https only" in plain.stderr
     assert "127.0.0.2" in name.stderr
     done = (unknown, other, broken, plain, name)
     assert all(one.returncode in (1, 2) for one in done)

@@ -12,7 +12,7 @@ from recovery.service.call import Call
 
 log = logging.getLogger(__name__)
 
-# Of one sender: a message of 8 MiB takes some 150 MiB once it is decoded.
+# Messages of one sender in progress. A message of 8 MiB takes about 150 MiB once decoded.
 MESSAGES_MAX: Final = 4
 NODE_MESSAGES_MAX: Final = 2
 
@@ -22,7 +22,7 @@ class AlertMessage:
     """The alerts of one request."""
 
     alerts: tuple[IncomingAlert, ...]
-    left_out: int = 0  # by the sender's own limit
+    left_out: int = 0  # alerts that the sender's own limit kept back
 
 
 def read_posted(body: bytes, now_unix_s: float) -> AlertMessage:
@@ -40,7 +40,9 @@ async def post(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
 async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
     left_out = call.given.left_out
     if left_out:
-        log.warning("webhook left alerts out (max_alerts)", extra={"count": left_out})
+        log.warning(
+            "Alertmanager's webhook left out alerts (max_alerts)", extra={"count": left_out}
+        )
         backend.read_alerts()
     return await _take(backend, call)
 

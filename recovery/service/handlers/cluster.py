@@ -55,7 +55,9 @@ async def _pause(backend: Backend, call: Call[wire.Because], scope: str) -> wire
             raise UnknownError(f"no job {name}")
         refuse_ended(name, known)
     await backend.ask(lambda: backend.worker.desk.pause(scope, who, reason))
-    return wire.Done(f"{scope} is paused: ranks run on, failures are told, and their plans wait")
+    return wire.Done(
+        f"{scope} is paused: ranks keep running, failures are reported, and recovery plans wait"
+    )
 
 
 async def _resume(backend: Backend, call: Call[wire.Because], scope: str) -> wire.Done:

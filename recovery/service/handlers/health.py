@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 async def healthz(backend: Backend, _call: Call[None]) -> bytes:
     if not backend.is_alive():
-        raise FullError("the controller's thread stands still")
+        raise FullError("the controller's deciding thread is stuck")
     return b"ok\n"
 
 
@@ -33,7 +33,7 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
     try:
         await backend.ask(lambda: _measure_jobs(backend))
     except (FullError, asyncio.TimeoutError):
-        log.warning("metrics without the jobs' own: the controller's thread does not answer")
+        log.warning("metrics lack those of jobs: the deciding thread does not answer")
     measures.queue.set(worker.queued)
     measures.note_hearing(worker.lateness_s, worker.hearing.unheard_s)
     measures.polls.set(backend.board.waiting)

@@ -37,7 +37,7 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
             try:
                 found += views.read_incidents(path, name)
             except RankmendError as error:
-                log.warning("journal not read", extra={"error": str(error)})
+                log.warning("cannot read the journal of a job", extra={"error": str(error)})
         return sorted(found, key=lambda one: one.opened_unix_s, reverse=True)[:limit]
 
     return wire.Incidents(await backend.disk.read(act))
@@ -60,16 +60,16 @@ async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
         if found is None or found.incident_id is None:
             raise UnknownError(f"no incident {incident}")
         raise CallConflictError(
-            f"nobody is told of incident {incident}: it has not ended its job",
+            f"incident {incident} has no notice to acknowledge: it has not ended its job",
             "incident",
             incident,
         )
     await backend.ask(lambda: worker.desk.acknowledge(incident, who, reason))
-    return wire.Done(f"nobody is told of incident {incident} any more")
+    return wire.Done(f"incident {incident} is acknowledged: its notices stop")
 
 
 async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.Story | None:
-    """Return what is on record of a job or an incident, from disk."""
+    """Return the story of a job or an incident from its journal on disk, or None."""
     is_job = wanted in call.known
     places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
 

@@ -15,7 +15,9 @@ from recovery.service.retained import USUAL_BYTES, Room, slim
 from recovery.service.roles import TooManyError
 from recovery.service.worker import CallConflictError, check_join, refuse_ended
 
-WAIT_SHARE_MIN: Final = 0.6  # of the wait that a poll asks for: its end is spread over 10 s of 25
+WAIT_SHARE_MIN: Final = (
+    0.6  # share of the wait that a poll asks for; spreads the ends of 25 s polls over 10 s
+)
 
 
 class OrderQuery(Struct):
@@ -28,7 +30,12 @@ class OrderQuery(Struct):
 async def join(backend: Backend, call: Call[wire.JoinRequest]) -> wire.JoinAnswer:
     asked, worker, owner = call.given, backend.worker, call.subject.name
     if abs(asked.version - wire.VERSION) > 1:
-        raise BadError(f"version is {asked.version}", "version", str(asked.version))
+        raise BadError(
+            f"version {asked.version} is not supported: "
+            f"this controller supports {wire.VERSION - 1} to {wire.VERSION + 1}",
+            "version",
+            str(asked.version),
+        )
     if asked.nodes_min > asked.nodes_max:
         raise BadError(
             f"nodes_min {asked.nodes_min} is above nodes_max {asked.nodes_max}", "nodes_min"
@@ -69,8 +76,8 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
     """Return the node's newest order, encoded, as soon as it is newer than the launcher's."""
     job_id, known = call.job
     node, query, board = call.parts["node"], call.given, backend.board
-    # An order to all makes all poll at once: without this they would do so again every 25 s, 2,000 in
-    # half a second of the core, and reports would wait for as long.
+    # An order to all nodes makes all launchers poll at once. Without this spread, 2,000 of them would do so
+    # again every 25 s and take half a second of a core, while reports wait.
     wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
     until_s = backend.clock.now_s() + wait_s
     while True:
@@ -87,7 +94,11 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
 
 def _check_report(backend: Backend, job_id: str, told: Report) -> None:
     if told.job_id != job_id:
-        raise BadError(f"job_id is not that of the path, {job_id}", "job_id", told.job_id)
+        raise BadError(
+            f"job_id {told.job_id!r:.80} differs from that of the path, {job_id}",
+            "job_id",
+            told.job_id,
+        )
     try:
         msgspec.convert(told.node, wire.Name)
     except msgspec.ValidationError as error:
@@ -98,7 +109,7 @@ def _check_report(backend: Backend, job_id: str, told: Report) -> None:
 
 
 def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
-    """Queue a report; one for which its subject has no room left loses its long texts, or is refused."""
+    """Queue a report. If its subject has used up its memory, cut the long texts or refuse the report."""
     retained = backend.retained
     retained.keep(backend.worker.jobs.keys())
     room = retained.look(owner, told.job_id, told.node, size_bytes)
@@ -108,8 +119,8 @@ def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
         backend.measures.reports.labels("slimmed").inc()
     if room is Room.NONE:
         raise TooManyError(
-            f"the newest reports of {owner}'s nodes take {retained.total_bytes(owner)} bytes: "
-            "no further node is taken in",
+            f"the newest reports of {owner}'s nodes take {retained.total_bytes(owner)} bytes, the "
+            "limit: the controller accepts no further node",
             10.0,
         )
     backend.worker.put_report(told, size_bytes)

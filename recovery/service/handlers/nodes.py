@@ -36,7 +36,7 @@ async def drain(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
     await backend.ask(lambda: backend.worker.desk.drain(node, who, reason))
-    return wire.Done(f"{node} gets no ranks any more; those that run there run on")
+    return wire.Done(f"{node} is drained: ranks there keep running, and it gets no new ones")
 
 
 async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
@@ -44,7 +44,7 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
     await backend.ask(lambda: backend.worker.desk.release(node, who, reason))
-    return wire.Done(f"{node} may get ranks again")
+    return wire.Done(f"{node} can get ranks again")
 
 
 async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequence[str]) -> None:

@@ -154,7 +154,7 @@ def test_an_approval_that_names_another_plan_is_refused(up: Running) -> None:
     assert shown is not None
     admin = up.client("admin")
 
-    with pytest.raises(ConflictError, match="another plan waits"):
+    with pytest.raises(ConflictError, match="no longer pending"):
         admin.command(one.job_id, PersonAct.APPROVE, plan_id="0123456789abcdef")
     assert records(up, one.job_id, "decided") == []
     admin.command(one.job_id, PersonAct.APPROVE, plan_id=shown.plan_id)

@@ -323,5 +323,5 @@ def test_report_for_another_job_in_the_path_of_ones_own_is_refused(scene: Scene)
     assert theirs.report is not None
     path = f"/v1/jobs/{ours.job_id}/reports"
 
-    with pytest.raises(RefusedError, match="job_id is not that of the path"):
-        ours.client._request("POST", path, encode_message(replace(theirs.report, number=10**6)))
+    with pytest.raises(RefusedError, match="differs from that of the path"):
+        ours.client.request("POST", path, encode_message(replace(theirs.report, number=10**6)))

@@ -306,7 +306,7 @@ def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[...
     second = make()
 
     assert "journal.db" in str(second.worker.jobs[job_id].problem)
-    with pytest.raises(FullError, match="not looked after"):
+    with pytest.raises(FullError, match="cannot manage job"):
         second.ask(lambda: second.worker.dry_run(job_id, None))
 
 
