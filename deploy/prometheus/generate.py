@@ -30,12 +30,12 @@ CONTROLLER_RULES: Final = "deploy/prometheus/rankmend-controller-rules.yml"
 NODE = {"node": "gpu-001", "instance": "gpu-001:9476", "job": "rankmend-agent"}
 
 STEPS = {
-    Action.NONE: "Nothing: it is for the record.",
-    Action.WATCH: "Nothing now. If it comes back, or a second sign joins it, drain the node and look.",
-    Action.RESTART_APP: "Restart the job's ranks where they are; the controller does so by itself. If the same comes back on the same device, treat it as the device's.",
-    Action.RESET_GPU: "Take the job off the GPU, let go of it (`rankmend agent release`), reset it (`nvidia-smi --gpu-reset -i N`), take it up again (`rankmend agent resume`).",
-    Action.REBOOT: "Drain the node, reboot it, and look whether the finding is gone.",
-    Action.DRAIN: "Take the node out of the scheduler and let nothing new start there; then look at what the evidence names.",
+    Action.NONE: "Nothing; it is for the record.",
+    Action.WATCH: "Nothing now. If it returns, or another sign joins it, drain the node and inspect it.",
+    Action.RESTART_APP: "The controller restarts the job's ranks in place. If the same finding returns on the same device, treat it as a fault of the device.",
+    Action.RESET_GPU: "Take the job off the GPU, release it (`rankmend agent release`), reset it (`nvidia-smi --gpu-reset -i N`), and resume (`rankmend agent resume`).",
+    Action.REBOOT: "Drain the node, reboot it, and check that the finding is gone.",
+    Action.DRAIN: "Drain the node in the scheduler, then inspect what the evidence names.",
     Action.REPLACE: "Drain the node and replace the part that the finding names.",
     Action.CONTACT_SUPPORT: "Drain the node, collect the evidence (`/api/v1/findings`, `nvidia-bug-report.sh`, the kernel log), and open a case with the vendor.",
 }
@@ -59,7 +59,7 @@ class FindingRule:
 
 @dataclass(frozen=True)
 class OwnRule:
-    """What the agent can't say of itself."""
+    """What the agent can't report about itself."""
 
     alert: str
     expression: str
