@@ -70,7 +70,7 @@ class FileReader:
         """Return exactly ``count`` bytes, or raise: the file ends before."""
         if offset < 0 or count < 0 or offset + count > self.size_bytes:
             raise DefectError(
-                f"cut off: {count} bytes at {offset} are outside its {self.size_bytes}"
+                f"truncated: {count} bytes at {offset} are outside its {self.size_bytes}"
             )
         begin = offset - self._window_at
         if begin < 0 or begin + count > len(self._window):
@@ -89,7 +89,7 @@ class FileReader:
             return
         if offset + count > self.size_bytes:
             raise DefectError(
-                f"cut off: {count} bytes at {offset} are outside its {self.size_bytes}"
+                f"truncated: {count} bytes at {offset} are outside its {self.size_bytes}"
             )
         end = offset + count
         while offset < end:

@@ -52,7 +52,7 @@ def check_safetensors(reader: FileReader) -> int:
     expected_bytes = LENGTH_BYTES + length + at
     if expected_bytes != reader.size_bytes:
         raise DefectError(
-            f"cut off: {reader.size_bytes} bytes, but but its header says {expected_bytes}"
+            f"truncated: {reader.size_bytes} bytes, but its header says {expected_bytes}"
         )
     return len(tensors)
 

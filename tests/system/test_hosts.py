@@ -214,7 +214,7 @@ def test_rankmend_run_recovers_a_job_within_a_host(fleet: Fleet) -> None:
     host = fleet["h3"]
     command = [sys.executable, "-m", "rankmend.cli", "run", "--standalone", "--nproc-per-node=2"]
     folders = [f"--state-dir={host.state}/state", f"--checkpoint-dir={fleet.shared}/checkpoints"]
-    script = ROOT / "tests" / "faults" / "jobs" / "lockstep.py"
+    script = ROOT / "tests" / "system" / "faults" / "jobs" / "lockstep.py"
     arguments = [
         f"--checkpoint-dir={fleet.shared}/checkpoints",
         f"--result={fleet.shared}/result.json",

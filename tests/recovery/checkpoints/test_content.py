@@ -190,7 +190,7 @@ def test_a_cut_off_file_keeps_its_kind_and_says_what_is_missing(file: Path, writ
         kind = identify(reader).kind
 
     assert kind.value == writer.split(maxsplit=1)[0]
-    assert defect(file, content[:-5]).startswith("cut off: ")
+    assert defect(file, content[:-5]).startswith("truncated: ")
 
 
 def members_of(content: bytes) -> dict[str, bytes]:
@@ -245,7 +245,7 @@ def test_a_zip_whose_end_record_counts_fewer_members_is_damaged(file: Path) -> N
 
 
 def test_a_safetensors_header_with_bytes_that_no_tensor_has_is_refused(file: Path) -> None:
-    assert defect(file, make_safetensors() + b"\0").startswith("cut off: ")
+    assert defect(file, make_safetensors() + b"\0").startswith("truncated: ")
 
 
 def test_zeroes_are_no_checkpoint(file: Path) -> None:

@@ -283,7 +283,7 @@ def put_fifo(path: Path) -> None:
         (empty_shard, "__1_0.distcp: empty file"),
         (zero_shard, "__1_0.distcp: no checkpoint format is known that begins with 00"),
         (flip_first_archive_of_shard, "__0_0.distcp: CRC of archive/data/0 does not fit"),
-        (flip_nested, "model/model.safetensors: cut off: "),
+        (flip_nested, "model/model.safetensors: truncated: "),
         (overwrite_later, "__1_0.distcp was written after the marker .metadata"),
         (link_shard, "more in it is a link"),
         (nest_deeply, "a/b/c/d lies too deep in it"),

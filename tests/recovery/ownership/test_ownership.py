@@ -583,7 +583,7 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
     wait_for(lambda: folder.read_beat(1), "it counts again")
     kept.close()
 
-    assert caplog.text.count("can't count") == 1
+    assert caplog.text.count("cannot update its claim") == 1
     assert "Training goes on" in caplog.text
     assert ear.lost == []
 
