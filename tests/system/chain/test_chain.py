@@ -6,6 +6,7 @@ One bed for all, in this order: each test leaves a job that trains on two nodes,
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -46,31 +47,45 @@ def give_back(bed: Bed, node: str) -> None:
     bed.client.command(bed.job_id, PersonAct.RESUME, node=node, reason="repaired")
 
 
-@pytest.mark.real_fault("GPU lost")
-def test_a_lost_gpu_moves_the_job_to_the_spare_though_the_webhook_fails_and_comes_twice(
-    bed: Bed,
-) -> None:
+@dataclass(frozen=True)
+class Moved:
+    """A job that has left a node whose GPU was lost."""
+
+    bad: str
+    after: tuple[str, ...]  # the nodes of the next attempt
+
+
+@pytest.fixture(scope="module")
+def moved(bed: Bed) -> Moved:
     attempt, nodes = bed.wait_trains()
-    bad = nodes[0]
     bed.wire.refuse, bed.wire.copies = 1, 2
 
     bed.hang(attempt)
-    bed.break_gpu(bad)
+    bed.break_gpu(nodes[0])
 
-    after = moved_off(bed, bad, attempt)
-    assert set(after) == set(NODES) - {bad}
+    after = moved_off(bed, nodes[0], attempt)
+    bed.wire.copies = 1
+    return Moved(nodes[0], after)
+
+
+@pytest.mark.real_fault("GPU lost")
+def test_a_lost_gpu_moves_the_job_to_the_spare_though_the_webhook_fails_and_comes_twice(
+    bed: Bed, moved: Moved
+) -> None:
+    assert set(moved.after) == set(NODES) - {moved.bad}
     assert bed.wire.refuse == 0, "the first message was answered 503"
-    assert bed.wire.heard("firing", bad) >= 2
+    assert bed.wire.heard("firing", moved.bad) >= 2
     plans = [one["plan"] for one in bed.records("decided")]
-    assert [(plan["step"], plan["without"]) for plan in plans] == [("move", [bad])]
+    assert [(plan["step"], plan["without"]) for plan in plans] == [("move", [moved.bad])]
     assert "RankmendGpuLost" in plans[0]["reason"]
     assert len(bed.records("incident_opened")) == 1
-    bed.wire.copies = 1
 
 
-def test_resolved_by_the_death_of_prometheus_gives_the_node_nothing_back(bed: Bed) -> None:
+def test_resolved_by_the_death_of_prometheus_gives_the_node_nothing_back(
+    bed: Bed, moved: Moved
+) -> None:
     attempt, nodes = bed.wait_trains()
-    (bad,) = set(NODES) - set(nodes)
+    bad = moved.bad
 
     bed.kill("prometheus")
     wait_for(lambda: bed.wire.heard("resolved", bad), lambda: f"resolved: {bed.wire.arrived}")

@@ -177,7 +177,7 @@ def test_owner_from_whom_the_folder_was_taken_stops_its_ranks(make_lockstep: Mak
     assert folder.make(newer)
 
     assert job.wait() == 75, job.output
-    assert "was taken by" in job.output
+    assert "was taken over by" in job.output
     assert not find_marked(job.job_id)
 
 
