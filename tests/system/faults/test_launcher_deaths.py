@@ -123,7 +123,7 @@ def command_of(pid: int) -> str:
 def test_a_planned_stop_saves_and_is_no_incident(
     make_lockstep: Make, undisturbed: dict[str, object], number: signal.Signals, code: int
 ) -> None:
-    job = make_lockstep()
+    job = make_lockstep("--every=1000")  # no step saves by itself
     job.start()
     job.pids_at_step(25)
 
@@ -131,7 +131,6 @@ def test_a_planned_stop_saves_and_is_no_incident(
 
     assert job.wait() == code, job.output
     saved = job.result()["step"]
-    assert saved not in (20, 30)
     assert job.ended[-1].outcome.kind is OutcomeKind.STOPPED
     job.start()
     assert_recovered(job, undisturbed, incidents=0)
