@@ -63,6 +63,7 @@ def test_each_rule_fires_for_its_own_finding_and_for_nothing_else(tmp_path: Path
     assert tested.returncode == 0, (tested.stdout + tested.stderr)[-4000:]
 
 
+@pytest.mark.long
 @NEEDS_PROMTOOL
 @pytest.mark.real
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.support.hook import RUN_S_MAX, Rank
 pytestmark = pytest.mark.real
 needs_torch = [
     pytest.mark.torch,
+    pytest.mark.long,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
 PARTS = ("trained", "failed", "waited", "saved", "compiled")

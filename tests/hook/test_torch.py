@@ -440,6 +440,7 @@ def test_module_run_with_m_and_script_are_counted_alike(stand_in: Rank, python: 
 
 needs_torch = [
     pytest.mark.torch,
+    pytest.mark.long,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
 

@@ -533,6 +533,7 @@ def test_command_ends_with_2_where_the_metrics_can_not_be_read(tmp_path: Path) -
         assert (got.exit_code, said in got.stderr) == (2, True), got.output
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_pages_of_the_agent_name_the_node_that_waits_for_a_cpu(
     tmp_path: Path,
@@ -623,6 +624,7 @@ def serving(exporter: Exporter) -> Iterator[int]:
         server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:

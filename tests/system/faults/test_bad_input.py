@@ -47,6 +47,7 @@ def test_an_unknown_key_in_the_configuration_is_named(tmp_path: Path) -> None:
     assert "restarts_max" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -81,6 +82,7 @@ def test_a_busy_master_port_is_named_with_its_holder(tmp_path: Path) -> None:
     assert "ran" not in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
