@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -284,6 +285,7 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
         while True:
             file.write(b"\0" * 4096)
 
+    os.kill(ranks[3], signal.SIGSTOP)  # the others end by themselves once a peer is gone
     kill(ranks[1])
     wait_for(lambda: "journal can't be written" in job.output, "the full disk is told")
     assert "restart: attempt 2" not in job.output
