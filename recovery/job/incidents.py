@@ -248,6 +248,8 @@ class IncidentRunner:
             is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
             if is_early or self._expects_evidence(incident, now_s):
                 return False
+            if self._planning.is_torn_or_dead(incident, now_s):
+                return False
             if self._is_held(incident):
                 return self._say_held(incident, incident.plan)
             return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
@@ -27,6 +27,11 @@ from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
 log = logging.getLogger(__name__)
 
 RESEND_S: Final = 1.0  # an order that no report acknowledges is sent again
+ALIVE_AFTER_S: Final = 1.0
+"""A peer that can't be reached is alive if it is heard this long after the first word of it.
+
+Longer than its last report can lie unread: before that, a host that has died looks like a torn link.
+"""
 _JOINED_MAX: Final = 4096  # nodes in one record: 200 bytes each, far below what a record can hold
 
 
@@ -47,6 +52,7 @@ class HeardNode:
     empty_at_s: float
     launcher_at_s: float
     epoch: int = 0  # of the controller whose order it acknowledges; 0: it does not tell
+    missed_since_s: dict[str, float] = field(default_factory=dict)  # peers it does not reach
 
     def acknowledges(self, ledger: Ledger) -> bool:
         """Return whether it has carried out the newest order of this journal."""
@@ -57,6 +63,8 @@ class HeardNode:
             # Another launcher has heard of no order, and what the old one emptied stays empty.
             self.revision, self.launcher_at_s = 0, now_s
         self.report, self.at_s = report, now_s
+        since_s = self.missed_since_s
+        self.missed_since_s = {one: since_s.get(one, now_s) for one in report.unreachable}
         if report.epoch != self.epoch:
             self.epoch, self.revision = report.epoch, 0  # of another journal, perhaps
         self.revision = max(report.revision, self.revision)
@@ -321,15 +329,41 @@ class JobNodes:
 
     def torn(self, ledger: Ledger, now_s: float) -> dict[str, LeaveReason]:
         """Return nodes of the newest attempt that are heard, but don't reach each other, and why."""
-        nodes = [place.node for place in ledger.placement]
-        silent_s = self._settings.policy.node_silent_s
+        missed = self._missed(ledger, now_s)
         told = {
-            node: heard.report.unreachable
-            for node in nodes
-            if (heard := self._heard.get(node)) is not None and now_s - heard.at_s < silent_s
-            if (member := ledger.members.get(node)) is None or member.ended_through is None
+            node: [other for other, is_alive in others.items() if is_alive]
+            for node, others in missed.items()
         }
-        return find_torn(told, nodes)
+        return find_torn(told, [place.node for place in ledger.placement])
+
+    def is_torn_or_dead(self, ledger: Ledger, now_s: float) -> bool:
+        """Return whether a node of the newest attempt is missed that may have died just now.
+
+        It is heard again, or falls silent: until then nobody knows whether the link is to blame.
+        """
+        missed = self._missed(ledger, now_s)
+        return not all(is_alive for others in missed.values() for is_alive in others.values())
+
+    def _missed(self, ledger: Ledger, now_s: float) -> dict[str, dict[str, bool]]:
+        """Return for each heard node of the newest attempt the peers that it misses.
+
+        True: the peer was heard since, so that it is alive.
+        """
+        silent_s = self._settings.policy.node_silent_s
+        present = {
+            place.node: heard
+            for place in ledger.placement
+            if (heard := self._heard.get(place.node)) is not None and now_s - heard.at_s < silent_s
+            if (member := ledger.members.get(place.node)) is None or member.ended_through is None
+        }
+        return {
+            node: {
+                other: present[other].at_s - since_s >= ALIVE_AFTER_S
+                for other, since_s in heard.missed_since_s.items()
+                if other in present and other != node
+            }
+            for node, heard in present.items()
+        }
 
     def usable(self, ledger: Ledger, now_s: float) -> dict[str, Member]:
         """Return the members that could run ranks: there, able to, and not left."""
@@ -455,15 +489,22 @@ def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
 def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
     """Return whether the node is another than on record, or comes back.
 
-    Who was cut off from another node is heard all the time: it comes back, as a spare, when the
-    others have got under way without it.
+    A node that is cut off from another one is heard all the time. It comes back as a spare when
+    the others have got under way without it, or when all those that it did not reach have left.
     """
     is_cut_off = member.left_cause is LeaveCause.CUT_OFF
-    comes_back = member.is_lost and not (is_cut_off and ledger.incident is not None)
+    waits = is_cut_off and ledger.incident is not None and _misses_any(ledger, member)
+    comes_back = member.is_lost and not waits
     return comes_back or (
         (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)
         != (report.launcher_id, report.boot_id, report.slots, report.peer_endpoint)
     )
+
+
+def _misses_any(ledger: Ledger, member: Member) -> bool:
+    """Return whether a node that it did not reach is still one of the job's, or none is on record."""
+    others = [ledger.members.get(node) for node in member.cut_off_from]
+    return not others or any(other is not None and other.left is None for other in others)
 
 
 def _is_older(member: Member, report: Report) -> bool:

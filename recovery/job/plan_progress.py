@@ -6,7 +6,7 @@ tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which
 
 from typing import Final
 
-from detectors.finding import HOST_SILENT, Blame, Kind
+from detectors.finding import HOST_SILENT, Blame, Finding, Kind
 from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
@@ -58,10 +58,7 @@ class PlanProgress:
         accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.symptom == HOST_SILENT or incident.state.phase is Phase.RESTORING
-        # Of ranks that wait for each other over a torn link some look as if they were behind.
-        lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
-        is_link = lost_peers or finding.kind is Kind.RANK_HUNG
-        torn = self._nodes.torn(ledger, now_s) if is_link else {}
+        torn = self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {}
         must: dict[str, LeaveReason] = {}
         may: dict[str, LeaveReason] = {}
         for place in ledger.placement:
@@ -88,6 +85,11 @@ class PlanProgress:
         nodes = tuple(place.node for place in ledger.placement)
         spares = len(usable.keys() - set(nodes))
         return Scene(nodes, spares, self._settings.sizes, must, may)
+
+    def is_torn_or_dead(self, incident: OpenIncident, now_s: float) -> bool:
+        """Return whether a node that others miss may still prove to be alive, or to be silent."""
+        is_link = _may_be_link(incident.last_failure.finding)
+        return is_link and self._nodes.is_torn_or_dead(self._ledger, now_s)
 
     def ask(self, incident: OpenIncident, made: Plan, now_s: float) -> Judgement:
         """Ask whether the plan may be carried out; journal why it must wait or must not be."""
@@ -178,7 +180,9 @@ class PlanProgress:
         other = LeaveReason(LeaveCause.UNKNOWN, made.reason)
         incident_id = incident.state.incident_id
         return [
-            NodeLeft(node, reason.text, reason.cause in LOST, incident_id, reason.cause)
+            NodeLeft(
+                node, reason.text, reason.cause in LOST, incident_id, reason.cause, reason.others
+            )
             for node in made.without
             if (reason := reasons.get(node, other))
             if (member := self._ledger.members.get(node)) is not None and member.left is None
@@ -194,6 +198,15 @@ class PlanProgress:
             return
         for node in sorted(blamed - self._ledger.taken_back):
             self._pool.note_blame(node, self._settings.job_id, incident.state.incident_id, finding)
+
+
+def _may_be_link(finding: Finding) -> bool:
+    """Return whether a torn link between two nodes may be the cause.
+
+    Ranks that wait for each other over one may look as if some were behind.
+    """
+    lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
+    return lost_peers or finding.kind is Kind.RANK_HUNG
 
 
 def event_of(incident: OpenIncident, outcome: Outcome, reason: str) -> IncidentEvent:

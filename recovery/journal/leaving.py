@@ -26,6 +26,8 @@ class LeaveCause(Enum):
 LOST: Final = frozenset({LeaveCause.SILENT, LeaveCause.CUT_OFF})
 """Causes after which a node comes back by speaking; after others only by a person's word."""
 
+_OTHERS_MAX: Final = 64  # journaled with a node that is cut off; the rest count as reached
+
 _WORDS: Final = {
     LeaveCause.NOT_JOINED: "it has not joined",
     LeaveCause.ENDED: "its launcher has ended",
@@ -41,6 +43,7 @@ _WORDS: Final = {
 class LeaveReason:
     cause: LeaveCause
     detail: str = ""  # names, a count, or another's words where there are none of our own
+    others: tuple[str, ...] = ()  # CUT_OFF: the nodes it does not reach
 
     @property
     def text(self) -> str:
@@ -50,4 +53,4 @@ class LeaveReason:
 def cut_off_from(others: list[str]) -> LeaveReason:
     """Return the reason to leave a node that does not reach these others, one at least."""
     more = f" and {len(others) - 1} others" if len(others) > 1 else ""
-    return LeaveReason(LeaveCause.CUT_OFF, f"{others[0]}{more}")
+    return LeaveReason(LeaveCause.CUT_OFF, f"{others[0]}{more}", tuple(others[:_OTHERS_MAX]))

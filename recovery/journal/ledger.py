@@ -128,6 +128,7 @@ class Member:
     replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
     left: str | None = None  # why it gets no ranks, in words
     left_cause: LeaveCause | None = None  # the same, for decisions
+    cut_off_from: tuple[str, ...] = ()  # nodes it did not reach when it left
     is_lost: bool = False  # it left because it was silent or cut off, or its launcher ended
     ended_through: int | None = (
         None  # its launcher has ended, with nothing left through this attempt
@@ -902,7 +903,13 @@ def _(record: records.NodeLeft, ledger: Ledger) -> Ledger:
         return ledger
     # Who was blamed and then falls silent does not come back by speaking.
     is_lost = record.is_lost and (member.left is None or member.is_lost)
-    left = replace(member, left=record.reason, left_cause=record.cause, is_lost=is_lost)
+    left = replace(
+        member,
+        left=record.reason,
+        left_cause=record.cause,
+        is_lost=is_lost,
+        cut_off_from=record.cut_off_from,
+    )
     members = {**ledger.members, record.node: left}
     return replace(ledger, members=members)
 

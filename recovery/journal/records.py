@@ -299,6 +299,7 @@ class NodeLeft:
     is_lost: bool  # silent or cut off, it may come back by speaking; else only by a person's word
     incident_id: str | None = None
     cause: LeaveCause = LeaveCause.UNKNOWN
+    cut_off_from: tuple[str, ...] = ()  # nodes it does not reach; it may return once they have left
 
 
 @dataclass(frozen=True, slots=True)

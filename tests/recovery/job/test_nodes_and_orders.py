@@ -16,6 +16,7 @@ from recovery.job.hang_verdict import LATE_S
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.incident_machine import Outcome
+from recovery.journal.leaving import LeaveCause
 from recovery.journal.ledger import fold_all
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
@@ -45,6 +46,7 @@ from recovery.messages.exchange import (
     Found,
     FoundCheckpoint,
     Order,
+    RankError,
     RankEvidence,
     RankExit,
     RankReport,
@@ -542,6 +544,68 @@ def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
         training.beat(1.0, step)
     assert [one.node for one in training.records(NodesJoined)[-1].nodes] == ["b"]  # a spare now
     assert training.placed == ["a", "c"]
+
+
+def lose_peer(node: FakeNode) -> None:
+    """Have the node's ranks end because a peer closed the connection; the launcher misses it, too."""
+    error = RankError("ConnectionResetError", "connection reset by peer", "")
+    ended = RankExit(0.1, 1, None, False, False, error, ())
+    node.ranks = {
+        rank: replace(told, process_state="", exit=ended) for rank, told in node.ranks.items()
+    }
+
+
+def test_a_host_that_died_is_left_and_not_the_node_that_misses_it(training: Bench) -> None:
+    training.nodes["a"].is_silent = True
+    training.nodes["b"].unreachable = ("a",)  # by age alone, b would give way
+    lose_peer(training.nodes["b"])
+
+    training.beat(1.0)
+    (opened,) = training.records(IncidentOpened)
+    training.beat(POLICY.lease_s + POLICY.node_silent_s + 5.0)
+
+    assert opened.failure.finding.blame is Blame.COMMUNICATION
+    assert [(left.node, left.cause) for left in training.records(NodeLeft)] == [
+        ("a", LeaveCause.SILENT)
+    ]
+    assert sorted(training.placed) == ["b", "c"]
+
+
+def test_nothing_starts_before_a_missed_node_is_known_to_be_alive(training: Bench) -> None:
+    lose_peer(training.nodes["b"])
+    training.beat(0.75)
+    training.nodes["b"].unreachable = ("a",)
+    training.beat(0.75)
+    assert len(training.records(AttemptEnded)) == 1  # both have said that nothing is left
+    assert len(training.records(AttemptStarted)) == 1
+
+    training.beat(1.0)
+
+    assert [(left.node, left.cause) for left in training.records(NodeLeft)] == [
+        ("b", LeaveCause.CUT_OFF)
+    ]
+    assert training.placed == ["a", "c"]
+
+
+def test_a_node_comes_back_as_soon_as_all_that_it_did_not_reach_have_left() -> None:
+    bench = Bench(names="ab")
+    bench.beat(40.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.nodes["c"] = FakeNode("c")
+    bench.beat(1.0, 5)
+    bench.nodes["b"].unreachable = ("a",)
+    lose_peer(bench.nodes["b"])
+    bench.beat(1.5)
+    assert [left.node for left in bench.records(NodeLeft)] == ["b"]
+    bench.nodes["b"].unreachable = ()
+
+    bench.nodes["a"].is_silent = True  # before the next attempt makes a step
+    bench.beat(POLICY.hung.startup_s + 2 * POLICY.lease_s + POLICY.node_silent_s)
+
+    assert [left.node for left in bench.records(NodeLeft)] == ["b", "a"]
+    assert sorted(bench.placed) == ["b", "c"]
+    assert bench.control.ledger.incident is not None
 
 
 def test_a_torn_link_counts_where_ranks_at_one_end_look_as_if_they_were_behind(
