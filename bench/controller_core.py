@@ -18,7 +18,7 @@ import psutil
 
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
-from recovery.journal.ledger import fold_all
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, Record
 from recovery.journal.store import GENESIS, make_row

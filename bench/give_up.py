@@ -4,7 +4,7 @@
     python bench/give_up.py --failures 5000       # quicker, and coarser
     python bench/give_up.py --output /tmp/a.json
 
-Decided by the code that decides in production: failures become records, `recovery.journal.ledger` folds
+Decided by the code that decides in production: failures become records, `recovery.journal.fold` folds
 them, `recovery.job.planner` plans and chooses checkpoints. Simulated is the world: failures come at
 random (exponential), training advances, checkpoints are saved. Time is counted in hours.
 """
@@ -20,8 +20,9 @@ from random import Random
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
+from recovery.journal.fold.entry_fold import fold
 from recovery.journal.incident_machine import Outcome, answer
-from recovery.journal.ledger import Ledger, fold
+from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptEnded,

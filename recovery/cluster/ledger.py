@@ -1,4 +1,4 @@
-"""What the cluster's journal says: a pure fold of its entries, as `recovery.journal.ledger` for one job.
+"""What the cluster's journal says: a pure fold of its entries, as `recovery.journal.fold` is for one job.
 
 Ages are taken from the entries' wall clock. A reader passes a ``now`` that does not jump while it
 lives (the wall clock of its start plus what has passed since), so a clock that is set changes

@@ -11,8 +11,9 @@ from recovery.job.diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
 from recovery.job.membership import has_launcher_of_attempt, placement_of
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
-from recovery.journal.ledger import Ledger, Reach, farther, is_farther
+from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
+from recovery.journal.reach import Reach, farther, is_farther
 from recovery.journal.records import (
     AttemptVerified,
     CaughtUp,

@@ -1,14 +1,14 @@
 """Runs one job: hears reports, decides, remembers, orders.
 
 Refuse, remember, act: every decision is a record that is durable before the order that follows
-from it is sent. The state is the fold of the records (`recovery.journal.ledger`), the wish in it is
+from it is sent. The state is the fold of the records (`recovery.journal.fold`), the wish in it is
 what the nodes ought to be running, and orders are derived from the wish alone, so that any of
 them can be sent again at any time. What is only observed (which rank stands where, since when)
 is kept in `recovery.job.observation` and may be lost: after a crash it is heard again.
 
-This module hears, and says whose turn it is. `recovery.job.situation` is what is known, `watch` looks
-at the attempt, `attempts` starts and ends them, `incidents` runs the open incident and `planning`
-has its plans allowed; none of them knows this one.
+This module hears, and says whose turn it is. `recovery.job.situation` is what is known, `attempt_health`
+looks at the attempt, `attempts` starts and ends them, `incidents` runs the open incident and
+`plan_progress` has its plans allowed; none of them knows this one.
 
 For one thread; `request_stop` alone may be called from another.
 """

@@ -11,8 +11,10 @@ from typing import Final, Protocol
 
 from rankmend.backoff import Backoff
 from rankmend.errors import JournalError, RankmendError
-from recovery.journal.ledger import Ledger, decode_copy, encode_copy, fold, fold_all
+from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry, Record, RecordsLost
+from recovery.journal.saved_budgets import decode_budgets, encode_budgets
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class JobMemory:
             return []
         try:
             body = self._copy.load()
-            copy = decode_copy(body) if body is not None else None
+            copy = decode_budgets(body) if body is not None else None
         except (OSError, RankmendError) as error:
             self.warn(f"the copy of the budgets can't be used: {error}")
             return []
@@ -129,7 +131,7 @@ class JobMemory:
         if self._copy is None:
             return
         try:
-            self._copy.save(encode_copy(self.ledger))
+            self._copy.save(encode_budgets(self.ledger))
         except (OSError, RankmendError) as error:
             self.warn(f"the copy of the budgets can't be written: {error}")
 

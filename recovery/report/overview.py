@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_folder import is_held, read_json
-from recovery.journal.ledger import Ledger, Wish, fold_all, stands_paused
+from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.records import (
     AttemptStarted,
     CaughtUp,

@@ -37,9 +37,9 @@ from recovery.job.memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.job_key import JobKey, key_of_meeting
-from recovery.journal.ledger import decode_copy
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, JobOutcome
+from recovery.journal.saved_budgets import decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.rendezvous.ports import reserve
@@ -174,7 +174,7 @@ def _known_job(site: Site) -> uuid.UUID | None:
     """Return the job's id as it lies beside the checkpoints."""
     try:
         body = site.budgets.load() if site.budgets is not None else None
-        return uuid.UUID(decode_copy(body).job_id) if body is not None else None
+        return uuid.UUID(decode_budgets(body).job_id) if body is not None else None
     except (RankmendError, ValueError) as error:
         log.warning("the copy of the budgets beside the checkpoints is unusable: %s", error)
         return None

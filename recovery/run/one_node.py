@@ -23,12 +23,13 @@ from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
-from recovery.journal.ledger import Copy, decode_copy, fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
 from recovery.journal.records import AttemptStarted, Entry, JobOutcome, Placement
+from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.launcher import Launcher
@@ -262,11 +263,11 @@ def _exit_code(thread: ControllerThread) -> int:
     return outcome.exit_code
 
 
-def _read_copy(copy: BudgetCopy | None) -> Copy | None:
+def _read_copy(copy: BudgetCopy | None) -> SavedBudgets | None:
     """Return what lies of the job beside its checkpoints, if it is there and sound."""
     try:
         body = copy.load() if copy else None
-        return decode_copy(body) if body else None
+        return decode_budgets(body) if body else None
     except RankmendError as error:
         log.warning("the copy of the budgets beside the checkpoints is unusable: %s", error)
         return None

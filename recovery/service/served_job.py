@@ -22,8 +22,9 @@ from recovery.job.controller import Controller
 from recovery.job.memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder
-from recovery.journal.ledger import Ledger, Wish, fold_all
+from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.records import ClaimTaken, Entry, JobOutcome, PersonActed
 from recovery.journal.store import Journal

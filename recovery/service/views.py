@@ -13,8 +13,9 @@ from recovery.cluster.cluster import ClusterController
 from recovery.job.alert_intake import fatal
 from recovery.job.membership import placement_of
 from recovery.journal.accounting import Account, account_all
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
-from recovery.journal.ledger import Ledger, Wish, fold_all, stands_paused
+from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.narrator import details, narrate
 from recovery.journal.records import (

@@ -27,7 +27,8 @@ from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
-from recovery.journal.ledger import Ledger, fold, fold_all
+from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
 from recovery.journal.store import JournalRow

@@ -16,7 +16,6 @@ from recovery.job.controller import (
 from recovery.job.nodes import RESEND_S, JobNodes
 from recovery.job.settings import JobSettings
 from recovery.journal.incident_machine import Outcome, Phase
-from recovery.journal.ledger import encode_copy
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptStarted,
@@ -37,6 +36,7 @@ from recovery.journal.records import (
     RecordsLost,
     TryFailed,
 )
+from recovery.journal.saved_budgets import encode_budgets
 from recovery.journal.store import Journal
 from recovery.messages.exchange import (
     Collected,
@@ -755,7 +755,7 @@ def test_a_person_can_give_the_restarts_back(training: Bench) -> None:
 def test_lost_records_are_said_loudly_and_the_stricter_budgets_hold(training: Bench) -> None:
     kept = training.journal.entries[:3]
     after = Bench(opened=kept)
-    after.storage.copy = encode_copy(replace(training.control.ledger, restarts=7, number=99))
+    after.storage.copy = encode_budgets(replace(training.control.ledger, restarts=7, number=99))
     after.start()
 
     assert "records were lost: the journal ends at 3" in after.control.warnings[0]

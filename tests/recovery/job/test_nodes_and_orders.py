@@ -15,9 +15,9 @@ from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.leaving import LeaveCause
-from recovery.journal.ledger import fold_all
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptEnded,

@@ -7,7 +7,7 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.cluster.gate import Answer, Judgement
-from recovery.journal.ledger import fold_all
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import (
     AttemptStarted,

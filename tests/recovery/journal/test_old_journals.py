@@ -23,8 +23,9 @@ from recovery.cluster.verdict import judge, unusable
 from recovery.job.nodes import JobNodes, orders_for
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
+from recovery.journal.fold.entry_fold import fold
 from recovery.journal.leaving import LeaveCause, LeaveReason, cut_off_from
-from recovery.journal.ledger import Ledger, fold
+from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep
 from recovery.journal.older import read_record
 from recovery.journal.records import Entry

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from recovery.job.membership import Word, judge_gone
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_key import JobKey
-from recovery.journal.ledger import fold_all
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, RecordsLost
 from recovery.run.meeting import HostGuard, MeetingClient, Site

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
-from recovery.journal.ledger import fold_all
 from recovery.journal.records import Cause, OutcomeKind
 from recovery.launcher.processes.tree import find_marked
 from tests.system.faults.harness import Job, kill, wait_for

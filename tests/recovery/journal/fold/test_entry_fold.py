@@ -1,5 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
@@ -7,18 +8,13 @@ from hypothesis import strategies as st
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import IllegalEventError, JournalError
+from recovery.journal.cluster_records import CLUSTER_KINDS
+from recovery.journal.fold.entry_fold import FOLDS, fold, fold_all
 from recovery.journal.incident_machine import Event, Outcome, Phase
-from recovery.journal.ledger import (
-    COPY_BYTES_MAX,
-    Ledger,
-    Wish,
-    decode_copy,
-    encode_copy,
-    fold,
-    fold_all,
-)
+from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.records import (
+    KINDS,
     AttemptAbandoned,
     AttemptEnded,
     AttemptResult,
@@ -28,7 +24,9 @@ from recovery.journal.records import (
     CaughtUp,
     Cause,
     Choice,
+    ClaimTaken,
     Entry,
+    EvidenceTaken,
     Failure,
     IncidentEvent,
     IncidentOpened,
@@ -43,6 +41,7 @@ from recovery.journal.records import (
     RecordsLost,
     RelativeMilestone,
     StopRequested,
+    TailCut,
     TryFailed,
     UnknownRecord,
     decode_record,
@@ -422,39 +421,25 @@ def test_lost_records_leave_the_stricter_of_both_budgets() -> None:
     assert (kept.attempt, kept.restarts, kept.wish) == (2, 1, Wish.RANKS)
 
 
+def test_each_kind_of_record_of_a_job_is_folded_or_known_to_change_nothing() -> None:
+    folded = {kind_of_first_parameter(change) for change in FOLDS}
+    dated_only = {EvidenceTaken}  # what it changes needs the time of its entry
+
+    assert len(folded) == len(FOLDS)
+    left = set(KINDS.values()) - folded - dated_only - set(CLUSTER_KINDS.values())
+    assert left == {ClaimTaken, TailCut}
+
+
+def kind_of_first_parameter(change: Callable[..., Ledger]) -> object:
+    return next(iter(get_type_hints(change).values()))
+
+
 def test_a_record_of_a_newer_version_changes_nothing_but_the_number() -> None:
     before = ledger_of(started(1, Cause.FIRST))
 
     after = ledger_of(started(1, Cause.FIRST), UnknownRecord("heartbeat", b"{}"))
 
     assert after == replace(before, number=before.number + 1)
-
-
-def test_the_copy_of_the_budgets_comes_back() -> None:
-    ledger = ledger_of(started(1, Cause.FIRST), Milestone(1, 9), started(2))
-
-    copy = decode_copy(encode_copy(ledger))
-
-    assert (copy.job_id, copy.record_number, copy.attempt) == ("job-1", 5, 2)
-    assert (copy.restarts, copy.restarts_without_progress, copy.highest_step) == (1, 1, 9)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"[]",
-        b'{"version":9,"job_id":"j","record_number":1,"attempt":1,"restarts":0,'
-        b'"restarts_without_progress":0,"highest_step":null}',
-        b'{"version":1,"job_id":"j","record_number":-1,"attempt":1,"restarts":0,'
-        b'"restarts_without_progress":0,"highest_step":null}',
-        b" " * (COPY_BYTES_MAX + 1),
-    ],
-)
-def test_a_copy_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(JournalError, match="copy of the budgets"):
-        decode_copy(body)
 
 
 @given(

@@ -1,0 +1,221 @@
+"""What the records of an attempt, from its start to its end, change in the ledger. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from recovery.journal.fold.budget_fold import (
+    RESTARTS,
+    with_progress,
+    with_restart,
+    with_step,
+    without_last,
+    without_restore,
+    without_spent,
+)
+from recovery.journal.fold.node_fold import joined_member
+from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.reach import Reach, farther, is_farther
+from recovery.journal.records import (
+    Adopted,
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptHeard,
+    AttemptResult,
+    AttemptStarted,
+    AttemptVerified,
+    Cause,
+    Choice,
+    Milestone,
+    Placement,
+    RelativeMilestone,
+)
+
+_BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
+
+
+def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
+    before = _begin_run(ledger, record) if record.choice.is_new_run else ledger
+    after = with_restart(_with_newer_base(before, record), record)
+    restore = record.choice.restore
+    highest = after.highest_step
+    if restore is not None and restore.step is not None and ledger.is_comparable:
+        highest = max(restore.step, -1 if highest is None else highest)
+    base, reaches = record.choice.identity, dict(after.reaches)
+    after = replace(
+        after,
+        attempt=record.attempt,
+        started=record,
+        is_attempt_open=True,
+        has_lost_lease=False,
+        is_verified=False,
+        is_resumed=False,
+        has_ordered=True,
+        has_advanced=False,
+        highest_step=highest,
+        is_base_known=base in reaches,
+        reaches=_kept({**reaches, base: reaches.get(base, Reach())}),
+        wish=Wish.RANKS,
+        revision=ledger.number,
+        placement=record.placement,
+        world_size=sum(len(place.ranks) for place in record.placement) or ledger.world_size,
+        nodes=tuple(place.node for place in record.placement) or ledger.nodes,
+        started_number=ledger.number,
+        finder=None,
+        finders=(),
+        fence_waits=(),
+        slow={},
+    )
+    if record.rendezvous is not None:
+        met = (record.rendezvous.address, record.rendezvous.port)
+        after = replace(after, rendezvous_used=ledger.rendezvous_used | {met})
+    return after if restore is None else replace(after, last_restore_path=restore.path)
+
+
+def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Forget the run before: nothing of it is left to go on from."""
+    after = replace(
+        ledger,
+        is_comparable=True,
+        telling_ranks=frozenset(),
+        highest_step=None,
+        floor_step=None,
+        reaches=(),
+        restores=(),
+        last_restore_path=None,
+        base_step=None,
+        base_modified_unix_s=None,
+        errors=None,
+        behind=None,
+    )
+    # What rankmend itself does counts against the budgets; a person's start does not.
+    return after if record.cause in RESTARTS else without_spent(after)
+
+
+def _with_newer_base(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Note the checkpoint that is restored; one newer than all before is progress."""
+    after, restore = ledger, record.choice.restore
+    if record.is_progress:
+        # Steps that compare tell the same error at the same step from whatever checkpoint.
+        errors = ledger.errors if ledger.is_comparable else None
+        after = replace(ledger, barren=(), errors=errors)
+    if restore is None:
+        return after
+    if restore.step is not None and (ledger.base_step is None or restore.step > ledger.base_step):
+        made = after.stepless if not record.is_progress else without_last(after)
+        after = replace(after, base_step=restore.step, stepless=made)
+    times = [at for at in (ledger.base_modified_unix_s, record.choice.modified_unix_s) if at]
+    return replace(after, base_modified_unix_s=max(times, default=None))
+
+
+def fold_attempt_verified(record: AttemptVerified, ledger: Ledger) -> Ledger:
+    after = replace(
+        ledger,
+        is_verified=True,
+        is_comparable=record.is_comparable,
+        telling_ranks=ledger.telling_ranks | frozenset(record.telling_ranks),
+    )
+    is_blind = not after.telling_ranks and ledger.last_restore_path is None
+    # Where neither steps nor checkpoints are seen, that it lives is all that can be.
+    return with_progress(after) if is_blind and not record.is_comparable else after
+
+
+def fold_milestone(record: Milestone, ledger: Ledger) -> Ledger:
+    known = Reach(ledger.highest_step, ledger.floor_step)
+    reached = farther(known, record.step, record.floor_step)
+    after = replace(ledger, highest_step=reached.highest, floor_step=reached.floor)
+    return with_step(after) if is_farther(known, reached) else after
+
+
+def fold_relative_milestone(record: RelativeMilestone, ledger: Ledger) -> Ledger:
+    known = ledger.reach
+    reached = farther(known, record.steps, record.floor_steps)
+    after = replace(ledger, reaches=_kept({**dict(ledger.reaches), ledger.base: reached}))
+    # Of the first attempt from a checkpoint the choice of it has told whether that is progress.
+    return with_step(after) if ledger.is_base_known and is_farther(known, reached) else after
+
+
+def _kept(reaches: Mapping[str, Reach]) -> tuple[tuple[str, Reach], ...]:
+    return tuple(reaches.items())[-_BASES_MAX:]
+
+
+def fold_attempt_abandoned(_record: AttemptAbandoned, ledger: Ledger) -> Ledger:
+    return replace(ledger, wish=Wish.NOTHING, revision=ledger.number)
+
+
+def fold_attempt_ended(record: AttemptEnded, ledger: Ledger) -> Ledger:
+    after = replace(ledger, is_attempt_open=False)
+    if record.result in (AttemptResult.DONE, AttemptResult.STOPPED):
+        return without_restore(after)
+    return after
+
+
+def fold_attempt_heard(record: AttemptHeard, ledger: Ledger) -> Ledger:
+    return replace(
+        ledger,
+        attempt=record.attempt,
+        is_attempt_open=True,
+        wish=Wish.NOTHING,
+        revision=ledger.number,
+        placement=tuple(Placement(node, ()) for node in record.nodes),
+        started_number=ledger.number,
+        has_lost_lease=False,
+        fence_waits=(),
+    )
+
+
+def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
+    """Go on as if this journal had ordered the attempt itself."""
+    # Its launchers were there before it was ordered; whoever joins later is no launcher of it.
+    members = dict(ledger.members)
+    for joined in record.nodes:
+        member = joined_member(members.get(joined.node), joined, ledger.number - 1)
+        members[joined.node] = replace(member, launcher_since=ledger.number - 1, boot_since=0)
+    choice = Choice(True, record.restore, "adopted: it runs")
+    met = set()
+    if record.rendezvous is not None:
+        met = {(record.rendezvous.address, record.rendezvous.port)}
+    is_same = record.attempt == ledger.attempt and ledger.adopted is not None
+    after = replace(
+        ledger,
+        epoch=record.epoch,
+        attempt=record.attempt,
+        restarts=max(ledger.restarts, record.restarts),
+        is_resumed=False,
+        closing=None,
+        adopted=record,
+        incident_base=max(ledger.incident_base, record.epoch),
+    )
+    if not record.placement:  # nothing runs
+        return replace(
+            after, is_attempt_open=False, wish=Wish.NOTHING, revision=ledger.number, placement=()
+        )
+    return replace(
+        after,
+        started=AttemptStarted(
+            record.attempt,
+            Cause.TAKEOVER,
+            choice,
+            placement=record.placement,
+            rendezvous=record.rendezvous,
+        ),
+        is_attempt_open=True,
+        is_verified=ledger.is_verified and is_same,
+        adopted_attempt=record.attempt,
+        has_lost_lease=False,
+        wish=Wish.RANKS,
+        revision=ledger.number,
+        placement=record.placement,
+        world_size=sum(len(place.ranks) for place in record.placement),
+        nodes=tuple(place.node for place in record.placement),
+        started_number=ledger.number,
+        members=members,
+        rendezvous_used=ledger.rendezvous_used | met,
+        last_restore_path=ledger.last_restore_path
+        if record.restore is None
+        else record.restore.path,
+        finder=None,
+        finders=(),
+        fence_waits=(),
+        slow={},
+    )

@@ -1,0 +1,116 @@
+"""What spends a job's budgets and what gives them back: restarts, progress, restores. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from recovery.journal.faults import UNSEEN, Fault
+from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.records import (
+    AttemptStarted,
+    BudgetsReset,
+    Cause,
+    Placement,
+    Record,
+    RecordsLost,
+)
+
+_DAY_S: Final = 86400.0
+_BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
+RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
+
+
+def with_restart(ledger: Ledger, record: AttemptStarted) -> Ledger:
+    """Count a restart, and what it was for until there is progress."""
+    after = replace(ledger, restarts=ledger.restarts + (record.cause in RESTARTS))
+    fault = fault_behind(record, ledger)
+    if fault is None:
+        return after
+    return replace(after, barren=(*ledger.barren, fault)[-_BARREN_MAX:])
+
+
+def fault_behind(record: AttemptStarted, ledger: Ledger) -> Fault | None:
+    """Return why the attempt had to be started; None where nothing had failed."""
+    if record.cause is Cause.TAKEOVER:
+        return UNSEEN
+    return ledger.last_fault if record.cause is Cause.INCIDENT else None
+
+
+def with_restart_dated(record: Record, unix_s: float, ledger: Ledger) -> Ledger:
+    """Date a restart that no new step has followed yet, and forget those of yesterday."""
+    recent = [one for one in ledger.stepless if unix_s - one[1] < _DAY_S]
+    if isinstance(record, AttemptStarted) and fault_behind(record, ledger) is not None:
+        recent.append((record.attempt, unix_s))
+    return replace(ledger, stepless=tuple(recent[-_BARREN_MAX:]))
+
+
+def with_step(ledger: Ledger) -> Ledger:
+    """Return the ledger with progress that a new step shows."""
+    # What makes steps has not failed, whatever a person was told of it.
+    return replace(with_progress(ledger), stepless=without_last(ledger), set_aside=0)
+
+
+def with_progress(ledger: Ledger) -> Ledger:
+    return without_restore(replace(ledger, barren=(), has_advanced=True))
+
+
+def without_last(ledger: Ledger) -> tuple[tuple[int, float], ...]:
+    """Return the restarts that no new step followed, without that of the newest attempt."""
+    return tuple(one for one in ledger.stepless if one[0] != ledger.attempt)
+
+
+def without_restore(ledger: Ledger) -> Ledger:
+    """Forget what is held against the checkpoint that the newest attempt began from."""
+    if ledger.started is None or ledger.started.choice.restore is None:
+        return ledger
+    identity = ledger.started.choice.identity
+    return replace(ledger, restores=tuple(pair for pair in ledger.restores if pair[0] != identity))
+
+
+def with_restore_failed(ledger: Ledger, fault: Fault | None) -> Ledger:
+    """Hold a failure without progress against the checkpoint that the attempt began from."""
+    if fault is None or ledger.has_advanced or not ledger.base:
+        return ledger
+    faults = {identity: known for identity, known in ledger.restores if identity != ledger.base}
+    faults[ledger.base] = (*dict(ledger.restores).get(ledger.base, ()), fault)[-_BARREN_MAX:]
+    return replace(ledger, restores=tuple(faults.items()))
+
+
+def without_spent(ledger: Ledger) -> Ledger:
+    return replace(ledger, restarts=0, barren=(), stepless=(), errors=None, last_fault=UNSEEN)
+
+
+def fold_budgets_reset(_record: BudgetsReset, ledger: Ledger) -> Ledger:
+    return replace(
+        without_spent(ledger),
+        restores=(),
+        last_restore_path=None,
+        node_run=("", 0),
+        run_before=("", 0),
+        adopted=None,
+    )
+
+
+def fold_records_lost(record: RecordsLost, ledger: Ledger) -> Ledger:
+    highest = [at for at in (ledger.highest_step, record.highest_step) if at is not None]
+    is_ahead = record.attempt > ledger.attempt
+    return replace(
+        ledger,
+        wish=Wish.NOTHING if is_ahead else ledger.wish,
+        revision=ledger.number if is_ahead else ledger.revision,
+        attempt=max(ledger.attempt, record.attempt),
+        restarts=max(ledger.restarts, record.restarts),
+        barren=_at_least(ledger.barren, record.restarts_without_progress),
+        highest_step=max(highest, default=None),
+        is_attempt_open=ledger.is_attempt_open or is_ahead,
+        placement=tuple(Placement(node, ()) for node in record.nodes)
+        if is_ahead
+        else ledger.placement,
+        started_number=ledger.number if is_ahead else ledger.started_number,
+        has_lost_lease=record.has_lease if is_ahead else ledger.has_lost_lease,
+    )
+
+
+def _at_least(barren: tuple[Fault, ...], count: int) -> tuple[Fault, ...]:
+    """Return ``count`` restarts without progress at least; what those not known were for is lost."""
+    lost = min(count, _BARREN_MAX) - len(barren)
+    return (*(UNSEEN for _one in range(lost)), *barren)

@@ -1,0 +1,109 @@
+"""Fold a job's journal into its ledger, entry by entry. Pure: no clock and no file is read.
+
+Each kind of record has one function, in the module of its subject: what a record changes is there.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import reduce, singledispatch
+from typing import Final
+
+from rankmend.errors import JournalError
+from recovery.journal.fold import (
+    attempt_fold,
+    budget_fold,
+    incident_fold,
+    job_fold,
+    node_fold,
+    person_fold,
+    slow_rank_fold,
+)
+from recovery.journal.fold.budget_fold import with_restart_dated
+from recovery.journal.fold.node_fold import with_evidence
+from recovery.journal.ledger import Ledger, Moment
+from recovery.journal.records import (
+    AttemptStarted,
+    CaughtUp,
+    Entry,
+    EvidenceTaken,
+    IncidentOpened,
+    Record,
+    TryFailed,
+)
+
+
+def fold_all(entries: Iterable[Entry]) -> Ledger:
+    """Return the ledger of a whole journal."""
+    return reduce(fold, entries, Ledger())
+
+
+def fold(ledger: Ledger, entry: Entry) -> Ledger:
+    """Return the ledger after ``entry``."""
+    if entry.number != ledger.number + 1:
+        raise JournalError(f"record {entry.number} follows record {ledger.number}")
+    after = _fold(entry.record, replace(ledger, number=entry.number))
+    if after.attempt > after.attempt_max:
+        after = replace(after, attempt_max=after.attempt)
+    return _with_time(entry, ledger, after)
+
+
+def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
+    """Note when incidents open, when evidence came, and what catching up took."""
+    record = entry.record
+    at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
+    if isinstance(record, AttemptStarted | IncidentOpened | TryFailed):
+        after = with_restart_dated(record, entry.unix_s, after)
+    if isinstance(record, IncidentOpened) and after.incident is not None:
+        incident = replace(after.incident, opened_at=at, fault_age_s=record.fault_age_s)
+        return replace(after, incident=incident)
+    if isinstance(record, CaughtUp) and before.behind is not None:
+        behind = before.behind
+        cost_s = behind.fault_age_s + behind.opened_at.until_s(at)
+        return replace(after, restart_cost_s=cost_s)
+    if isinstance(record, EvidenceTaken):
+        return with_evidence(after, record, at)
+    return after
+
+
+@singledispatch
+def _fold(_record: Record, ledger: Ledger) -> Ledger:
+    """Fold a record that changes no decision (unknown, TailCut)."""
+    return ledger
+
+
+# One for each kind of record that changes something: the kind is the type of its first parameter.
+FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
+    job_fold.fold_job_opened,
+    job_fold.fold_launcher_started,
+    job_fold.fold_ranks_done,
+    job_fold.fold_stop_requested,
+    job_fold.fold_job_ended,
+    attempt_fold.fold_attempt_started,
+    attempt_fold.fold_attempt_verified,
+    attempt_fold.fold_milestone,
+    attempt_fold.fold_relative_milestone,
+    attempt_fold.fold_attempt_abandoned,
+    attempt_fold.fold_attempt_ended,
+    attempt_fold.fold_attempt_heard,
+    attempt_fold.fold_adopted,
+    budget_fold.fold_budgets_reset,
+    budget_fold.fold_records_lost,
+    incident_fold.fold_incident_opened,
+    incident_fold.fold_try_failed,
+    incident_fold.fold_evidence_collected,
+    incident_fold.fold_incident_event,
+    incident_fold.fold_caught_up,
+    incident_fold.fold_decided,
+    incident_fold.fold_plan_waits,
+    slow_rank_fold.fold_slow_found,
+    slow_rank_fold.fold_slow_explained,
+    slow_rank_fold.fold_slow_ended,
+    node_fold.fold_nodes_joined,
+    node_fold.fold_launchers_ended,
+    node_fold.fold_node_left,
+    node_fold.fold_finder_chosen,
+    node_fold.fold_fence_waits,
+    person_fold.fold_person_acted,
+)
+for _one in FOLDS:
+    _fold.register(_one)

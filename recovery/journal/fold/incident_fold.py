@@ -1,0 +1,156 @@
+"""What the records of an incident, from its finding to its end, change in the ledger. Pure."""
+
+from dataclasses import replace
+
+from detectors.finding import Blame, Finding
+from rankmend.errors import JournalError
+from recovery.journal.faults import fault_of
+from recovery.journal.fold.budget_fold import with_restore_failed, with_step
+from recovery.journal.fold.job_fold import close
+from recovery.journal.incident_machine import IncidentState, Phase, step
+from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
+from recovery.journal.records import (
+    CaughtUp,
+    Decided,
+    EvidenceCollected,
+    Failure,
+    IncidentEvent,
+    IncidentOpened,
+    JobOutcome,
+    OutcomeKind,
+    PlanWaits,
+    TryFailed,
+)
+from recovery.messages.exchange import Stop
+
+
+def fold_incident_opened(record: IncidentOpened, ledger: Ledger) -> Ledger:
+    state = IncidentState(record.incident_id, record.policy.tries_max)
+    opened = OpenIncident(state, record.failure, record.highest_step, record.failure, record.policy)
+    after = replace(
+        ledger,
+        incidents=ledger.incidents + 1,
+        incident=opened,
+        behind=None,
+        fault=(record.incident_id, record.failure.finding),
+        taken_back=frozenset(),
+    )
+    return _with_failure(_with_highest(after, record.highest_step), record.failure)
+
+
+def fold_try_failed(record: TryFailed, ledger: Ledger) -> Ledger:
+    if record.failure is None or ledger.incident is None:
+        return ledger
+    incident = replace(ledger.incident, last_failure=record.failure)
+    accused = {record.failure.finding.node} - {""}
+    fault = (f"{record.incident_id}/{record.try_number}", record.failure.finding)
+    after = replace(ledger, incident=incident, fault=fault, taken_back=ledger.taken_back - accused)
+    return _with_failure(after, record.failure)
+
+
+def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
+    if highest is None or (ledger.highest_step is not None and highest <= ledger.highest_step):
+        return ledger
+    return replace(with_step(ledger), highest_step=highest)
+
+
+def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
+    base = None
+    if failure.is_relative and ledger.started and ledger.started.choice.restore:
+        base = ledger.started.choice.restore.path
+    key = (failure.finding.symptom, failure.step, base)
+    before = ledger.errors
+    is_same = before is not None and (before.symptom, before.step, before.base) == key
+    count = before.count + 1 if before is not None and is_same else 1
+    fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
+    return replace(
+        with_restore_failed(ledger, fault),
+        last_fault=fault,
+        node_run=_blamed(ledger.node_run, failure.finding),
+        run_before=ledger.node_run,
+        failed_attempt=failure.attempt,
+        errors=ErrorRun(*key, count),
+        telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
+        is_comparable=ledger.is_comparable and not failure.is_relative,
+    )
+
+
+def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
+    """Return which node has been blamed how often in a row, after one more failure."""
+    if finding.blame is not Blame.RANK or not finding.node:
+        return run
+    return finding.node, run[1] + 1 if run[0] == finding.node else 1
+
+
+def fold_evidence_collected(record: EvidenceCollected, ledger: Ledger) -> Ledger:
+    """Blame whom the evidence is sure of in the place of whom the ranks' states had named."""
+    if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
+        return ledger
+    return replace(ledger, node_run=_blamed(ledger.run_before, record.finding))
+
+
+def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
+    if ledger.incident is None:
+        raise JournalError(f"record {ledger.number} belongs to no incident: {record.event}")
+    before = ledger.incident
+    state = step(before.state, record.event)
+    # An approval is of one try's plan, and a plan that waits is of the phase that it was made in.
+    approved_by = before.approved_by if state.try_number == before.state.try_number else None
+    incident = replace(before, state=state, waits=None, approved_by=approved_by)
+    if state.phase is Phase.FENCING:
+        return replace(
+            ledger,
+            incident=incident,
+            wish=Wish.NOTHING,
+            revision=ledger.number,
+            finder=None,
+            finders=(),
+        )
+    if state.phase is Phase.RECOVERED:
+        is_behind = incident.highest_before is not None and ledger.is_comparable
+        behind = incident if is_behind else None
+        return replace(ledger, incident=None, behind=behind, taken_back=frozenset())
+    if state.phase is Phase.CANCELLED:
+        return replace(ledger, incident=None)
+    if state.phase is Phase.ESCALATED:
+        failure = incident.last_failure
+        outcome = JobOutcome(
+            OutcomeKind.ESCALATED,
+            failure.exit_code,
+            record.event.reason,
+            state.incident_id,
+            failure.rank,
+            failure.error,
+        )
+        return close(replace(ledger, incident=None), Closing(outcome, Stop.KILL, 0.0))
+    return replace(ledger, incident=incident)
+
+
+def fold_caught_up(_record: CaughtUp, ledger: Ledger) -> Ledger:
+    return replace(ledger, behind=None)
+
+
+def fold_decided(record: Decided, ledger: Ledger) -> Ledger:
+    if ledger.incident is None:
+        return ledger
+    return replace(ledger, incident=replace(ledger.incident, plan=record.plan, waits=None))
+
+
+def fold_plan_waits(record: PlanWaits, ledger: Ledger) -> Ledger:
+    if ledger.incident is None:
+        return ledger
+    waits, before = (record.plan, record.reason), ledger.incident.waits
+    is_same = before is not None and (before[0].step, before[0].without) == (
+        record.plan.step,
+        record.plan.without,
+    )
+    approved_by = ledger.incident.approved_by if is_same else None
+    incident = replace(
+        ledger.incident,
+        waits=waits,
+        waits_for=record.waits_for,
+        waits_cause=record.cause,
+        waits_about=record.about,
+        approved_by=approved_by,
+    )
+    return replace(ledger, incident=incident)
