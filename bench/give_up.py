@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
 from recovery.journal.fold.entry_fold import fold
 from recovery.journal.incident_machine import Outcome, answer
@@ -198,7 +198,9 @@ class SimJob:
         saved = [self._base_h + every_h * n for n in range(1, int(trained_h / every_h) + 1)]
         for save_h in saved[-CHECKPOINTS_KEPT:]:
             step = round(save_h * STEPS_PER_H)
-            candidate = Candidate(f"/c/{step}", step, CheckpointKind.FOLDER, 1, self.hours * 3600.0)
+            candidate = Candidate(
+                f"/c/{step}", step, CheckpointFormat.FOLDER, 1, self.hours * 3600.0
+            )
             self._checkpoints.insert(0, CheckpointVerdict(candidate, True, "whole"))
         self._checkpoints.sort(key=lambda one: -(one.candidate.step or 0))
         del self._checkpoints[CHECKPOINTS_KEPT:]

@@ -14,7 +14,7 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import PENDING, settle
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,9 @@ class CheckpointWatch:
                 raise SourceError(f"the checkpoint storage did not answer within {timeout_s:g} s")
             late = f"not finished within {timeout_s:g} s"
             verdicts = tuple(
-                replace(verdict, reason=late) if verdict.reason == PENDING else verdict
+                replace(verdict, reason=late, hindrance=Hindrance.UNREADABLE)
+                if verdict.reason == PENDING
+                else verdict
                 for verdict in self._verdicts
             )
             return tuple(map(self._settle, verdicts)) if is_training else verdicts

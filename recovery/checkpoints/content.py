@@ -15,7 +15,7 @@ from recovery.checkpoints.archive import (
     read_archives,
     read_small,
 )
-from recovery.checkpoints.model import CheckpointKind
+from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import DefectError, FileReader
 from recovery.checkpoints.safetensors import check_safetensors, looks_like_safetensors
@@ -31,8 +31,8 @@ _NPY_HEADER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ContentIdentity:
-    kind: CheckpointKind
-    step: int | None  # told by the content itself
+    format: CheckpointFormat
+    step: int | None  # out of the content itself
 
 
 def identify(reader: FileReader) -> ContentIdentity:
@@ -41,23 +41,23 @@ def identify(reader: FileReader) -> ContentIdentity:
     if head[:4] == LOCAL_MAGIC:
         return _identify_archive(reader)
     if looks_like_safetensors(head, reader.size_bytes):
-        return ContentIdentity(CheckpointKind.SAFETENSORS, None)
+        return ContentIdentity(CheckpointFormat.SAFETENSORS, None)
     is_pickle = len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
     if is_pickle or head[257:262] == b"ustar":
-        return ContentIdentity(CheckpointKind.LEGACY, None)
-    return ContentIdentity(CheckpointKind.UNKNOWN, None)
+        return ContentIdentity(CheckpointFormat.PICKLE, None)
+    return ContentIdentity(CheckpointFormat.UNKNOWN, None)
 
 
 def _identify_archive(reader: FileReader) -> ContentIdentity:
     try:
         if not first_member_name(reader).endswith(".npy"):
-            return ContentIdentity(CheckpointKind.TORCH, None)
+            return ContentIdentity(CheckpointFormat.TORCH, None)
         archives = read_archives(reader)
         data = read_small(reader, archives[-1], "step.npy", _NPY_BYTES_MAX)
-        return ContentIdentity(CheckpointKind.NPZ, parse_npy_integer(data) if data else None)
+        return ContentIdentity(CheckpointFormat.NPZ, parse_npy_integer(data) if data else None)
     except DefectError:  # `check_file` finds it again, and says so
         is_npz = reader.read(0, min(_HEAD_BYTES, reader.size_bytes)).find(b".npy") >= 0
-        return ContentIdentity(CheckpointKind.NPZ if is_npz else CheckpointKind.TORCH, None)
+        return ContentIdentity(CheckpointFormat.NPZ if is_npz else CheckpointFormat.TORCH, None)
 
 
 def parse_npy_integer(data: bytes) -> int | None:
@@ -74,16 +74,16 @@ def parse_npy_integer(data: bytes) -> int | None:
     return number if 0 <= number < 2**63 else None
 
 
-def check_file(reader: FileReader, kind: CheckpointKind) -> str:
+def check_file(reader: FileReader, kind: CheckpointFormat) -> str:
     """Return what was found whole, for a verdict; raise DefectError when it is not."""
     if reader.size_bytes == 0:
         raise DefectError("empty file")
-    if kind in {CheckpointKind.TORCH, CheckpointKind.NPZ}:
+    if kind in {CheckpointFormat.TORCH, CheckpointFormat.NPZ}:
         return _check_archives(reader, kind)
-    if kind is CheckpointKind.SAFETENSORS:
+    if kind is CheckpointFormat.SAFETENSORS:
         tensors = check_safetensors(reader)
         return f"header and size of {tensors} tensors (the format has no checksum)"
-    if kind is CheckpointKind.LEGACY:
+    if kind is CheckpointFormat.PICKLE:
         raise DefectError("not a zip: can't be validated without unpickling")
     head = reader.read(0, min(8, reader.size_bytes))
     if head[:4] == END_MAGIC:
@@ -91,10 +91,10 @@ def check_file(reader: FileReader, kind: CheckpointKind) -> str:
     raise DefectError(f"no checkpoint format is known that begins with {head.hex(' ')}")
 
 
-def _check_archives(reader: FileReader, kind: CheckpointKind) -> str:
+def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
     archives = read_archives(reader)
     members = [member for archive in archives for member in archive.members]
-    if kind is CheckpointKind.NPZ:
+    if kind is CheckpointFormat.NPZ:
         if len(archives) > 1:
             raise DefectError(f"{len(archives)} zip archives in one npz file")
         for member in members:
@@ -105,7 +105,7 @@ def _check_archives(reader: FileReader, kind: CheckpointKind) -> str:
             if not any(_is_data_pickle(member.name) for member in archive.members):
                 raise DefectError("a zip file without data.pkl: nothing that torch.save wrote")
     # torch.serialization.set_crc32_options(False) leaves every CRC zero
-    has_checksums = kind is CheckpointKind.NPZ or any(member.crc for member in members)
+    has_checksums = kind is CheckpointFormat.NPZ or any(member.crc for member in members)
     for archive in archives:
         check_members(reader, archive, has_checksums)
     if not has_checksums:

@@ -21,9 +21,10 @@ from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.folder import check_folder, survey_folder
 from recovery.checkpoints.model import (
     Candidate,
-    CheckpointKind,
+    CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
+    Hindrance,
 )
 from recovery.checkpoints.names import (
     POINTER_NAMES,
@@ -32,6 +33,7 @@ from recovery.checkpoints.names import (
     shown,
     step_of,
 )
+from recovery.checkpoints.order import newest_first
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
 PENDING: Final = "not looked at yet"
@@ -48,6 +50,7 @@ class _Sighting:
     candidate: Candidate
     signature: Signature | None  # of a file
     refusal: str | None  # why there is nothing to read
+    hindrance: Hindrance | None = None  # of the refusal
     hint: str = ""  # the pointer that names it
 
 
@@ -96,7 +99,13 @@ class CheckpointFinder:
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error
         verdicts = [
-            CheckpointVerdict(seen.candidate, False, seen.refusal or PENDING) for seen in sightings
+            CheckpointVerdict(
+                seen.candidate,
+                False,
+                seen.refusal or PENDING,
+                seen.hindrance if seen.refusal else Hindrance.UNREAD,
+            )
+            for seen in sightings
         ]
         yield tuple(verdicts)
         newest_valid = None
@@ -106,10 +115,10 @@ class CheckpointFinder:
                 verdict = self._recall(seen)
                 if verdict is None and valid >= enough:
                     reason = f"not looked at: older than {newest_valid}, which is valid"
-                    verdict = CheckpointVerdict(seen.candidate, False, reason)
+                    verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
                 elif verdict is None and judged >= self.settings.validate_max:
                     reason = f"not looked at: {judged} newer ones were looked at first"
-                    verdict = CheckpointVerdict(seen.candidate, False, reason)
+                    verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
                 elif verdict is None:
                     judged += 1
                     # half of what is left: an older one still gets its turn
@@ -146,9 +155,8 @@ class CheckpointFinder:
             if entry.name in POINTER_NAMES and (text := _read_pointer(entry, deadline)):
                 pointers.append((entry.name, text))
             elif not entry.name.isprintable():  # nor fit for the journal
-                sightings.append(
-                    _refused(Path(entry.path), None, "its name is not printable UTF-8")
-                )
+                refusal = "its name is not printable UTF-8"
+                sightings.append(_refused(Path(entry.path), None, refusal, Hindrance.DAMAGED))
             elif fnmatchcase(entry.name, settings.name_pattern):
                 seen = self._sight(entry, known.get(entry.path), deadline)
                 if seen is not None:
@@ -157,8 +165,8 @@ class CheckpointFinder:
             sightings = _follow(self.folder, name, text, sightings)
         if len(entries) > settings.entries_max:
             refusal = f"only {settings.entries_max} entries of it were looked at"
-            sightings.append(_refused(self.folder, None, refusal))
-        return sorted(sightings, key=_age_key, reverse=True)
+            sightings.append(_refused(self.folder, None, refusal, Hindrance.UNREAD))
+        return newest_first(sightings, lambda seen: seen.candidate)
 
     def _sight(
         self, entry: os.DirEntry[str], known: _Identified | None, deadline: Deadline
@@ -170,17 +178,18 @@ class CheckpointFinder:
         try:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                return _refused(path, status, self._describe_link(path))
+                return _refused(path, status, *self._describe_link(path))
             if stat.S_ISDIR(status.st_mode):
                 is_candidate = step_of(entry.name) is not None or _has_marker(path, self.settings)
                 return _folder_sighting(path, status) if is_candidate else None
             if stat.S_ISREG(status.st_mode):
                 return self._sight_file(path, status, known, deadline)
-            return _refused(path, status, "not a regular file") if is_named else None
+            refusal, hindrance = "not a regular file", Hindrance.DAMAGED
         except OSError as error:
-            return _refused(path, status, explain(error)) if is_named else None
+            refusal, hindrance = explain(error), Hindrance.UNREADABLE
         except DefectError as error:
-            return _refused(path, status, str(error)) if is_named else None
+            refusal, hindrance = str(error), Hindrance.DAMAGED
+        return _refused(path, status, refusal, hindrance) if is_named else None
 
     def _sight_file(
         self, path: Path, status: os.stat_result, known: _Identified | None, deadline: Deadline
@@ -191,20 +200,29 @@ class CheckpointFinder:
                 known = (signature, identify(reader))
         self._identities[str(path)] = known
         identity = known[1]
-        if identity.kind is CheckpointKind.UNKNOWN and not has_checkpoint_suffix(path.name):
+        if identity.format is CheckpointFormat.UNKNOWN and not has_checkpoint_suffix(path.name):
             return None  # a log, a configuration
         step = identity.step if identity.step is not None else step_of(path.name)
         modified_unix_s = status.st_mtime_ns / 1e9
-        candidate = Candidate(str(path), step, identity.kind, status.st_size, modified_unix_s)
+        candidate = Candidate(
+            str(path),
+            step,
+            identity.format,
+            status.st_size,
+            modified_unix_s,
+            is_step_exact=identity.step is not None,
+        )
         return _Sighting(candidate, signature, None)
 
-    def _describe_link(self, path: Path) -> str:
+    def _describe_link(self, path: Path) -> tuple[str, Hindrance]:
         target = Path(os.path.realpath(path))
         if not os.path.lexists(target):
-            return f"a link that leads nowhere: {shown(str(target), _LINK_TEXT_MAX)}"
+            reason = f"a link that leads nowhere: {shown(str(target), _LINK_TEXT_MAX)}"
+            return reason, Hindrance.MISSING
         if target.parent != Path(os.path.realpath(self.folder)):
-            return f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
-        return f"a link to {shown(target.name)}, which is looked at itself"
+            reason = f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
+            return reason, Hindrance.DAMAGED
+        return f"a link to {shown(target.name)}, which is looked at itself", Hindrance.ALIAS
 
     def _recall(self, seen: _Sighting) -> CheckpointVerdict | None:
         """Return the verdict on a file whose bytes were read before."""
@@ -216,16 +234,18 @@ class CheckpointFinder:
     def _judge(self, seen: _Sighting, deadline: Deadline) -> CheckpointVerdict:
         candidate = seen.candidate
         try:
-            if candidate.kind is CheckpointKind.FOLDER:
+            if candidate.format is CheckpointFormat.FOLDER:
                 return self._judge_folder(candidate, deadline)
             assert seen.signature is not None, "a file was sighted with its status"
             with FileReader(candidate.path, deadline) as reader:
-                verdict = _check(candidate, lambda: check_file(reader, candidate.kind))
+                verdict = _check(candidate, lambda: check_file(reader, candidate.format))
                 reader.check_unchanged(seen.signature)
         except OSError as error:
-            return CheckpointVerdict(candidate, False, explain(error))
-        except (UnfinishedError, DefectError) as error:
-            return CheckpointVerdict(candidate, False, str(error))
+            return CheckpointVerdict(candidate, False, explain(error), Hindrance.UNREADABLE)
+        except UnfinishedError as error:
+            return CheckpointVerdict(candidate, False, str(error), Hindrance.UNREADABLE)
+        except DefectError as error:
+            return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
         self._verdicts[candidate.path] = ((seen.signature,), verdict)
         return verdict
 
@@ -242,7 +262,8 @@ class CheckpointFinder:
             return replace(known[1], candidate=candidate)
         verdict = _check(candidate, lambda: check_folder(path, survey, settings, deadline))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
-            return CheckpointVerdict(candidate, False, "changed while it was read")
+            reason = "changed while it was read"
+            return CheckpointVerdict(candidate, False, reason, Hindrance.WRITING)
         self._verdicts[path] = (survey.signatures, verdict)
         return verdict
 
@@ -252,43 +273,40 @@ def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> 
     if changed_age_s >= grace_s:
         return verdict
     reason = f"still being written: changed {changed_age_s:.1f} s ago; so far {verdict.reason}"
-    return replace(verdict, is_valid=False, reason=reason)
+    return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.WRITING)
 
 
 def _check(candidate: Candidate, check: Callable[[], str]) -> CheckpointVerdict:
     try:
         return CheckpointVerdict(candidate, True, f"complete: {check()}")
     except DefectError as error:
-        return CheckpointVerdict(candidate, False, str(error))
+        return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
 
 
 def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:
     return replace(verdict, reason=f"{verdict.reason}; {hint}") if hint else verdict
 
 
-def _age_key(seen: _Sighting) -> tuple[bool, int, float]:
-    candidate = seen.candidate
-    return (candidate.step is not None, candidate.step or 0, candidate.modified_unix_s)
-
-
 def _has_marker(path: Path, settings: CheckpointSettings) -> bool:
     return (path / settings.marker).is_file()
 
 
-def _refused(path: Path, status: os.stat_result | None, refusal: str) -> _Sighting:
-    """Return what is said and not read; the path is for a person and may be changed to be shown."""
+def _refused(
+    path: Path, status: os.stat_result | None, refusal: str, hindrance: Hindrance
+) -> _Sighting:
+    """Return a sighting that is reported and not read; its path is made printable for a person."""
     path = path.with_name(shown(path.name)) if not path.name.isprintable() else path
     size_bytes = status.st_size if status else 0
     modified_unix_s = status.st_mtime_ns / 1e9 if status else 0.0
     step = step_of(path.name)
-    candidate = Candidate(str(path), step, CheckpointKind.UNKNOWN, size_bytes, modified_unix_s)
-    return _Sighting(candidate, None, refusal)
+    candidate = Candidate(str(path), step, CheckpointFormat.UNKNOWN, size_bytes, modified_unix_s)
+    return _Sighting(candidate, None, refusal, hindrance)
 
 
 def _folder_sighting(path: Path, status: os.stat_result) -> _Sighting:
     modified_unix_s = status.st_mtime_ns / 1e9
     step = step_of(path.name)
-    candidate = Candidate(str(path), step, CheckpointKind.FOLDER, 0, modified_unix_s)
+    candidate = Candidate(str(path), step, CheckpointFormat.FOLDER, 0, modified_unix_s)
     return _Sighting(candidate, None, None)
 
 
@@ -319,7 +337,6 @@ def _follow(root: Path, pointer: str, text: str, sightings: list[_Sighting]) -> 
         is_found = is_found or is_named or is_numbered
         followed.append(replace(seen, hint=hint) if is_named or is_numbered else seen)
     if not is_found and name:
-        followed.append(
-            _refused(root / name, None, f"missing: named by the pointer file {pointer}")
-        )
+        refusal = f"missing: named by the pointer file {pointer}"
+        followed.append(_refused(root / name, None, refusal, Hindrance.MISSING))
     return followed

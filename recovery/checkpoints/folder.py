@@ -15,7 +15,7 @@ from typing import Final
 
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import CheckpointKind, CheckpointSettings
+from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
@@ -123,8 +123,8 @@ def check_folder(
 
 def _check_part(reader: FileReader) -> bool:
     """Return whether this file is of a kind that can be checked, and raise when it is damaged."""
-    kind = identify(reader).kind
-    if kind in {CheckpointKind.UNKNOWN, CheckpointKind.LEGACY} and not has_checkpoint_suffix(
+    kind = identify(reader).format
+    if kind in {CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE} and not has_checkpoint_suffix(
         reader.path
     ):
         return False

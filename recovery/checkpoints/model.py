@@ -1,4 +1,4 @@
-"""What a restore may start from, and what was found out about it."""
+"""Candidates that a restore may start from, and the verdict on each."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,26 +6,86 @@ from enum import Enum
 from rankmend.errors import ConfigError
 
 
-class CheckpointKind(Enum):
-    """What a candidate is, by its content and never by its name."""
+class CheckpointFormat(Enum):
+    """What wrote a candidate, by its content and its files. The values travel in reports."""
 
     TORCH = "torch"  # a torch.save file: one zip, or several one after the other
     NPZ = "npz"
-    SAFETENSORS = "safetensors"
-    LEGACY = "legacy"  # pickle or tar: torch.save before 1.6
-    FOLDER = "folder"  # a folder with a marker file
+    SAFETENSORS = "safetensors"  # one file, or shards with their index
+    PICKLE = "legacy"  # pickle or tar: torch.save before 1.6
+    DCP = "dcp"
+    TRAINER = "hf_trainer"
+    ACCELERATE = "accelerate"
+    LIGHTNING = "lightning"
+    MEGATRON = "megatron"
+    MEGATRON_DIST = "megatron_dist"
+    DEEPSPEED = "deepspeed"
+    NEMO = "nemo"
+    ORBAX = "orbax"
+    NVRX_LOCAL = "nvrx_local"
+    DLROVER = "dlrover"
+    FOLDER = "folder"  # a folder with the configured marker and no known layout
     UNKNOWN = "unknown"
+
+    @property
+    def label(self) -> str:
+        """Return the name for people."""
+        return _LABELS[self]
+
+
+_LABELS = {
+    CheckpointFormat.TORCH: "torch.save file",
+    CheckpointFormat.NPZ: "npz file",
+    CheckpointFormat.SAFETENSORS: "safetensors",
+    CheckpointFormat.PICKLE: "pickle or tar file",
+    CheckpointFormat.DCP: "PyTorch DCP",
+    CheckpointFormat.TRAINER: "Hugging Face Trainer",
+    CheckpointFormat.ACCELERATE: "Accelerate",
+    CheckpointFormat.LIGHTNING: "Lightning",
+    CheckpointFormat.MEGATRON: "Megatron-LM (legacy)",
+    CheckpointFormat.MEGATRON_DIST: "Megatron-LM (distributed)",
+    CheckpointFormat.DEEPSPEED: "DeepSpeed",
+    CheckpointFormat.NEMO: "NeMo",
+    CheckpointFormat.ORBAX: "Orbax",
+    CheckpointFormat.NVRX_LOCAL: "NVRx local checkpoint",
+    CheckpointFormat.DLROVER: "dlrover flash checkpoint",
+    CheckpointFormat.FOLDER: "folder with a marker",
+    CheckpointFormat.UNKNOWN: "unknown format",
+}
+
+
+class Hindrance(Enum):
+    """Why a candidate can't be restored now. Decisions rest on this, never on the reason's text."""
+
+    DAMAGED = "damaged"  # looks like a checkpoint: torn, no marker, or not understood
+    UNREADABLE = "unreadable"  # an error of the file system, or the time was over
+    WRITING = "writing"  # a save is under way, by the look of it
+    UNREAD = "unread"  # not looked at: enough newer ones are valid, or a bound was reached
+    MISSING = "missing"  # only a pointer file names it
+    ALIAS = "alias"  # another name of a candidate in the same list
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One file or folder that may be a checkpoint."""
 
-    path: str
+    path: str  # what the framework's own resume option takes
     step: int | None
-    kind: CheckpointKind
+    format: CheckpointFormat
     size_bytes: int  # of a folder: of all its files, 0 before they were looked at
     modified_unix_s: float  # by the clock of the storage; of a folder: its newest file
+    is_step_exact: bool = False  # the content tells the step; else the name does
+    parts: tuple[str, ...] = ()  # paths of other files of the same save
+
+    @property
+    def directory(self) -> str:
+        """Return the folder that a framework takes together with a tag or a step."""
+        return self.path.rpartition("/")[0] or "/"
+
+    @property
+    def tag(self) -> str:
+        """Return the name of this checkpoint in its directory, such as ``global_step10``."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +95,12 @@ class CheckpointVerdict:
     candidate: Candidate
     is_valid: bool
     reason: str
+    hindrance: Hindrance | None = None  # None: valid, or a peer one version older sent it
+
+    @property
+    def looks_like_checkpoint(self) -> bool:
+        """Return whether somebody has saved something here, whole or not."""
+        return self.hindrance is not Hindrance.ALIAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankmend.errors import StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
 from recovery.cluster.gate import Pool
 from recovery.job.membership import choose_placement, next_finder, size_for
 from recovery.job.nodes import JobNodes
@@ -21,7 +21,8 @@ from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
-_KINDS: Final = {kind.value: kind for kind in CheckpointKind}
+_FORMATS: Final = {one.value: one for one in CheckpointFormat}
+_HINDRANCES: Final = {one.value: one for one in Hindrance}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +188,17 @@ class AttemptNeeds:
 
 def _verdicts(found: Found) -> list[CheckpointVerdict]:
     return [
-        CheckpointVerdict(_candidate(one), one.is_valid, one.reason) for one in found.checkpoints
+        CheckpointVerdict(_candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance))
+        for one in found.checkpoints
     ]
 
 
 def _candidate(found: FoundCheckpoint) -> Candidate:
-    kind = _KINDS.get(found.kind, CheckpointKind.UNKNOWN)
-    return Candidate(found.path, found.step, kind, found.size_bytes, found.modified_unix_s)
+    return Candidate(
+        found.path,
+        found.step,
+        _FORMATS.get(found.kind, CheckpointFormat.UNKNOWN),
+        found.size_bytes,
+        found.modified_unix_s,
+        found.is_step_exact,
+    )

@@ -192,7 +192,7 @@ def _names_in(report: Report) -> Iterator[str]:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
     if report.found is not None:
-        yield from (one.kind for one in report.found.checkpoints)
+        yield from (text for one in report.found.checkpoints for text in (one.kind, one.hindrance))
     if report.collected is not None:
         yield report.collected.incident_id
 

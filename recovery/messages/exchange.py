@@ -200,11 +200,13 @@ class FoundCheckpoint:
 
     path: str
     step: int | None
-    kind: str  # of recovery.checkpoints.model.CheckpointKind
+    kind: str  # value of a recovery.checkpoints.model.CheckpointFormat
     size_bytes: int
     modified_unix_s: float
     is_valid: bool
     reason: str
+    hindrance: str = ""  # value of a recovery.checkpoints.model.Hindrance; "" when valid
+    is_step_exact: bool = False  # the content tells the step; else the name does
 
 
 @dataclass(frozen=True, slots=True)

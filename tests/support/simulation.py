@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
@@ -676,7 +676,7 @@ class SimNode:
         is_valid = world.random.random() >= world.scenario.torn_ratio
         path = f"/checkpoints/{len(world.disk.checkpoints)}-{step}"
         told = None if world.scenario.is_relative else step
-        candidate = Candidate(path, told, CheckpointKind.NPZ, 1000, self._clock.unix_s())
+        candidate = Candidate(path, told, CheckpointFormat.NPZ, 1000, self._clock.unix_s())
         world.disk.checkpoints.append(
             CheckpointVerdict(candidate, is_valid, "whole" if is_valid else "torn")
         )

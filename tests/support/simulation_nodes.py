@@ -22,7 +22,7 @@ from typing import TypeVar
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
-from recovery.checkpoints.model import CheckpointKind
+from recovery.checkpoints.model import CheckpointFormat
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
@@ -1068,7 +1068,7 @@ class Host:
             FoundCheckpoint(
                 one.path,
                 one.step,
-                CheckpointKind.NPZ.value,
+                CheckpointFormat.NPZ.value,
                 1,
                 1.0,
                 one.is_whole,

@@ -184,9 +184,11 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
     return FoundCheckpoint(
         one.path,
         one.step,
-        one.kind.value,
+        one.format.value,
         one.size_bytes,
         one.modified_unix_s,
         verdict.is_valid,
         verdict.reason,
+        verdict.hindrance.value if verdict.hindrance else "",
+        one.is_step_exact,
     )

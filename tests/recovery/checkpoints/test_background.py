@@ -16,7 +16,7 @@ from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.finder import PENDING, CheckpointFinder
 from recovery.checkpoints.model import (
     Candidate,
-    CheckpointKind,
+    CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
 )
@@ -126,7 +126,7 @@ def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
 
 def verdict(name: str, is_valid: bool, reason: str) -> CheckpointVerdict:
     return CheckpointVerdict(
-        Candidate(name, None, CheckpointKind.NPZ, 1, LONG_AGO), is_valid, reason
+        Candidate(name, None, CheckpointFormat.NPZ, 1, LONG_AGO), is_valid, reason
     )
 
 

@@ -18,11 +18,11 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.archive import read_archives
 from recovery.checkpoints.content import check_file, identify, parse_npy_integer
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.model import CheckpointKind
+from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import is_ignored, shown, step_of
 from recovery.checkpoints.reader import DefectError, FileReader
 
-KIND = CheckpointKind
+KIND = CheckpointFormat
 
 
 def make_npz(compressed: bool = False, **arrays: object) -> bytes:
@@ -67,11 +67,11 @@ WRITERS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def judge(path: Path, content: bytes, timeout_s: float = 30.0) -> tuple[CheckpointKind, str]:
+def judge(path: Path, content: bytes, timeout_s: float = 30.0) -> tuple[CheckpointFormat, str]:
     """Return kind and what is whole; raises DefectError with the reason."""
     path.write_bytes(content)
     with FileReader(str(path), Deadline(SystemClock(), timeout_s)) as reader:
-        kind = identify(reader).kind
+        kind = identify(reader).format
         return kind, check_file(reader, kind)
 
 
@@ -187,7 +187,7 @@ def test_a_cut_off_file_keeps_its_kind_and_says_what_is_missing(file: Path, writ
     file.write_bytes(content[:-5])
 
     with FileReader(str(file), Deadline(SystemClock(), 30)) as reader:
-        kind = identify(reader).kind
+        kind = identify(reader).format
 
     assert kind.value == writer.split(maxsplit=1)[0]
     assert defect(file, content[:-5]).startswith("truncated: ")
@@ -351,7 +351,7 @@ def test_a_safetensors_header_beyond_the_limit_is_not_read(file: Path) -> None:
 
     with FileReader(str(file), Deadline(SystemClock(), 30)) as reader:
         with pytest.raises(DefectError, match="its header claims 90000000 bytes"):
-            check_file(reader, identify(reader).kind)
+            check_file(reader, identify(reader).format)
 
 
 PIECES = st.sampled_from(

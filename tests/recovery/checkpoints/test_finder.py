@@ -14,7 +14,7 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointKind, CheckpointSettings, CheckpointVerdict
+from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, CheckpointVerdict
 from tests.recovery.checkpoints.test_content import make_safetensors, make_torch_layout
 
 NOW = 2_000_000_000.0
@@ -57,15 +57,6 @@ def valid_names(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...
 # Order
 
 
-def test_candidates_come_by_step_and_then_by_time(tmp_path: Path) -> None:
-    for name, unix_s in [("step-9.npz", 500), ("step-10.npz", 100), ("a.npz", 900), ("b.npz", 800)]:
-        date(save_npz(tmp_path / name), unix_s)
-
-    names = [Path(verdict.candidate.path).name for verdict in find(tmp_path)]
-
-    assert names == ["step-10.npz", "step-9.npz", "a.npz", "b.npz"]
-
-
 def test_a_step_member_wins_over_the_name(tmp_path: Path) -> None:
     save_npz(tmp_path / "epoch-3.npz", step=900)
     save_npz(tmp_path / "epoch-4.npz", step=100)
@@ -94,8 +85,12 @@ def test_kinds_are_told_by_content_and_not_by_name(tmp_path: Path) -> None:
     verdicts = find(tmp_path, enough=9)
 
     assert all(verdict.is_valid for verdict in verdicts)
-    kinds = [verdict.candidate.kind for verdict in verdicts]
-    assert kinds == [CheckpointKind.NPZ, CheckpointKind.TORCH, CheckpointKind.SAFETENSORS]
+    formats = {verdict.candidate.tag: verdict.candidate.format for verdict in verdicts}
+    assert formats == {
+        "step-3.pt": CheckpointFormat.NPZ,
+        "step-2.bin": CheckpointFormat.TORCH,
+        "step-1": CheckpointFormat.SAFETENSORS,
+    }
 
 
 def test_what_is_no_checkpoint_is_not_mentioned(tmp_path: Path) -> None:
@@ -195,7 +190,7 @@ def test_a_folder_with_its_marker_is_whole(tmp_path: Path, marker: str) -> None:
     verdict = find(tmp_path, marker=marker)[0]
 
     assert verdict.reason == f"complete: marker {marker}, 2 files checked, 1 others present"
-    assert verdict.candidate.kind is CheckpointKind.FOLDER
+    assert verdict.candidate.format is CheckpointFormat.FOLDER
     assert verdict.candidate.step == 7
     assert verdict.candidate.size_bytes > 1000
 

@@ -7,7 +7,7 @@ import pytest
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.controller import (
     JOURNAL_PATIENCE_KNOWN_S,
     JOURNAL_PATIENCE_S,
@@ -237,7 +237,7 @@ def test_nothing_is_ordered_before_the_node_was_heard() -> None:
 
 def test_the_first_attempt_begins_from_the_newest_valid_checkpoint_behind_its_fence() -> None:
     bench = Bench()
-    candidate = Candidate("/c/30", 30, CheckpointKind.NPZ, 1, 1.0)
+    candidate = Candidate("/c/30", 30, CheckpointFormat.NPZ, 1, 1.0)
     bench.storage.verdicts = [CheckpointVerdict(candidate, True, "whole")]
 
     bench.start().tell()

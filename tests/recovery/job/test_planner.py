@@ -4,7 +4,7 @@ import pytest
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, plan
 from recovery.journal.faults import Fault
 from recovery.journal.incident_machine import IncidentState
@@ -61,7 +61,7 @@ def ledger(
 
 
 def verdict(step: int, *, is_valid: bool = True, reason: str = "whole") -> CheckpointVerdict:
-    candidate = Candidate(f"/c/{step}", step, CheckpointKind.NPZ, 10, 1000.0 + step)
+    candidate = Candidate(f"/c/{step}", step, CheckpointFormat.NPZ, 10, 1000.0 + step)
     return CheckpointVerdict(candidate, is_valid, reason)
 
 

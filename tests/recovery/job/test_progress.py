@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.journal.records import AttemptStarted, OutcomeKind
 from recovery.messages.exchange import RankExit
 from tests.recovery.job.test_controller import Bench
@@ -13,7 +13,7 @@ FAULTS = 40
 
 
 def save(bench: Bench, step: int) -> None:
-    candidate = Candidate(f"/c/{step}", step, CheckpointKind.NPZ, 10, 1000.0 + step)
+    candidate = Candidate(f"/c/{step}", step, CheckpointFormat.NPZ, 10, 1000.0 + step)
     bench.storage.verdicts.insert(0, CheckpointVerdict(candidate, is_valid=True, reason="whole"))
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.cluster.gate import PlanRequest
 from recovery.cluster.ledger import fold_cluster
 from recovery.cluster.limits import ClusterPolicy
@@ -241,7 +241,7 @@ def plans_of(ledger: Ledger) -> dict[str, list[Any]] | None:
 def _checkpoint(
     path: str, step: int, modified_unix_s: float, *, is_valid: bool = True
 ) -> CheckpointVerdict:
-    candidate = Candidate(path, step, CheckpointKind.NPZ, 1000, modified_unix_s)
+    candidate = Candidate(path, step, CheckpointFormat.NPZ, 1000, modified_unix_s)
     return CheckpointVerdict(candidate, is_valid, "whole" if is_valid else "torn")
 
 

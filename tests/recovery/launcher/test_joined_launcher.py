@@ -14,7 +14,7 @@ import pytest
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
-from recovery.checkpoints.model import Candidate, CheckpointKind, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
@@ -367,7 +367,7 @@ def test_checkpoints_are_looked_for_where_the_order_asks_for_it(
     make: Callable[[str], Member],
 ) -> None:
     a = make("a")
-    candidate = Candidate("/ckpt/step-5.pt", 5, CheckpointKind.TORCH, 10, 1.0)
+    candidate = Candidate("/ckpt/step-5.pt", 5, CheckpointFormat.TORCH, 10, 1.0)
     a.watch.verdicts = (CheckpointVerdict(candidate, True, "complete"),)
     a.send(attempt=2, ranks=(), finds_checkpoints=True)
 

@@ -1,0 +1,82 @@
+"""Newest means newest: steps where they can be compared, times where they can't."""
+
+import pytest
+
+from recovery.checkpoints.model import (
+    Candidate,
+    CheckpointFormat,
+    CheckpointVerdict,
+    Hindrance,
+)
+from recovery.checkpoints.order import newest_first, passed_over
+
+
+def saved(name: str, step: int | None, unix_s: float, *, is_step_exact: bool = False) -> Candidate:
+    return Candidate(f"/c/{name}", step, CheckpointFormat.TORCH, 1, unix_s, is_step_exact)
+
+
+def names(candidates: list[Candidate]) -> list[str]:
+    return [candidate.tag for candidate in newest_first(candidates, lambda one: one)]
+
+
+def test_numbers_order_the_names_of_one_pattern_whatever_their_times_say() -> None:
+    copied = [saved("step-9.pt", 9, 500), saved("step-10.pt", 10, 100), saved("step-8.pt", 8, 300)]
+
+    assert names(copied) == ["step-10.pt", "step-9.pt", "step-8.pt"]
+
+
+def test_a_number_says_nothing_about_a_name_of_another_pattern() -> None:
+    last = saved("last.pt", None, 950)
+    best = saved("best_step_10.pt", 10, 100)
+
+    assert names([best, last]) == ["last.pt", "best_step_10.pt"]
+
+
+def test_a_younger_series_comes_before_a_higher_number_of_another() -> None:
+    series = [saved("old_step_900.pt", 900, 100), saved("step_20.pt", 20, 220)]
+
+    assert names([*series, saved("step_10.pt", 10, 210)]) == [
+        "step_20.pt",
+        "step_10.pt",
+        "old_step_900.pt",
+    ]
+
+
+def test_steps_out_of_the_content_order_all_names() -> None:
+    last = saved("last.ckpt", 80, 100, is_step_exact=True)
+    best = saved("epoch=0-step=20.ckpt", 20, 900, is_step_exact=True)
+
+    assert names([best, last]) == ["last.ckpt", "epoch=0-step=20.ckpt"]
+
+
+def test_a_copy_that_is_younger_than_its_successor_does_not_move_behind_it() -> None:
+    series = [saved("step-300.pt", 300, 10), saved("step-90.pt", 90, 90)]
+
+    assert names([*series, saved("best.pt", None, 50)]) == ["step-300.pt", "step-90.pt", "best.pt"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_order_of_the_listing_does_not_count(order: tuple[int, ...]) -> None:
+    all_of_them = [saved("a.pt", None, 7), saved("step-2.pt", 2, 7), saved("step-1.pt", 1, 7)]
+
+    assert names([all_of_them[at] for at in order])[:2] == ["step-2.pt", "step-1.pt"]
+
+
+def test_what_is_newer_by_its_place_or_its_time_is_passed_over_and_no_other_name_is() -> None:
+    verdicts = [
+        CheckpointVerdict(saved("step-3.pt", 3, 300), False, "torn", Hindrance.DAMAGED),
+        CheckpointVerdict(saved("last.pt", None, 290), False, "a link", Hindrance.ALIAS),
+        CheckpointVerdict(saved("step-2.pt", 2, 200), True, "complete"),
+        CheckpointVerdict(saved("step-1.pt", 1, 250), False, "older", Hindrance.UNREAD),
+        CheckpointVerdict(saved("step-0.pt", 0, 100), False, "older", Hindrance.UNREAD),
+    ]
+
+    found = [verdict.candidate.tag for verdict in passed_over(verdicts, "/c/step-2.pt")]
+
+    assert found == ["step-3.pt", "step-1.pt"]
+
+
+def test_directory_and_tag_are_what_deepspeed_takes() -> None:
+    candidate = saved("global_step10", 10, 1)
+
+    assert (candidate.directory, candidate.tag) == ("/c", "global_step10")
