@@ -88,14 +88,13 @@ class Launcher:
         agent: AgentLink,
         clock: Clock,
         send_report: Callable[[Report], None],
+        membership: Membership,
         standbys: StandbyPool | None = None,
-        membership: Membership | None = None,
         *,
         takes_signals: bool = True,
         evidence: EvidenceCollector | None = None,
         hardware: HardwareWatch | None = None,
     ) -> None:
-        """``membership``: of a job on several nodes; None: the controller is in this process."""
         self._plan = plan
         self._keeper = GuardianKeeper(
             start_guardian, plan.job_id, plan.mark_node, runtime.process_list, clock
@@ -116,14 +115,17 @@ class Launcher:
         self._inbox = Inbox()
         self._wakeups = Wakeups()
         self._selector = selectors.DefaultSelector()
-        launcher_id = membership.launcher_id if membership else ""
         self._orders = FollowedOrders(
-            plan.job_id, plan.node, launcher_id, output.slots, followed_at_s=clock.now_s()
+            plan.job_id,
+            plan.node,
+            membership.launcher_id,
+            output.slots,
+            followed_at_s=clock.now_s(),
         )
         self._state = LauncherState(
-            is_member=membership is not None,
             can_collect=evidence is not None,
             grace_s=plan.grace_s,
+            report_pause_min_s=membership.report_pause_min_s,
         )
         self._attempt: LaunchedAttempt | None = None
         self._launch_fault: LaunchFault | None = None
@@ -172,9 +174,8 @@ class Launcher:
         """Serve until `finish`. No process of the attempts up to the number given is left."""
         self._state = replace(self._state, empty_through=nothing_left_through)
         self._announcer.start()
-        if self._membership is not None:
-            self._membership.peers.start()
-            self._membership.storage.start(self._wakeups.wake)
+        self._membership.peers.start()
+        self._membership.storage.start(self._wakeups.wake)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self._selector.register(self._keeper.guardian.fileno(), selectors.EVENT_READ)
         if self._standbys is not None:
@@ -219,9 +220,8 @@ class Launcher:
         if self._evidence is not None:
             self._evidence.close(EVIDENCE_END_S)
         self._announcer.close()
-        if self._membership is not None:
-            self._membership.peers.close()
-            self._membership.storage.close()
+        self._membership.peers.close()
+        self._membership.storage.close()
         self._runtime.remove()
         self._wakeups.close()
         return is_empty
@@ -262,10 +262,10 @@ class Launcher:
             self.request_stop(StopReason.TIME_LIMIT)
 
     def request_stop(self, reason: StopReason) -> None:
-        """Have the job end as planned; a node that runs nothing of it only leaves."""
+        """Have the job end as planned; a node that runs nothing of it only leaves, where others can go on."""
         newest = self._orders.newest
         has_work = self._attempt is not None or (newest is not None and bool(newest.ranks))
-        if self._membership is not None and not has_work:
+        if self._membership.outlives_launcher and not has_work:
             self._left_by = reason
             self._is_finished = True
             return
@@ -400,8 +400,6 @@ class Launcher:
             plan = self._plan
             left = find_marked(plan.job_id, attempt.number, plan.mark_node)
             state = replace(state, attempt=attempt.facts(has_leftovers=bool(left)))
-        if self._membership is None:
-            return state
         advance = self._membership.storage.advance
         return replace(
             state,
@@ -448,7 +446,6 @@ class Launcher:
             case Leave():
                 self._is_finished = True
             case _:
-                assert self._membership is not None, "only a member of a job has these"
                 _act_as_member(action, self._membership)
 
     def _mark_signalled(self) -> None:
@@ -478,17 +475,14 @@ class Launcher:
             self._keeper.ask(self._keeper.guardian.kill_through, order.attempt)
 
     def _fence_error(self, attempt: int) -> str | None:
-        if self._membership is None:
-            return None
         done = self._membership.storage.advance
         if done is None or done.attempt != attempt:
             return f"the storage has not taken the fence of attempt {attempt} in {FENCE_S_MAX:g} s"
         return done.error
 
     def _tell_peers(self) -> None:
-        if self._membership is not None:
-            number = self._attempt.number if self._attempt else 0
-            self._membership.peers.tell(number, self._state.empty_through)
+        number = self._attempt.number if self._attempt else 0
+        self._membership.peers.tell(number, self._state.empty_through)
 
     def _report_if_due(self) -> None:
         now_s = self._clock.now_s()
@@ -504,7 +498,7 @@ class Launcher:
 
 
 def _act_as_member(action: LauncherAction, membership: Membership) -> None:
-    """Do what only a launcher among several does."""
+    """Pass on what concerns the peers or the checkpoint folder."""
     peers, storage = membership.peers, membership.storage
     match action:
         case AskForFence(attempt=attempt, restore_path=path):

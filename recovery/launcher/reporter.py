@@ -1,7 +1,6 @@
-"""Writes a launcher's reports: what runs, what has ended, and what a member of a job adds."""
+"""Writes a launcher's reports: who it is, what runs, and what has ended."""
 
 import logging
-from dataclasses import replace
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
@@ -16,7 +15,7 @@ from recovery.launcher.membership.remote import RETURNS_PER_S
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.store import RendezvousStore
-from recovery.messages.exchange import VERSION, Endpoint, Report, StopReason
+from recovery.messages.exchange import VERSION, Endpoint, Found, Report, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ class Reporter:
         plan: LaunchPlan,
         store: RendezvousStore,
         clock: Clock,
-        membership: Membership | None,
+        membership: Membership,
         evidence: EvidenceCollector | None,
         hardware: HardwareWatch | None,
     ) -> None:
@@ -50,7 +49,9 @@ class Reporter:
     ) -> Report:
         """Return the next report."""
         ranks = list(attempt.ranks.values()) if attempt else []
-        report = Report(
+        self._number += 1
+        membership = self._membership
+        return Report(
             version=VERSION,
             node=self._plan.node,
             boot_id=self._plan.boot_id,
@@ -64,16 +65,25 @@ class Reporter:
             stop_requested=stop_requested,
             collected=self._evidence.take_report() if self._evidence else None,
             hardware=self._hardware.take_report() if self._hardware else None,
+            launcher_id=membership.launcher_id,
+            number=self._number,
+            slots=membership.slots,
+            rendezvous=self._propose(),
+            peer_endpoint=membership.peers.endpoint,
+            unreachable=membership.peers.unreachable,
+            fence_attempt=membership.storage.fence_attempt,
+            found=self._found(state, orders),
+            launcher_started_s=self._launched_at_s,
+            epoch=orders.epoch,
+            controller_id=orders.controller_id,
+            claim=orders.claim(self._clock.now_s()),
         )
-        if self._membership is None:
-            return report
-        return self._sign(report, state, orders, self._membership)
 
     def make_word(self, orders: FollowedOrders) -> LastWord | None:
         """Return what is to be said for this launcher once it has ended; None: to nobody."""
         plan, membership = self._plan, self._membership
-        contact = None if membership is None else membership.contact()
-        if membership is None or contact is None:
+        contact = membership.contact()
+        if contact is None:
             return None
         return LastWord(
             job_id=plan.job_id,
@@ -86,37 +96,17 @@ class Reporter:
             spread_s=orders.group_count / RETURNS_PER_S,
         )
 
-    def _sign(
-        self,
-        report: Report,
-        state: LauncherState,
-        orders: FollowedOrders,
-        membership: Membership,
-    ) -> Report:
-        """Return the report with what only a launcher among several has to say."""
-        self._number += 1
-        storage, peers = membership.storage, membership.peers
-        is_finder = orders.newest is not None and orders.newest.finds_checkpoints
-        found = storage.found
-        if found is not None and found.revision != state.found_for[1]:
-            found = None  # of a look that another order had asked for
-        return replace(
-            report,
-            launcher_id=membership.launcher_id,
-            number=self._number,
-            slots=membership.slots,
-            rendezvous=self._propose(),
-            peer_endpoint=peers.endpoint,
-            unreachable=peers.unreachable,
-            fence_attempt=storage.fence_attempt,
-            found=found if is_finder else None,
-            launcher_started_s=self._launched_at_s,
-            epoch=orders.epoch,
-            controller_id=orders.controller_id,
-            claim=orders.claim(self._clock.now_s()),
-        )
+    def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
+        """Return the checkpoints that the newest order asked for, once they were looked for."""
+        if orders.newest is None or not orders.newest.finds_checkpoints:
+            return None
+        found = self._membership.storage.found
+        return found if found is not None and found.revision == state.found_for[1] else None
 
     def _propose(self) -> Endpoint | None:
+        """Return where the next attempt can meet; None where no other node has to find it."""
+        if self._membership.peers.endpoint is None:
+            return None
         try:
             return self._store.propose()
         except LaunchError as error:  # every port is taken: told when an attempt is to start

@@ -38,6 +38,7 @@ from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import JobKey, key_at_service
 from recovery.journal.limits import Policy
 from recovery.journal.records import JobOutcome
+from recovery.launcher.decision.pace import REMOTE_REPORT_S_MIN
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher
@@ -429,7 +430,14 @@ class Node:
         )
         launcher = made.make(
             remote.put,
-            Membership(self.launcher_id, self.slots, peers, storage, lambda: client.contact),
+            Membership(
+                self.launcher_id,
+                self.slots,
+                peers,
+                storage,
+                lambda: client.contact,
+                REMOTE_REPORT_S_MIN,
+            ),
         )
         link.launcher = launcher
         remote.start()

@@ -108,9 +108,7 @@ class NodeLauncher:
         log_plan = make_log_folder(setup.output_plan, name)
         self._output = Output(log_plan, console.take_over())
 
-    def make(
-        self, send_report: Callable[[Report], None], membership: Membership | None = None
-    ) -> Launcher:
+    def make(self, send_report: Callable[[Report], None], membership: Membership) -> Launcher:
         """Return the launcher, with its guardian running."""
         setup, job, clock = self._setup, self._job, self._clock
         options, environment = setup.options, setup.environment
@@ -135,8 +133,8 @@ class NodeLauncher:
             make_agent_link(options, environment, clock),
             clock,
             send_report,
-            standbys,
             membership,
+            standbys,
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
         )

@@ -33,8 +33,9 @@ from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.alone import alone
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
-from recovery.messages.exchange import Report
+from recovery.messages.exchange import Report, StopReason
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
@@ -204,7 +205,10 @@ class _Session:
         watch = make_watch(self._options, self._clock)
         if watch is not None:
             watch.start()
-        launcher = made.make(lambda report: thread.put(report))  # noqa: PLW0108 - made below
+        launcher = made.make(
+            lambda report: thread.put(report),  # noqa: PLW0108 - made below
+            alone(self._setup.slots),
+        )
         fence = FenceFile(job.fence_path(self._setup))
         self._ownership.keep_fence(fence.restore)
         controller = Controller(
@@ -232,7 +236,7 @@ class _Session:
         if thread.outcome is not None:
             write_error_file(thread.outcome, self._environment, self._clock.unix_s())
         self._ownership.check()
-        return _exit_code(thread)
+        return _exit_code(thread, launcher.stop_requested)
 
     def _settings(self) -> JobSettings:
         return JobSettings(
@@ -253,9 +257,14 @@ class _Session:
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
 
 
-def _exit_code(thread: ControllerThread) -> int:
+def _exit_code(thread: ControllerThread, stop_requested: StopReason | None) -> int:
     """Return the code for the shell, and show the first rank's error once more, at the end."""
     outcome = thread.outcome
+    if outcome is None and thread.crash is None and stop_requested is not None:
+        say(
+            f"{stop_requested.value}: the ranks were stopped, and the journal did not take it in time"
+        )
+        return stop_requested.exit_code
     if outcome is None:
         say(f"the controller failed and the job was stopped: {thread.crash!r}")
         return 1

@@ -71,7 +71,7 @@ def _end_leftovers(_order: Order | None, state: LauncherState, now_s: float) -> 
 
 def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
     """End as planned without a controller's order, where none comes."""
-    if not state.is_member or state.stop_asked_at_s is None or order is None:
+    if state.stop_asked_at_s is None or order is None:
         return LauncherDecision(state)
     if order.stop is Stop.GRACE or now_s - state.stop_asked_at_s < STOP_ALONE_S:
         return LauncherDecision(state)
@@ -86,8 +86,6 @@ def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> Laun
 
 def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> LauncherDecision:
     """Have the guardian stop the ranks at the end of the lease, and the peers keep it."""
-    if not state.is_member:
-        return LauncherDecision(state)
     attempt = state.attempt
     if attempt is None or state.empty_through >= attempt.number:
         return _drop_lease(state)
@@ -193,7 +191,7 @@ def _collect(order: Order, state: LauncherState) -> LauncherDecision:
 
 def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> LauncherDecision:
     is_asked = state.fence_asked is not None and state.fence_asked[0] == order.attempt
-    if not state.is_member or is_asked:
+    if is_asked:
         return LauncherDecision(state)
     path = None if order.restore is None else order.restore.path
     state = replace(state, fence_asked=(order.attempt, now_s))
@@ -202,14 +200,14 @@ def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> Launcher
 
 def _has_fence_answer(order: Order, state: LauncherState, now_s: float) -> bool:
     """Return whether it is known how the fence went, or the storage has taken too long."""
-    if not state.is_member or state.fenced_attempt == order.attempt:
-        return True  # a controller in this process has fenced before it ordered
+    if state.fenced_attempt == order.attempt:
+        return True
     assert state.fence_asked is not None, "asked just before"
     return now_s - state.fence_asked[1] >= FENCE_S_MAX
 
 
 def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecision:
-    if not state.is_member or not order.finds_checkpoints:
+    if not order.finds_checkpoints:
         return LauncherDecision(state)
     if order.ranks:
         return LauncherDecision(state, (WatchCheckpoints(),))

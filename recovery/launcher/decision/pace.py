@@ -8,9 +8,9 @@ from recovery.messages.exchange import Order
 REPORT_S: Final = 0.5  # while all ranks step
 REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
 HURRY_S_MAX: Final = 300.0  # and no longer than this
-# Of one launcher among several: a service takes ten reports a second of a node, those of events
+# To a controller over the network: it takes ten reports a second of a node, those of events
 # included.
-MEMBER_REPORT_S_MIN: Final = 0.2
+REMOTE_REPORT_S_MIN: Final = 0.2
 # Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
 REPORTS_PER_S_MAX: Final = 2000.0
 
@@ -36,14 +36,13 @@ def is_calm(order: Order | None, state: LauncherState, now_s: float) -> bool:
 def report_pause_s(order: Order | None, state: LauncherState, now_s: float) -> float:
     """Return the pause between two reports."""
     pause_s = REPORT_FAST_S if is_in_a_hurry(order, state, now_s) else REPORT_S
-    if not state.is_member:
-        return pause_s
-    return member_pause_s(pause_s, 1 if order is None else order.group_count)
+    pause_s = max(pause_s, state.report_pause_min_s)
+    return shared_pause_s(pause_s, 1 if order is None else order.group_count)
 
 
-def member_pause_s(pause_s: float, group_count: int) -> float:
+def shared_pause_s(pause_s: float, group_count: int) -> float:
     """Return the pause between two reports of each of so many launchers, at least ``pause_s``."""
-    return max(pause_s, MEMBER_REPORT_S_MIN, group_count / REPORTS_PER_S_MAX)
+    return max(pause_s, group_count / REPORTS_PER_S_MAX)
 
 
 def wait_s(order: Order | None, state: LauncherState, reported_at_s: float, now_s: float) -> float:

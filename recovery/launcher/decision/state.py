@@ -33,13 +33,13 @@ class LauncherState:
     # What is, as the loop has just found it.
     attempt: AttemptFacts | None = None
     empty_through: int = 0  # no process is left of the attempts up to this one
-    is_member: bool = False  # one launcher of several: it fences, leases and looks for checkpoints
     can_collect: bool = False  # evidence of a hang
     evidence_wait_s: float = 0.0  # for how long a collection may still hold up the kill
     fenced_attempt: int | None = None  # the last one for which the storage has answered
     reached_at_s: float = float("-inf")  # the controller or a majority of peers; CLOCK_BOOTTIME
     stop_asked_at_s: float | None = None  # a signal or the time limit asked for the job's end
     grace_s: float = 30.0  # of a planned stop that no controller has ordered
+    report_pause_min_s: float = 0.0  # the shortest that the controller takes
 
     # What has been done about it.
     carried: tuple[int, int] = (0, 0)  # epoch and revision of the newest order carried out

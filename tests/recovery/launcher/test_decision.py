@@ -78,7 +78,9 @@ def test_without_an_order_nothing_is_done() -> None:
 
 
 def test_the_first_order_starts_its_ranks_and_counts_as_carried_out() -> None:
-    decision = decide(order(attempt=1), state(), NOW_S)
+    fenced = state(fence_asked=(1, NOW_S), fenced_attempt=1)
+
+    decision = decide(order(attempt=1), fenced, NOW_S)
 
     assert decision.actions == (StartRanks(order(attempt=1)),)
     assert decision.state.carried == CARRIED
@@ -91,7 +93,7 @@ def test_an_order_that_was_carried_out_asks_for_nothing_more() -> None:
 
 
 def test_a_newer_attempt_waits_until_no_process_of_the_older_is_left() -> None:
-    before = state(attempt=RUNNING)
+    before = state(attempt=RUNNING, fence_asked=(2, NOW_S), fenced_attempt=2)
 
     first = decide(ORDER, before, NOW_S)
     waiting = decide(ORDER, first.state, NOW_S)
@@ -190,7 +192,7 @@ def test_an_attempt_that_ended_without_children_is_closed_at_once_and_only_once(
 def test_a_member_starts_only_once_the_storage_has_answered() -> None:
     wanted = order(restore=Restore("/ckpt/step-7", 7))
 
-    asked = decide(wanted, state(is_member=True, empty_through=1), NOW_S)
+    asked = decide(wanted, state(empty_through=1), NOW_S)
     waiting = decide(wanted, asked.state, NOW_S + FENCE_S_MAX - 1)
     answered = decide(wanted, replace(asked.state, fenced_attempt=2), NOW_S + 1)
 
@@ -200,19 +202,19 @@ def test_a_member_starts_only_once_the_storage_has_answered() -> None:
 
 
 def test_a_storage_that_never_answers_is_not_waited_for_for_ever() -> None:
-    asked = decide(ORDER, state(is_member=True, empty_through=1), NOW_S)
+    asked = decide(ORDER, state(empty_through=1), NOW_S)
 
     assert decide(ORDER, asked.state, NOW_S + FENCE_S_MAX).actions == (StartRanks(ORDER),)
 
 
 def test_an_answer_for_an_older_attempt_is_no_answer() -> None:
-    before = state(is_member=True, empty_through=1, fenced_attempt=1)
+    before = state(empty_through=1, fenced_attempt=1)
 
     assert actions(ORDER, before) == (AskForFence(2, None),)
 
 
 def test_checkpoints_are_watched_beside_ranks_and_found_once_without() -> None:
-    member = state(is_member=True, empty_through=2, fenced_attempt=3)
+    member = state(empty_through=2, fenced_attempt=3)
     look = order(ranks=(), finds_checkpoints=True)
 
     found = decide(look, member, NOW_S)
@@ -229,7 +231,7 @@ def test_checkpoints_are_watched_beside_ranks_and_found_once_without() -> None:
 
 def test_a_lease_follows_the_time_at_which_somebody_was_reached() -> None:
     leased = order(attempt=1, peers=PEERS, lease_s=60.0)
-    before = state(is_member=True, attempt=RUNNING, carried=CARRIED, reached_at_s=50.0)
+    before = state(attempt=RUNNING, carried=CARRIED, reached_at_s=50.0)
 
     first = decide(leased, before, NOW_S)
     little = replace(first.state, reached_at_s=50.0 + LEASE_STEP_S / 2)
@@ -245,9 +247,7 @@ def test_a_lease_follows_the_time_at_which_somebody_was_reached() -> None:
 )
 def test_a_lease_is_not_prolonged_by_an_order_that_ends_the_ranks(changes: dict[str, Any]) -> None:
     kept = KeptLease(1, PEERS, 60.0)
-    before = state(
-        is_member=True, attempt=RUNNING, lease=kept, leased_until_s=70.0, reached_at_s=50.0
-    )
+    before = state(attempt=RUNNING, lease=kept, leased_until_s=70.0, reached_at_s=50.0)
     ending = replace(order(attempt=1, peers=PEERS, lease_s=60.0), **changes)
 
     done = decide(ending, before, NOW_S)
@@ -258,16 +258,13 @@ def test_a_lease_is_not_prolonged_by_an_order_that_ends_the_ranks(changes: dict[
 
 def test_ranks_that_are_being_killed_get_no_longer_lease() -> None:
     leased = order(attempt=1, peers=PEERS, lease_s=60.0)
-    before = state(
-        is_member=True, attempt=RUNNING, carried=CARRIED, kill_sent_through=1, reached_at_s=50.0
-    )
+    before = state(attempt=RUNNING, carried=CARRIED, kill_sent_through=1, reached_at_s=50.0)
 
     assert actions(leased, before) == ()
 
 
 def test_a_lease_ends_with_its_attempt() -> None:
     before = state(
-        is_member=True,
         attempt=ENDED,
         empty_through=1,
         kill_sent_through=1,
@@ -282,15 +279,14 @@ def test_a_lease_ends_with_its_attempt() -> None:
     assert actions(order(attempt=1), ended.state) == ()
 
 
-def test_the_only_launcher_of_a_job_keeps_no_lease_and_asks_for_no_fence() -> None:
-    leased = order(attempt=1, peers=PEERS, lease_s=60.0, finds_checkpoints=True)
+def test_an_order_without_a_lease_keeps_none() -> None:
+    started = state(attempt=RUNNING, carried=CARRIED, reached_at_s=50.0)
 
-    assert actions(leased, state()) == (StartRanks(leased),)
+    assert actions(order(attempt=1), started) == ()
 
 
 def test_a_member_whose_controller_is_silent_stops_its_ranks_itself_and_then_leaves() -> None:
     before = state(
-        is_member=True,
         attempt=RUNNING,
         carried=CARRIED,
         stop_asked_at_s=NOW_S - STOP_ALONE_S,
@@ -309,7 +305,7 @@ def test_a_member_whose_controller_is_silent_stops_its_ranks_itself_and_then_lea
 
 
 def test_a_member_whose_controller_has_ordered_the_stop_does_not_stop_alone() -> None:
-    before = state(is_member=True, stop_asked_at_s=NOW_S - 60, carried=CARRIED)
+    before = state(stop_asked_at_s=NOW_S - 60, carried=CARRIED)
 
     assert actions(order(stop=Stop.GRACE, ranks=()), before) == ()
 
@@ -375,13 +371,16 @@ def test_reports_are_quick_until_every_rank_steps() -> None:
     assert pause_s(replace(calm, carried=(1, 4))) == pace.REPORT_FAST_S
     beginning = replace(calm, attempt=replace(RUNNING, is_stepping=False))
     assert pause_s(beginning) == pace.REPORT_FAST_S
-    assert pause_s(replace(beginning, is_member=True)) == pace.MEMBER_REPORT_S_MIN
+    assert (
+        pause_s(replace(beginning, report_pause_min_s=pace.REMOTE_REPORT_S_MIN))
+        == pace.REMOTE_REPORT_S_MIN
+    )
     assert pace.report_pause_s(ORDER, beginning, NOW_S + pace.HURRY_S_MAX) == pace.REPORT_S
 
 
 def test_launchers_of_a_large_job_share_what_a_controller_takes() -> None:
-    assert pace.member_pause_s(0.5, 8) == 0.5
-    assert pace.member_pause_s(0.5, 20_000) == 10.0
+    assert pace.shared_pause_s(0.5, 8) == 0.5
+    assert pace.shared_pause_s(0.5, 20_000) == 10.0
 
 
 def test_the_loop_wakes_for_the_earliest_of_its_deadlines() -> None:

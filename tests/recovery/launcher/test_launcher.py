@@ -16,6 +16,7 @@ from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.alone import alone
 from recovery.launcher.processes.tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
@@ -78,6 +79,7 @@ class Node:
             AgentLink([], clock),
             clock,
             self.reports.append,
+            alone(2),
             takes_signals=False,
         )
         self.thread = threading.Thread(target=self.launcher.run, args=(0,))
