@@ -299,9 +299,7 @@ def test_library_that_hangs_at_once_leaves_the_page_alone(tmp_path: Path, node: 
 
         assert status == 200
         assert page.value("collector_success", collector="gpu_state") == 1
-        wait_for(
-            lambda: len(children_of(agent.process.pid)) == 2, "the only replacement", timeout_s=10
-        )
+        wait_for(lambda: len(children_of(agent.process.pid)) == 2, "the only replacement")
 
 
 def test_agent_ends_in_time_while_a_call_hangs(tmp_path: Path, node: Node) -> None:

@@ -116,6 +116,15 @@ class World:
         wait_for(lambda: len(self.children) == count, f"{count} children")
         return self.children[-1]
 
+    def wait_connected(self) -> FakeChild:
+        """Return the newest child once it is connected, whichever of several it is.
+
+        A count taken while the monitor abandons one child and starts the next is soon out of date.
+        """
+        self.monitor.view()
+        wait_for(lambda: any(child.is_connected for child in self.children[-1:]), "a child")
+        return self.children[-1]
+
     def hang(self, child: FakeChild, name: str = "nvmlDeviceGetPowerUsage", gpu: int = 3) -> None:
         child.current = NvmlCall(1, self.clock.time_s, gpu, name)
 
@@ -173,9 +182,7 @@ def test_setting_up_the_driver_may_take_longer_than_a_reading(world: World) -> N
 def hang_on(world: World, *gpus: int) -> None:
     """Have one collector after the other hang, each on the next of these GPUs."""
     for gpu in gpus:
-        child = world.wait_children(len(world.children) or 1)
-        if not child.is_connected:
-            child = world.wait_children(len(world.children) + 1)
+        child = world.wait_connected()
         world.hang(child, gpu=gpu)
         world.pass_time(CALL_S_MAX + 1)
         wait_for(lambda child=child: not child.is_connected, "the child to be abandoned")
@@ -334,12 +341,15 @@ def test_children_that_die_at_once_are_started_less_and_less_often(world: World)
 
 
 def wait_tick(world: World) -> None:
-    """Wait until the monitor has looked at the time of now."""
+    """Wait until the monitor has done all that it does at the present time."""
     now_s = world.clock.time_s
 
     def has_looked() -> bool:
         world.monitor._wake()
-        return world.monitor._ticked_at_s >= now_s
+        with (
+            world.monitor._changed
+        ):  # not in the middle of a tick: it may be about to start a child
+            return world.monitor._ticked_at_s >= now_s
 
     wait_for(has_looked, "the monitor to look at the time")
 
@@ -395,7 +405,7 @@ def test_release_outlives_a_restart_and_ends_when_its_time_is_over(tmp_path: Pat
         before.monitor.release(600.0)
 
     with worldly(file_at(tmp_path)) as after:
-        released = after.monitor.view(wait_s=5.0)
+        released = after.monitor.view(wait_s=60.0)
         children_while_released = len(after.children)
         after.clock.time_s += 601
         after.wait_children(1)

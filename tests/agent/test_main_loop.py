@@ -271,7 +271,7 @@ def test_abstract_socket_is_reached() -> None:
     name = f"rankmend-test-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind("\0" + name)
-    listener.settimeout(5)
+    listener.settimeout(60)
     notifier = Notifier(f"@{name}")
 
     notifier.ready("two\nlines")
@@ -314,7 +314,7 @@ def test_runner_is_sampling_until_an_idle_collector_has_waited_for_ten_intervals
     runner = Runner(
         [FakeCollector("host", LOAD)], clock, Schedule(SystemClock()), FAMILIES, {"host": 2.0}
     )
-    runner.collect_once(5.0)
+    runner.collect_once(60.0)
 
     clock.time_s += 20.0
     at_bound = runner.is_sampling()
@@ -345,6 +345,6 @@ def test_collector_that_has_not_answered_is_named() -> None:
     )
 
     before = runner.unanswered()
-    runner.collect_once(5.0)
+    runner.collect_once(60.0)
 
     assert (before, runner.unanswered()) == (("host",), ())

@@ -31,6 +31,7 @@ from agent.root_helper.questions import (
     decode_answer,
     decode_question,
     encode_answer,
+    encode_question,
 )
 from agent.root_helper.transceivers import read_all
 from rankmend.clock import SystemClock
@@ -72,14 +73,14 @@ def serving(paths: Paths, socket_path: Path, uid: int = UID) -> Iterator[HelperC
         yield HelperClient(socket_path, SystemClock(), answer_s_max=20.0)
     finally:
         helper.stop()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
 def say(path: Path, data: bytes) -> bytes:
     """Send raw bytes as a peer and return all that comes back."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(20)
+        peer.settimeout(60)
         peer.connect(str(path))
         peer.sendall(data)
         reply = peer.recv(65536)
@@ -113,9 +114,16 @@ def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_pat
     kept = listener.dup()  # as systemd keeps it
     helper = HelperService(listener, UID, SystemClock(), paths, idle_s=0.5)
     thread = Thread(target=helper.serve)
-    thread.start()
-    answer = HelperClient(path, SystemClock(), answer_s_max=20.0).ask(HelperQuery.IPMI_SENSORS)
-    thread.join(30)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(60)
+        peer.connect(
+            str(path)
+        )  # before the helper starts: it cannot be idle before it has answered
+        peer.sendall(encode_question(HelperQuery.IPMI_SENSORS))
+        thread.start()
+        line = b"".join(iter(lambda: peer.recv(65536), b""))
+    answer = decode_answer(line, HelperQuery.IPMI_SENSORS)
+    thread.join(60)
     is_ended = not thread.is_alive()
     helper.stop()
 
@@ -211,7 +219,7 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=60,
         )
 
     assert "uid 12345 may not ask" in asked.stdout, asked.stderr
@@ -234,7 +242,7 @@ def test_second_question_of_one_kind_is_refused_while_the_first_runs(
             client.ask(HelperQuery.NVME_SMART)
         assert client.ask(HelperQuery.DISK_SMART).results  # another kind is answered meanwhile
         go.touch()
-        first.join(20)
+        first.join(60)
 
     assert answers[0].results[0].output == "done\n"
 
@@ -363,7 +371,7 @@ def test_client_hears_why_it_is_refused(paths: Paths, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=f"uid {UID} may not ask"):
         HelperClient(tmp_path / "helper.sock", SystemClock(), 20.0).ask(HelperQuery.NVME_SMART)
     helper.stop()
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.mark.real
@@ -397,7 +405,7 @@ def test_socket_of_systemd_goes_on_listening_when_a_helper_stops(
             thread.start()
             answer = HelperClient(path, SystemClock(), 20.0).ask(HelperQuery.NVME_SMART)
             helper.stop()
-            thread.join(10)
+            thread.join(60)
 
             assert answer.results[0].outcome is ProgramOutcome.ANSWERED
 
@@ -422,7 +430,7 @@ def test_helper_takes_the_socket_that_systemd_passes(tmp_path: Path) -> None:
         try:
             answer = HelperClient(path, SystemClock(), 20.0).ask(HelperQuery.TRANSCEIVERS)
             process.send_signal(signal.SIGTERM)
-            _out, error_text = process.communicate(timeout=20)
+            _out, error_text = process.communicate(timeout=60)
         finally:
             process.kill()
 
@@ -528,7 +536,7 @@ def test_answer_that_makes_no_sense_is_an_error_of_the_source(reply: bytes, tmp_
     thread.start()
     with pytest.raises(SourceError):
         HelperClient(tmp_path / "helper.sock", SystemClock()).ask(HelperQuery.NVME_SMART)
-    thread.join(10)
+    thread.join(60)
     listener.close()
 
 
@@ -591,7 +599,7 @@ def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
         wait_for(lambda: is_listening(path), "the helper's socket", timeout_s=60.0)
         answer = HelperClient(path, SystemClock(), 20.0).ask(HelperQuery.TRANSCEIVERS)
         process.send_signal(signal.SIGTERM)
-        _out, error_text = process.communicate(timeout=20)
+        _out, error_text = process.communicate(timeout=60)
     finally:
         process.kill()
 

@@ -69,7 +69,7 @@ def values_of(metrics: list[Metric]) -> dict[str, float]:
     }
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
@@ -130,14 +130,14 @@ class AgentProcess:
 
     def get(self, port: int, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
                 return int(answer.status), answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.lines.append(self.process.communicate(timeout=20)[1])
+        self.lines.append(self.process.communicate(timeout=60)[1])
         return self.process.returncode
 
 
