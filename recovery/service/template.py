@@ -28,7 +28,7 @@ state_dir = @state_dir@
 # Default: the shipped policy.
 #policy_file = "/etc/rankmend/controller/policy.toml"
 
-# Another controller that has taken over this one's jobs: clients are redirected there.
+# URL of the controller that took over this one's jobs: clients are redirected there.
 # Default: none.
 #redirect_to = "https://controller-b.example:9477"
 
@@ -76,7 +76,7 @@ state_dir = @state_dir@
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]
-# All of a cluster, each by its own address: "http://alertmanager-a:9093". Default: none, and nobody
+# Every member of a cluster by its own address: "http://alertmanager-a:9093". Default: none, and nobody
 # is notified.
 #urls = []
 # File (mode 0600) with a bearer token for them. Default: none.

@@ -137,7 +137,7 @@ def test_finding_is_a_metric_a_page_a_journal_line_and_an_alert(tmp_path: Path) 
     assert values["finding_raised_last_day{critical}"] == 1
     assert world.journal() == [("raised", "sensor_critical/nct-1/temp1")]
     (shown,) = world.page()["findings"]
-    assert shown["summary"] == "nct-1 temp1 is at 95 C, its critical limit is 90 C"
+    assert shown["summary"] == "nct-1 temp1 is at 95 C; its critical limit is 90 C"
     assert shown["how_to_silence"]["alertmanager"] == (
         'amtool silence add alertname=RankmendSensorCritical node="n1" device="nct-1/temp1"'
     )
