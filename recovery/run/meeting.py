@@ -289,7 +289,7 @@ class Host:
             clock,
             Tokens([identity.entry()]),
             PolicyFile(policy=site.policy),
-            parts=self._parts,
+            parts_for=self._parts,
             make_core=self._make_core,
             context=identity.context(),
         )
@@ -304,7 +304,7 @@ class Host:
     @property
     def outcome(self) -> JobOutcome | None:
         """How the job ended, once it has."""
-        ended = [one.outcome for one in self.service.worker.known.values()]
+        ended = [one.outcome for one in self.service.worker.jobs.known.values()]
         return next((outcome for outcome in ended if outcome is not None), None)
 
     @property

@@ -14,9 +14,10 @@ from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.pager import Pager
 from recovery.service.permission import Sight
+from recovery.service.request_errors import FullError
 from recovery.service.retained import Retained
 from recovery.service.roles import Subject
-from recovery.service.worker import FullError, Worker
+from recovery.service.worker import Worker
 
 ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
 READS_MAX: Final = 32  # reads from disk, queued and running
@@ -79,6 +80,6 @@ class Backend:
 
     def sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
         """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
-        known = self.worker.known.items()
+        known = self.worker.jobs.known.items()
         jobs = frozenset(job_id for job_id, one in known if subject.may_use_job(one.name))
         return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))

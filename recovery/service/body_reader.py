@@ -10,8 +10,8 @@ from aiohttp.web import RequestPayloadError
 
 from rankmend.errors import RankmendError
 from recovery.service.call import BadError
+from recovery.service.request_errors import FullError
 from recovery.service.roles import Subject, TooManyError
-from recovery.service.worker import FullError
 
 BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
 NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most

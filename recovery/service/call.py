@@ -9,8 +9,8 @@ import msgspec
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.cluster.limits import AlertRules
+from recovery.service.job_registry import RegisteredJob
 from recovery.service.roles import Subject
-from recovery.service.worker import KnownToWorker
 
 Given = TypeVar("Given")
 
@@ -32,14 +32,14 @@ class Call(Generic[Given]):
     given: Given  # the decoded body or query
     size_bytes: int = 0  # of the body
     rules: AlertRules | None = None  # the rules by which alerts were read
-    known: Mapping[str, KnownToWorker] = field(
+    known: Mapping[str, RegisteredJob] = field(
         default_factory=dict
     )  # jobs when the request was permitted
     job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
 
     @property
-    def job(self) -> tuple[str, KnownToWorker]:
+    def job(self) -> tuple[str, RegisteredJob]:
         """Return the one job that the request names, with its id."""
         return self.job_ids[0], self.known[self.job_ids[0]]
 

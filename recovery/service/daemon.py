@@ -106,7 +106,7 @@ class _Daemon:
             while not worker.is_taken_up and worker.is_alive and not self._should_stop.is_set():
                 await asyncio.sleep(_STARTING_S)
             if not self._should_stop.is_set():
-                jobs = len(worker.jobs)
+                jobs = len(worker.jobs.running)
                 fields = {
                     "port": self._service.port,
                     "listen": self._service.config.listen,

@@ -12,9 +12,9 @@ from recovery.api import wire
 from recovery.cluster.alerts import AlertsError
 from recovery.service.body_reader import EncodedError, LargeError
 from recovery.service.call import BadError
+from recovery.service.request_errors import CallConflictError, EndedError, FullError
 from recovery.service.roles import DeniedError, TooManyError, UnknownError, UnknownNodeError
 from recovery.service.served_job import NotTakenUpError
-from recovery.service.worker import CallConflictError, EndedError, FullError
 
 log = logging.getLogger(__name__)
 

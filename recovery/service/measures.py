@@ -151,7 +151,7 @@ class Measures:
         for target, is_told in pager.told().items():
             self.told.labels(target).set(is_told)
 
-    # What the worker tells (`recovery.service.worker.Listener`).
+    # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record

@@ -100,7 +100,7 @@ class Pager:
 def look(worker: Worker) -> tuple[Notice, ...]:
     """Return what people must hear of now. For the deciding thread."""
     desk = worker.desk
-    running = [made for job in worker.jobs.values() if (made := _running(job)) is not None]
+    running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     return find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
 
@@ -109,7 +109,7 @@ def escalated(worker: Worker) -> list[EndedJob]:
     """Return the jobs that rankmend has given up. For the deciding thread."""
     return [
         EndedJob(one.job_id, one.stored.join.name, one.ended.outcome, one.ended.unix_s)
-        for one in worker.ended()
+        for one in worker.jobs.ended()
         if one.ended is not None and one.ended.outcome.kind is OutcomeKind.ESCALATED
     ]
 

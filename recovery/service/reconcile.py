@@ -97,5 +97,5 @@ class _Reader(threading.Thread):
 
     def _read(self) -> None:
         alerts = decode_active(self._get(self._url, BYTES_MAX))
-        self._worker.call(lambda: self._worker.take_alerts(alerts)).result(ANSWER_S_MAX)
+        self._worker.call(lambda: self._worker.alerts.take(alerts)).result(ANSWER_S_MAX)
         log.info("active alerts read", extra={"count": len(alerts)})

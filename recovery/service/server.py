@@ -32,7 +32,8 @@ from recovery.service.backend import Backend
 from recovery.service.controller_config import Config, make_context
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
-from recovery.service.listening_clock import BEAT_S
+from recovery.service.job_registry import JobRegistry
+from recovery.service.listening_clock import BEAT_S, Hearing
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
@@ -55,6 +56,11 @@ _QUIET: Final = logging.getLogger("recovery.service.http")
 _QUIET.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
 
+def parts_of_service(desk: ClusterController, _join: Join) -> Parts:
+    """Return what a job's controller works with where the service sees no checkpoint folder."""
+    return Parts(desk, desk, hears_evidence=True)
+
+
 class Service:
     """One controller, from its state folder to its port."""
 
@@ -65,11 +71,11 @@ class Service:
         tokens: Tokens | None,
         policy: PolicyFile,
         *,
-        parts: Callable[[ClusterController, Join], Parts] | None = None,
+        parts_for: Callable[[ClusterController, Join], Parts] = parts_of_service,
         make_core: CoreMaker = make_core,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """``parts`` gives jobs checkpoints, a fence and budgets where this process sees them."""
+        """``parts_for`` gives jobs checkpoints, a fence and budgets where this process sees them."""
         self.config = config
         self._context = context or (make_context(config.tls) if config.tls else None)
         ends_unix_s = self._ends_unix_s = _ends_unix_s(config)
@@ -87,18 +93,20 @@ class Service:
             self.measures.certificate_s.set(ends_unix_s)
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
-            self.worker = Worker(
+            hearing = Hearing(clock)
+            jobs = JobRegistry(
                 self._folder,
-                desk,
                 self.board,
                 self.measures,
                 clock,
+                hearing,
                 self._policy_for,
-                parts=None if parts is None else lambda join: parts(desk, join),
+                lambda join: parts_for(desk, join),
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
             )
+            self.worker = Worker(jobs, desk, self.board, self.measures, clock, hearing)
             self.pager = Pager(self.worker, clock, config.alertmanagers)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(
@@ -122,7 +130,7 @@ class Service:
         self.port = 0
 
     def _job_name(self, job_id: str) -> str:
-        known = self.worker.known.get(job_id)
+        known = self.worker.jobs.known.get(job_id)
         return known.name if known is not None else job_id
 
     def _policy_for(self, name: str) -> Policy:

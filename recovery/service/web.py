@@ -28,10 +28,10 @@ from recovery.service.error_answers import answer_error
 from recovery.service.guard import guard_of
 from recovery.service.handlers.alerts import AlertMessage
 from recovery.service.permission import Asked, World, demand, permit, touch_of
+from recovery.service.request_errors import EndedError, FullError
 from recovery.service.roles import DeniedError, Subject, TooManyError
 from recovery.service.route import RequestKind, Route
 from recovery.service.routes import ROUTES
-from recovery.service.worker import EndedError, FullError
 
 _FAILED_LOGINS: Final = Rate(
     1.0, 100.0
@@ -182,7 +182,7 @@ class Api:
     def _permit(self, route: Route[Any, Any], call: Call[Any]) -> None:
         """Raise where the request touches what lies outside the subject's limits."""
         desk, given = self.backend.worker.desk, call.given
-        call.known = self.backend.worker.known
+        call.known = self.backend.worker.jobs.known
         targets: tuple[AlertTarget, ...] = ()
         if isinstance(given, AlertMessage):
             rules = call.rules = desk.policy.alerts

@@ -55,7 +55,7 @@ async def _take(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
     with backend.alert_messages.hold(subject.name, most):
         try:
             refused = await backend.ask(
-                lambda: backend.worker.take_alerts(message.alerts, sender, rules)
+                lambda: backend.worker.alerts.take(message.alerts, sender, rules)
             )
         finally:
             # The deciding thread may be stuck with the call still queued: free the memory.

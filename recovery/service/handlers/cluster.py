@@ -8,9 +8,10 @@ from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.handlers.nodes import refuse_unknown_nodes
+from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import is_limited
+from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
-from recovery.service.worker import CallConflictError, refuse_ended
 
 
 async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
@@ -19,7 +20,7 @@ async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
     def act() -> tuple[wire.Cluster, list[wire.NodeView]]:
         nodes = [
             view
-            for job in worker.jobs.values()
+            for job in worker.jobs.running.values()
             for view in (views.view_nodes(job, worker.desk) if is_limited(subject) else ())
         ]
         return views.view_cluster(worker.desk), nodes

@@ -7,7 +7,7 @@ from typing import Any
 from recovery.journal.limits import restarts_left
 from recovery.service.backend import Backend
 from recovery.service.call import Call
-from recovery.service.worker import FullError
+from recovery.service.request_errors import FullError
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
         await backend.ask(lambda: _measure_jobs(backend))
     except (FullError, asyncio.TimeoutError):
         log.warning("metrics lack those of jobs: the deciding thread does not answer")
-    measures.queue.set(worker.queued)
-    measures.note_hearing(worker.lateness_s, worker.hearing.unheard_s)
+    measures.queue.set(worker.inbox.queued)
+    measures.note_hearing(worker.inbox.lateness_s, worker.hearing.unheard_s)
     measures.polls.set(backend.board.waiting)
     measures.silent_s.set(max(0.0, backend.clock.now_s() - worker.turned_at_s))
     if backend.pager is not None:
@@ -49,9 +49,9 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
 def _measure_jobs(backend: Backend) -> None:
     """Set what is measured of jobs and budgets. Runs in the deciding thread."""
     measures, worker = backend.measures, backend.worker
-    measures.jobs.set(len(worker.jobs))
+    measures.jobs.set(len(worker.jobs.running))
     pending = 0
-    for job in worker.jobs.values():
+    for job in worker.jobs.running.values():
         if job.controller is not None:
             left = restarts_left(job.controller.ledger.spent, job.settings.policy)
             measures.budget.labels(job.job_id).set(left)

@@ -11,8 +11,8 @@ from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.pager import escalated
+from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
-from recovery.service.worker import CallConflictError
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class IncidentsQuery(Struct):
 
 async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
     wanted, limit = call.given.job, call.given.limit
-    known = backend.worker.known
+    known = backend.worker.jobs.known
     folders = [
         (one.path, one.name)
         for job_id, one in reversed(list(known.items()))

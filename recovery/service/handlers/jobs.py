@@ -9,8 +9,9 @@ from recovery.messages.outside import PersonCommand
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.job_registry import refuse_ended
+from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
-from recovery.service.worker import CallConflictError, refuse_ended
 
 
 class JobsQuery(Struct):
@@ -30,8 +31,8 @@ async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
     worker, with_ended = backend.worker, call.given.ended
 
     def act() -> tuple[list[wire.JobView], tuple[Any, ...]]:
-        running = [views.view_job(job) for job in worker.jobs.values()]
-        return running, worker.ended() if with_ended else ()
+        running = [views.view_job(job) for job in worker.jobs.running.values()]
+        return running, worker.jobs.ended() if with_ended else ()
 
     running, ended = await backend.ask(act)
     newest = ended[-wire.INCIDENTS_MAX :]
@@ -45,7 +46,7 @@ async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
     worker, subject = backend.worker, call.subject
 
     def act() -> wire.JobDetail | None:
-        running = worker.jobs.get(job_id)
+        running = worker.jobs.running.get(job_id)
         if running is None:
             return None
         nodes = views.view_nodes(running, worker.desk)
@@ -56,7 +57,7 @@ async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
     shown = await backend.ask(act)
     if shown is not None:
         return shown
-    ended = await backend.ask(lambda: worker.find_ended(job_id))
+    ended = await backend.ask(lambda: worker.jobs.find_ended(job_id))
     return wire.JobDetail(await backend.disk.read(lambda: views.view_ended(ended)), [])
 
 
@@ -64,7 +65,7 @@ async def plans(backend: Backend, call: Call[None]) -> wire.Plans:
     worker, subject = backend.worker, call.subject
 
     def act() -> list[wire.PlanView]:
-        return [plan for job in worker.jobs.values() for plan in views.view_plans(job)]
+        return [plan for job in worker.jobs.running.values() for plan in views.view_plans(job)]
 
     return wire.Plans([one for one in await backend.ask(act) if subject.may_use_job(one.job)])
 
@@ -79,12 +80,12 @@ async def plan(backend: Backend, call: Call[PlanQuery]) -> wire.PlanView:
 async def policy(backend: Backend, call: Call[PolicyQuery]) -> wire.PolicyView:
     worker = backend.worker
     if not call.job_ids:
-        return await backend.ask(lambda: views.view_policy(worker.desk, worker.policy_for("")))
+        return await backend.ask(lambda: views.view_policy(worker.desk, worker.jobs.policy_for("")))
     job_id, known = call.job
     refuse_ended(job_id, known)
 
     def act() -> wire.PolicyView:
-        running = worker.jobs.get(job_id)
+        running = worker.jobs.running.get(job_id)
         if running is None:
             raise UnknownError(f"no job {job_id}")
         return views.view_policy(worker.desk, running.settings.policy, running)

@@ -11,9 +11,10 @@ from recovery.messages.exchange import Report
 from recovery.service.access import BURST_S, Rate
 from recovery.service.backend import Backend
 from recovery.service.call import BadError, Call
+from recovery.service.job_registry import check_join, refuse_ended
+from recovery.service.request_errors import CallConflictError
 from recovery.service.retained import USUAL_BYTES, Room, slim
 from recovery.service.roles import TooManyError
-from recovery.service.worker import CallConflictError, check_join, refuse_ended
 
 WAIT_SHARE_MIN: Final = (
     0.6  # share of the wait that a poll asks for; spreads the ends of 25 s polls over 10 s
@@ -43,8 +44,8 @@ async def join(backend: Backend, call: Call[wire.JoinRequest]) -> wire.JoinAnswe
     call.detail = f"job {asked.name!r}, node {asked.node}, launcher {asked.launcher_id}"
 
     def act() -> wire.JoinAnswer:
-        check_join(asked, worker.policy_for(asked.name))
-        job, is_new = worker.join(owner, asked)
+        check_join(asked, worker.jobs.policy_for(asked.name))
+        job, is_new = worker.jobs.join(owner, asked)
         return wire.JoinAnswer(
             job.job_id,
             is_new,
@@ -66,7 +67,7 @@ async def report(backend: Backend, call: Call[Report]) -> wire.Accepted:
     _queue(backend, known.owner, told, call.size_bytes)
     backend.measures.reports.labels("queued").inc()
     order = backend.board.newest(job_id, told.node)
-    job = backend.worker.jobs.get(job_id)
+    job = backend.worker.jobs.running.get(job_id)
     epoch, controller_id, attempt = (0, "", 0) if job is None else job.decided_by
     revision = 0 if order is None else order.revision
     return wire.Accepted(revision, epoch, controller_id, attempt)
@@ -89,7 +90,7 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
             return body
         if not await board.changed(job_id, node, left_s):
             return board.find(job_id, node, query.launcher, query.after, query.epoch)
-        known = backend.worker.known.get(job_id, known)
+        known = backend.worker.jobs.known.get(job_id, known)
 
 
 def _check_report(backend: Backend, job_id: str, told: Report) -> None:
@@ -111,7 +112,7 @@ def _check_report(backend: Backend, job_id: str, told: Report) -> None:
 def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
     """Queue a report. If its subject has used up its memory, cut the long texts or refuse the report."""
     retained = backend.retained
-    retained.keep(backend.worker.jobs.keys())
+    retained.keep(backend.worker.jobs.running.keys())
     room = retained.look(owner, told.job_id, told.node, size_bytes)
     if room is Room.SLIM:
         told, size_bytes = slim(told), USUAL_BYTES
@@ -123,12 +124,12 @@ def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
             "limit: the controller accepts no further node",
             10.0,
         )
-    backend.worker.put_report(told, size_bytes)
+    backend.worker.inbox.put_report(told, size_bytes)
     retained.note(owner, told.job_id, told.node, 0 if told.leaving else size_bytes)
 
 
 def _refuse_replaced(backend: Backend, job_id: str, node: str, launcher_id: str) -> None:
-    job = backend.worker.jobs.get(job_id)
+    job = backend.worker.jobs.running.get(job_id)
     reason = None if job is None else job.refuses(node, launcher_id)
     if reason is not None:
         raise CallConflictError(reason, "launcher_id", launcher_id)

@@ -62,7 +62,7 @@ async def _seen_nodes(backend: Backend, subject: Subject) -> list[wire.NodeView]
     worker = backend.worker
 
     def act() -> list[wire.NodeView]:
-        jobs = worker.jobs.values()
+        jobs = worker.jobs.running.values()
         return [view for job in jobs for view in views.view_nodes(job, worker.desk)]
 
     found = await backend.ask(act)

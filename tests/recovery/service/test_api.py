@@ -156,7 +156,7 @@ def test_job_that_is_done_is_gone_for_its_launchers_and_kept_for_people(up: Runn
     for speaker in speakers:
         speaker.finish()
     job_id = speakers[0].job_id
-    wait_until(lambda: up.service.worker.known[job_id].outcome is not None, "the job's end")
+    wait_until(lambda: up.service.worker.jobs.known[job_id].outcome is not None, "the job's end")
 
     with pytest.raises(JobEndedError) as report:
         speakers[0].say()
@@ -181,7 +181,7 @@ def test_job_that_has_ended_begins_again_in_its_next_run_with_its_journal(up: Ru
     for speaker in speakers:
         speaker.finish()
     job_id = speakers[0].job_id
-    wait_until(lambda: up.service.worker.known[job_id].outcome is not None, "the job's end")
+    wait_until(lambda: up.service.worker.jobs.known[job_id].outcome is not None, "the job's end")
 
     later = two_speakers(up.client(), key="again", run="2", launcher_id="another", grace_s=5.0)
 
@@ -206,7 +206,9 @@ def test_launcher_that_was_replaced_is_refused_with_reports_and_polls(up: Runnin
     newer = Speaker(one.client, "n1", one.job_id, "newer-launcher")
     newer.say()
     wait_until(
-        lambda: up.service.worker.jobs[one.job_id].refuses("n1", one.launcher_id) is not None,
+        lambda: (
+            up.service.worker.jobs.running[one.job_id].refuses("n1", one.launcher_id) is not None
+        ),
         "the newer launcher",
     )
 
@@ -291,7 +293,7 @@ def test_restart_takes_jobs_up_and_orders_nothing_before_the_nodes_are_heard(
         client = second.client()
         quiet = Speaker(client, "n1", job_id)
         before = client.order(job_id, "n1", quiet.launcher_id, after=0, epoch=0, wait_s=1)
-        assert second.service.worker.known[job_id].outcome is None
+        assert second.service.worker.jobs.known[job_id].outcome is None
         for speaker in speakers:
             speaker.client = client
             speaker.say()
@@ -323,7 +325,7 @@ def test_redirect_is_followed_with_the_same_path(up: Running, tmp_path: Path) ->
         client.close()
 
     assert asked_at == up.url
-    assert joined.job_id in up.service.worker.known
+    assert joined.job_id in up.service.worker.jobs.known
 
 
 def test_next_controller_of_the_list_is_asked_when_one_is_away(up: Running) -> None:
@@ -358,15 +360,15 @@ def test_a_launcher_stays_with_the_controller_that_it_joined(tmp_path: Path) -> 
             speaker.say()
         client.close()
 
-    assert other.service.worker.known == {}
+    assert other.service.worker.jobs.known == {}
 
 
 def test_a_job_is_not_begun_by_a_launcher_that_only_looks_for_it(up: Running) -> None:
-    client, known = up.client(), up.service.worker.known.keys()
+    client, known = up.client(), up.service.worker.jobs.known.keys()
 
     with pytest.raises(UnknownJobError, match="does not run here"):
         client.join(join_of("n1", key="looked-for", begins=False))
-    assert up.service.worker.known.keys() == known
+    assert up.service.worker.jobs.known.keys() == known
     begun = client.join(join_of("n1", key="looked-for"))
     again = client.join(join_of("n1", key="looked-for", begins=False))
     assert again.job_id == begun.job_id
@@ -379,7 +381,7 @@ def test_a_forged_epoch_leaves_room_above_itself(up: Running) -> None:
         client.join(join_of("n1", key="forged", epoch=2**63))
     joined = client.join(join_of("n1", key="forged", epoch=10**9))
 
-    job = up.service.worker.jobs[joined.job_id]
+    job = up.service.worker.jobs.running[joined.job_id]
     assert job.decided_by[0] == 1_000_001
 
 

@@ -277,7 +277,7 @@ def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
     def parts(desk: ClusterController, _join: wire.Join) -> Parts:
         return Parts(Refusing(), desk)
 
-    with running(tmp_path / "files", parts=parts) as up:
+    with running(tmp_path / "files", parts_for=parts) as up:
         job = start_job(up, "refused")["n1"]
         admin = up.client("admin")
 

@@ -99,14 +99,16 @@ def test_no_launcher_can_choose_a_uuid_that_gives_two_incidents_one_id(tmp_path:
         chosen = f"{first[:8]}-0000-4000-8000-000000000001"
         second = client.join(join_of("x1", name="other", key="b", job_id=chosen)).job_id
         assert second == chosen
-        prefixes = {job_id: one.incident_prefix for job_id, one in up.service.worker.known.items()}
+        prefixes = {
+            job_id: one.incident_prefix for job_id, one in up.service.worker.jobs.known.items()
+        }
 
     assert prefixes[first] == first[:8]
     assert prefixes[second] != first[:8]
     with running(tmp_path / "files") as up:
-        known = up.service.worker.known
+        known = up.service.worker.jobs.known
         assert {job_id: one.incident_prefix for job_id, one in known.items()} == prefixes
-        settings = up.service.worker.jobs[second].settings
+        settings = up.service.worker.jobs.running[second].settings
         assert settings.incident_id(7) == f"{prefixes[second]}-7"
 
 

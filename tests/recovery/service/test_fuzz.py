@@ -216,7 +216,7 @@ class Scene:
     ours: list[Speaker]  # of the hostile subject
 
     def state_of_victim(self) -> Any:
-        job = self.up.service.worker.jobs[self.victim[0].job_id]
+        job = self.up.service.worker.jobs.running[self.victim[0].job_id]
         assert job.controller is not None
         ledger = job.controller.ledger
         return ledger.attempt, ledger.revision, ledger.incidents, sorted(ledger.members)
@@ -249,7 +249,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 @given(random=st.randoms(use_true_random=False))
 def test_no_report_makes_the_core_fail(scene: Scene, random: Random) -> None:
     worker, speaker = scene.up.service.worker, random.choice(scene.ours)
-    job, before = worker.jobs[speaker.job_id], scene.state_of_victim()
+    job, before = worker.jobs.running[speaker.job_id], scene.state_of_victim()
     assert speaker.report is not None
     more = {name: value for name, value in MORE.items() if random.random() < 0.3}
     base = replace(speaker.report, number=speaker.report.number + 1, **more)  # type: ignore[arg-type]

@@ -133,7 +133,7 @@ class World:
         """Return what acts can change."""
         worker = self.up.service.worker
         ledger = worker.desk.ledger
-        jobs = {job_id: len(job.launchers) for job_id, job in worker.jobs.items()}
+        jobs = {job_id: len(job.launchers) for job_id, job in worker.jobs.running.items()}
         active = sorted(one.target.key for one in worker.desk.alerts.active)
         return ledger.number, jobs, active
 

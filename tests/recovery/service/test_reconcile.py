@@ -43,7 +43,11 @@ class Worker:
         done.set_result(act())
         return done
 
-    def take_alerts(self, alerts: tuple[IncomingAlert, ...]) -> None:
+    @property
+    def alerts(self) -> "Worker":
+        return self
+
+    def take(self, alerts: tuple[IncomingAlert, ...]) -> None:
         self.taken.append(alerts)
 
 

@@ -16,12 +16,16 @@ from recovery.cluster.limits import ClusterPolicy
 from recovery.journal.limits import Policy
 from recovery.journal.records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.store import Journal
-from recovery.service import stored_jobs, worker
+from recovery.service import stored_jobs, worker_inbox
+from recovery.service.job_registry import JobRegistry
+from recovery.service.listening_clock import Hearing
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
+from recovery.service.request_errors import CallConflictError, EndedError, FullError
 from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
+from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import StateFolder
-from recovery.service.worker import CallConflictError, EndedError, FullError, Worker
+from recovery.service.worker import Worker
 from tests.support.service import Speaker, join_of, wait_until
 
 
@@ -59,9 +63,18 @@ class Bench:
         desk = ClusterController(self.journal, ClusterPolicy(), clock, lambda job_id: job_id)
         self.board = NewestOrders()
         self.measures = Measures()
-        self.worker = Worker(
-            self.folder, desk, self.board, self.measures, clock, lambda _name: Policy(), **options
+        hearing = Hearing(clock)
+        jobs = JobRegistry(
+            self.folder,
+            self.board,
+            self.measures,
+            clock,
+            hearing,
+            lambda _name: Policy(),
+            lambda join: parts_of_service(desk, join),
+            **options,
         )
+        self.worker = Worker(jobs, desk, self.board, self.measures, clock, hearing)
 
     def close(self) -> None:
         self.worker.stop(10)
@@ -70,7 +83,7 @@ class Bench:
 
     def join(self, **changes: Any) -> str:
         join = join_of(**({"node": "n1"} | changes))
-        return self.ask(lambda: self.worker.join("alice", join)[0].job_id)
+        return self.ask(lambda: self.worker.jobs.join("alice", join)[0].job_id)
 
     def ask(self, act: Callable[[], Any]) -> Any:
         asked: Future[Any] = self.worker.call(act)
@@ -103,16 +116,16 @@ def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
     broken = bench.join(key="broken", name="broken")
     core.failures = 1
 
-    wait_until(lambda: bench.worker.jobs[broken].problem is not None, "the failure")
-    problem = bench.worker.jobs[broken].problem
-    wait_until(lambda: bench.worker.jobs[broken].controller is not None, "another try")
+    wait_until(lambda: bench.worker.jobs.running[broken].problem is not None, "the failure")
+    problem = bench.worker.jobs.running[broken].problem
+    wait_until(lambda: bench.worker.jobs.running[broken].controller is not None, "another try")
 
     assert problem == "RuntimeError: a fault of ours"
-    assert bench.worker.jobs[sound].failures == 0
-    assert bench.worker.jobs[sound].controller is not None
+    assert bench.worker.jobs.running[sound].failures == 0
+    assert bench.worker.jobs.running[sound].controller is not None
     assert core.made == 3
     assert b"rankmend_controller_job_failures_total 1.0" in bench.measures.render()
-    wait_until(lambda: bench.worker.jobs[broken].problem is None, "nothing wrong any more")
+    wait_until(lambda: bench.worker.jobs.running[broken].problem is None, "nothing wrong any more")
 
 
 def test_job_that_fails_again_and_again_is_tried_less_and_less(make: Callable[..., Bench]) -> None:
@@ -120,9 +133,9 @@ def test_job_that_fails_again_and_again_is_tried_less_and_less(make: Callable[..
     bench = make(make_core=core)
     broken = bench.join(key="broken", name="broken")
     core.failures = 2
-    wait_until(lambda: bench.worker.jobs[broken].failures == 2, "the second failure")
+    wait_until(lambda: bench.worker.jobs.running[broken].failures == 2, "the second failure")
 
-    job = bench.worker.jobs[broken]
+    job = bench.worker.jobs.running[broken]
 
     assert job.retry_at_s - job.ticked_at_s > 1.5  # the second pause is 2 s
 
@@ -135,13 +148,13 @@ def test_full_queue_of_reports_is_said_and_bounded(make: Callable[..., Bench]) -
     bench.close()  # a thread that takes nothing out
 
     with pytest.raises(FullError, match="bytes"):
-        bench.worker.put_report(report, worker.REPORT_BYTES_MAX + 1)
-    for _ in range(worker.REPORTS_MAX):
-        bench.worker.put_report(report, 1)
+        bench.worker.inbox.put_report(report, worker_inbox.REPORT_BYTES_MAX + 1)
+    for _ in range(worker_inbox.REPORTS_MAX):
+        bench.worker.inbox.put_report(report, 1)
     hearing = bench.worker.hearing
     hearing.beat()
-    with pytest.raises(FullError, match=str(worker.REPORTS_MAX)):
-        bench.worker.put_report(report, 1)
+    with pytest.raises(FullError, match=str(worker_inbox.REPORTS_MAX)):
+        bench.worker.inbox.put_report(report, 1)
 
     refused_s = hearing.listened_s()
     hearing.beat()
@@ -175,16 +188,16 @@ def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_
     bench = make(make_core=core)
     report = Speaker(None, "n1", bench.join()).report  # type: ignore[arg-type]
     assert report is not None
-    reports = worker.BATCH_MAX + 500
+    reports = worker_inbox.BATCH_MAX + 500
     may_go_on = threading.Event()
     stuck = bench.worker.call(lambda: may_go_on.wait(20))
 
     began_s = bench.worker.hearing.listened_s()
     for _ in range(reports):
-        bench.worker.put_report(report, 1)
+        bench.worker.inbox.put_report(report, 1)
     came_s = bench.worker.hearing.listened_s()
     wait_until(lambda: bench.worker.hearing.listened_s() > came_s + 0.3, "time in which they wait")
-    late_s = bench.worker.lateness_s
+    late_s = bench.worker.inbox.lateness_s
     may_go_on.set()
     wait_until(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
 
@@ -223,10 +236,10 @@ def test_jobs_beyond_the_bound_are_refused(make: Callable[..., Bench]) -> None:
 def test_jobs_are_taken_up_again_with_owner_secret_and_settings(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join(key="kept", slots=4)
-    before = first.worker.jobs[job_id]
+    before = first.worker.jobs.running[job_id]
     first.close()
 
-    after = make().worker.jobs[job_id]
+    after = make().worker.jobs.running[job_id]
 
     assert after.stored == before.stored
     assert dataclasses.replace(after.settings, controller_id="") == dataclasses.replace(
@@ -237,7 +250,7 @@ def test_jobs_are_taken_up_again_with_owner_secret_and_settings(make: Callable[.
 def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join()
-    path = first.worker.jobs[job_id].folder.path
+    path = first.worker.jobs.running[job_id].folder.path
     first.close()
     outcome = JobOutcome(OutcomeKind.STOPPED, 143, "told so")
     journal = Journal(path / "journal.db", SystemClock(), "boot")
@@ -245,19 +258,19 @@ def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Be
     journal.close()
 
     second = make()
-    wait_until(lambda: second.worker.known[job_id].outcome is not None, "the end")
+    wait_until(lambda: second.worker.jobs.known[job_id].outcome is not None, "the end")
 
-    assert second.worker.known[job_id].outcome == outcome
+    assert second.worker.jobs.known[job_id].outcome == outcome
     assert stored_jobs.read_end(path) is not None
-    assert second.worker.jobs == {}
+    assert second.worker.jobs.running == {}
 
 
 def test_ended_jobs_leave_the_disk_in_the_end(make: Callable[..., Bench]) -> None:
     bench = make(ended_max=1)
-    jobs = [bench.worker.jobs[bench.join(key=key, name=key)] for key in ("one", "two")]
+    jobs = [bench.worker.jobs.running[bench.join(key=key, name=key)] for key in ("one", "two")]
 
     for job in jobs:
-        bench.ask(lambda job=job: bench.worker._end(job, _stopped()))
+        bench.ask(lambda job=job: bench.worker.jobs.end(job, _stopped()))
 
     assert [job.folder.path.exists() for job in jobs] == [False, True]
 
@@ -286,26 +299,26 @@ def test_damaged_folder_is_said_and_the_others_are_taken_up(
 ) -> None:
     first = make()
     good, bad = first.join(key="good", name="good"), first.join(key="bad", name="bad")
-    path = first.worker.jobs[bad].folder.path
+    path = first.worker.jobs.running[bad].folder.path
     first.close()
     (path / "service.json").write_bytes(b"{")
 
     second = make()
 
-    assert list(second.worker.jobs) == [good]
-    assert str(path) in second.worker.problems[0]
+    assert list(second.worker.jobs.running) == [good]
+    assert str(path) in second.worker.jobs.problems[0]
 
 
 def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join()
-    path = first.worker.jobs[job_id].folder.path
+    path = first.worker.jobs.running[job_id].folder.path
     first.close()
     (path / "journal.db").write_bytes(b"no database at all" * 100)
 
     second = make()
 
-    assert "journal.db" in str(second.worker.jobs[job_id].problem)
+    assert "journal.db" in str(second.worker.jobs.running[job_id].problem)
     with pytest.raises(FullError, match="cannot manage job"):
         second.ask(lambda: second.worker.dry_run(job_id, None))
 
@@ -324,8 +337,8 @@ def test_override_of_an_owner_is_bounded_by_the_controllers_own_limit() -> None:
 def test_launcher_of_an_ended_run_does_not_begin_the_job_again(make: Callable[..., Bench]) -> None:
     bench = make()
     job_id = bench.join(run="r1")
-    job = bench.worker.jobs[job_id]
-    bench.ask(lambda: bench.worker._end(job, _stopped()))
+    job = bench.worker.jobs.running[job_id]
+    bench.ask(lambda: bench.worker.jobs.end(job, _stopped()))
 
     for changes in ({"run": "r1", "launcher_id": "other"}, {"run": ""}):
         with pytest.raises(EndedError):
@@ -342,13 +355,13 @@ def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_cha
         CallConflictError, match=r"nodes_min 2, this launcher says 1.*rankmend stop"
     ):
         bench.join(nodes_min=1)
-    job = bench.worker.jobs[job_id]
+    job = bench.worker.jobs.running[job_id]
     job.joined_at_s -= Policy().node_silent_s
 
     again = bench.join(nodes_min=1, launcher_id="other")
 
     assert again == job_id
-    assert bench.worker.jobs[job_id].settings.nodes_min == 1
-    assert bench.worker.jobs[job_id].stored.secret == job.stored.secret
+    assert bench.worker.jobs.running[job_id].settings.nodes_min == 1
+    assert bench.worker.jobs.running[job_id].stored.secret == job.stored.secret
     with pytest.raises(CallConflictError):
         bench.join(nodes_min=2)

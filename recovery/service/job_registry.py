@@ -1,0 +1,322 @@
+"""The jobs of a controller: which run, which have ended, and whose they are.
+
+One job is one folder on disk (`stored_jobs`) and, while it runs, one `Job` with its controller.
+Everything here is for the deciding thread, but ``known``: any thread may read it.
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, RankmendError
+from recovery.api.wire import Join
+from recovery.job.adoption import EPOCH_JUMP_MAX
+from recovery.journal.limits import Policy
+from recovery.journal.records import Entry, JobOutcome
+from recovery.service import stored_jobs
+from recovery.service.listening_clock import Hearing
+from recovery.service.newest_orders import NewestOrders
+from recovery.service.request_errors import CallConflictError, EndedError, FullError
+from recovery.service.roles import UnknownError
+from recovery.service.served_job import CoreMaker, Job, Parts, make_core, policy_of, settings_of
+from recovery.service.stored_jobs import FIXED, Ended, StateFolder, StoredJob
+
+log = logging.getLogger(__name__)
+
+ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
+_SWEEP_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredJob:
+    """What the event loop knows of a job without asking the deciding thread."""
+
+    owner: str
+    name: str
+    outcome: JobOutcome | None  # None while it runs
+    path: Path  # of its folder
+    incident_prefix: str  # with which the ids of its incidents begin
+
+
+class JobListener(Protocol):
+    """Who counts what happens (`recovery.service.measures`)."""
+
+    def entry(self, job: Job, entry: Entry) -> None: ...
+    def failed(self, job: Job, error: Exception) -> None: ...
+    def taken_up(self, job: Job) -> None: ...
+    def ended(self, job: Job) -> None: ...
+
+
+class JobRegistry:
+    def __init__(
+        self,
+        folder: StateFolder,
+        board: NewestOrders,
+        listener: JobListener,
+        clock: Clock,
+        hearing: Hearing,
+        policy_for: Callable[[str], Policy],
+        parts_for: Callable[[Join], Parts],
+        *,
+        make_core: CoreMaker = make_core,
+        jobs_max: int = 500,
+        ended_kept_s: float = 90 * 86400.0,
+        ended_max: int = ENDED_MAX,
+    ) -> None:
+        """``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
+        self._folder = folder
+        self._board = board
+        self._listener = listener
+        self._clock = clock
+        self._hearing = hearing
+        self.policy_for = policy_for
+        self._parts_for = parts_for
+        self._make_core = make_core
+        self._jobs_max = jobs_max
+        self._ended_kept_s = ended_kept_s
+        self._ended_max = ended_max
+        self.running: dict[str, Job] = {}  # by job id
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._ended: dict[str, stored_jobs.FoundJobs] = {}
+        self.known: Mapping[str, RegisteredJob] = {}  # replaced as a whole
+        self.problems: tuple[str, ...] = ()
+        self._swept_at_s = clock.now_s()
+
+    def take_up_all(self) -> None:
+        """Resume the jobs that the state folder holds; what keeps one from it is in ``problems``."""
+        found, problems = self._folder.find()
+        for one in found:
+            if one.ended is not None:
+                self._note_ended(one)
+                continue
+            try:
+                self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
+            except RankmendError as error:
+                problems.append(f"{one.path}: {error}")
+        for problem in problems:
+            log.error("cannot resume a job", extra={"error": problem})
+        self.problems = tuple(problems)
+        self._publish()
+
+    def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
+        """Open a job's folder and have its controller begin; ``before``: what is known of it already."""
+        parts = replace(self._parts_for(join), hearing=self._hearing)
+        if resumes and join.epoch:  # bounded: a forged one leaves room above itself
+            epoch_min = min(join.epoch, EPOCH_JUMP_MAX) + 1
+            parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
+        folder = self._folder.open(owner, join, self._clock.unix_s())
+        job_id = str(folder.job_id)
+        secret = before.secret if before is not None else stored_jobs.new_secret()
+        prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
+        kept = StoredJob(owner, secret, join, prefix)
+        try:
+            settings = settings_of(job_id, join, self.policy_for(join.name), parts, prefix)
+            if job_id in self.running:
+                raise CallConflictError(f"job {job_id} has another key", "job_id", job_id)
+            # One taken up is on disk as it is; writing it again would fail on a full disk.
+            if resumes:
+                stored_jobs.save(folder.path, kept)
+        except BaseException:
+            os.close(folder.lock_descriptor)
+            raise
+        job = Job(
+            folder=folder,
+            stored=kept,
+            settings=settings,
+            parts=parts,
+            orders=self._board,
+            clock=self._clock,
+            listener=self._listener,
+            make_core=self._make_core,
+            resumes=resumes,
+            joined_at_s=self._hearing.now_s(),
+        )
+        self.running[job_id] = job
+        self._by_key[owner, join.key] = job_id
+        self._ended.pop(job_id, None)
+        job.start()
+        self._listener.taken_up(job)
+        return job
+
+    def join(self, owner: str, join: Join) -> tuple[Job, bool]:
+        """Return the job that a launcher joins, and whether it is the first of it."""
+        job_id = self._by_key.get((owner, join.key))
+        job = self.running.get(job_id) if job_id is not None else None
+        if job is not None:
+            job = self._agreed(job, owner, join)
+            is_new = False
+        else:
+            job, is_new = self._begin(owner, join, job_id), True
+        job.note_launcher(join)
+        return job, is_new
+
+    def _agreed(self, job: Job, owner: str, join: Join) -> Job:
+        """Return the job, as a launcher says that it is to run; raise where another one says else.
+
+        Who stopped a job before it began, and starts it with other settings, needs to stop nothing first.
+        """
+        try:
+            _refuse_difference(job.stored.join, join)
+        except CallConflictError:
+            if not job.is_abandoned():
+                raise
+            log.info("job begins with other settings", extra={"job_id": job.job_id})
+            job.close()
+            del self.running[job.job_id]
+            self._board.end(job.job_id)
+            self._listener.ended(job)
+            job = self._open(owner, join, job.stored, resumes=True)
+            self._publish()
+        return job
+
+    def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
+        if not join.begins:
+            raise UnknownError(f"job {join.name} does not run here")
+        before = self._ended.get(job_id) if job_id is not None else None
+        if before is not None and before.ended is not None:
+            ended = before.ended
+            if (join.run and join.run in ended.runs) or join.launcher_id in ended.launchers:
+                raise EndedError("this run of the job has ended", ended.outcome)
+        if len(self.running) >= self._jobs_max:
+            raise FullError(f"{len(self.running)} jobs run, {self._jobs_max} are allowed")
+        claimed = self.known.get(join.job_id) if join.job_id is not None else None
+        if claimed is not None and join.job_id != job_id:
+            raise CallConflictError(
+                f"job {join.job_id} is known under another key or owner", "job_id", join.job_id
+            )
+        job = self._open(owner, join, before.stored if before is not None else None, resumes=True)
+        self._publish()
+        return job
+
+    def _new_prefix(self, job_id: str) -> str:
+        """Return with what the ids of a new job's incidents begin: its UUID's first block, or another where a job has that.
+
+        A launcher may choose the UUID, and ids must name one incident: people approve by them.
+        """
+        taken = {one.incident_prefix for one in self.known.values()}
+        taken |= {job.stored.incident_prefix or other[:8] for other, job in self.running.items()}
+        prefix = job_id[:8]
+        while prefix in taken:
+            prefix = secrets.token_hex(4)
+        return prefix
+
+    def end(self, job: Job, outcome: JobOutcome) -> None:
+        fields = {"job_id": job.job_id, "outcome": f"{outcome.kind.value}: {outcome.reason}"}
+        log.info("job ended", extra=fields)
+        runs, launchers = sorted(job.runs), sorted(job.launchers)
+        ended = Ended(self._clock.unix_s(), outcome, runs, launchers)
+        try:
+            stored_jobs.save_end(job.folder.path, ended)
+        except RankmendError as error:  # the next start finds it in the journal
+            log.error("cannot save the end of a job", extra={"error": str(error)})  # noqa: TRY400
+        job.close()
+        del self.running[job.job_id]
+        self._note_ended(stored_jobs.FoundJobs(job.folder.path, job.job_id, job.stored, ended))
+        self._publish()
+        self._board.end(job.job_id)
+        self._listener.ended(job)
+
+    def _note_ended(self, found: stored_jobs.FoundJobs) -> None:
+        self._ended[found.job_id] = found
+        self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
+        while len(self._ended) > self._ended_max:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, job_id: str) -> None:
+        found = self._ended.pop(job_id)
+        self._by_key.pop((found.stored.owner, found.stored.join.key), None)
+        try:
+            self._folder.remove(found.path)
+        except (OSError, ConfigError) as error:
+            log.warning("cannot remove an ended job", extra={"job_id": job_id, "error": str(error)})
+
+    def _publish(self) -> None:
+        running = {
+            job_id: _registered(job_id, job.stored, None, job.folder.path)
+            for job_id, job in self.running.items()
+        }
+        ended = {
+            job_id: _registered(job_id, one.stored, one.ended.outcome, one.path)
+            for job_id, one in self._ended.items()
+            if one.ended is not None
+        }
+        self.known = {**ended, **running}
+
+    def ended(self) -> tuple[stored_jobs.FoundJobs, ...]:
+        """Return the jobs that have ended and are kept."""
+        return tuple(self._ended.values())
+
+    def find_ended(self, job_id: str) -> stored_jobs.FoundJobs:
+        found = self._ended.get(job_id)
+        if found is None:
+            raise UnknownError(f"no job {job_id}")
+        return found
+
+    def find_running(self, job_id: str) -> Job:
+        job = self.running.get(job_id)
+        if job is None:
+            known = self.known.get(job_id)
+            if known is not None and known.outcome is not None:
+                raise EndedError(f"job {job_id} has ended", known.outcome)
+            raise UnknownError(f"no job {job_id}")
+        if job.controller is None:
+            raise FullError(f"the controller cannot manage job {job_id} now: {job.problem}")
+        return job
+
+    def sweep(self, now_s: float) -> None:
+        """Remove jobs that ended long ago, where it is time to look for them."""
+        if now_s - self._swept_at_s < _SWEEP_S:
+            return
+        self._swept_at_s = now_s
+        due_unix_s = self._clock.unix_s() - self._ended_kept_s
+        old = [
+            job_id
+            for job_id, one in self._ended.items()
+            if one.ended is not None and one.ended.unix_s < due_unix_s
+        ]
+        for job_id in old:
+            self._forget(job_id)
+        if old:
+            self._publish()
+
+    def close(self) -> None:
+        """Let go of the journals of the jobs that run; training goes on."""
+        for job in self.running.values():
+            job.close()
+
+
+def refuse_ended(job_id: str, known: RegisteredJob) -> None:
+    """Raise EndedError where the job has ended."""
+    outcome = known.outcome
+    if outcome is not None:
+        raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
+
+
+def _registered(
+    job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path
+) -> RegisteredJob:
+    prefix = job.incident_prefix or job_id[:8]
+    return RegisteredJob(job.owner, job.join.name, outcome, path, prefix)
+
+
+def _refuse_difference(first: Join, other: Join) -> None:
+    """Raise CallConflictError if a launcher's settings differ from the job's first launcher."""
+    for name in FIXED:
+        if getattr(first, name) != getattr(other, name):
+            raise CallConflictError(
+                f"the job runs with {name} {getattr(first, name)!r:.200}, "
+                f"this launcher says {getattr(other, name)!r:.200}: every launcher of a job says the same; "
+                "to change it end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
+                name,
+                getattr(other, name),
+            )
+
+
+def check_join(join: Join, policy: Policy) -> None:
+    """Raise ConfigError if a launcher asks for settings that the limits forbid."""
+    policy_of(join, policy)

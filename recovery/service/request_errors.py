@@ -1,0 +1,28 @@
+"""Why the deciding thread turns a request away."""
+
+from rankmend.errors import RankmendError
+from recovery.journal.records import JobOutcome
+from recovery.messages.outside import Refusal
+
+
+class FullError(RankmendError):
+    """The queue is full: try again later."""
+
+
+class CallConflictError(RankmendError):
+    """The request conflicts with the current state."""
+
+    def __init__(
+        self, message: str, field: str, value: object, refusal: Refusal | None = None
+    ) -> None:
+        super().__init__(message)
+        self.field, self.value = field, str(value)
+        self.refusal = "" if refusal is None else refusal.value
+
+
+class EndedError(RankmendError):
+    """The job has ended."""
+
+    def __init__(self, message: str, outcome: JobOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
