@@ -10,11 +10,12 @@ the process and are marked relative.
 
 Not every step trains. PyTorch's distributed checkpoints fill an empty optimizer by a step with
 zero gradients and a learning rate of 0 before they load it: that one does not count. A script may
-make a step of its own before it loads (a warm-up, a check of shapes): where the attempt has a
-checkpoint to begin from, a first step of a fresh optimizer is held back until the second, and
-a load drops it. After any load the optimizer's own number counts again.
+make steps of its own before it loads (a warm-up, a check of shapes): where the attempt has a
+checkpoint to begin from, the first steps of a fresh optimizer are held back for a moment, and a
+load drops them. After any load the optimizer's own number counts again.
 """
 
+import atexit
 import os
 import sys
 from time import monotonic_ns
@@ -30,6 +31,9 @@ _STATES_MAX = 64  # parameters looked at: each may cost a copy from the device (
 # Functions of PyTorch that step an optimizer only to fill its state: torch.distributed.checkpoint's
 # state_dict.py, and torch.distributed.optim's _NamedOptimizer.
 _FILLERS = ("_init_optim_state", "init_state")
+# Held back in an attempt that has a checkpoint to load: CUDA graphs are warmed up with 3 to 11 steps.
+_HELD_MAX = 16
+_HELD_NS_MAX = 2 * 10**9  # from the first to the last; a loop that trains is reported soon
 _FRAMES_MAX = 12  # looked through for one of them: a step goes through 3 or 4 wrappers
 _counting = True
 
@@ -48,7 +52,9 @@ def _register(module):
     try:
         register = module.register_optimizer_step_post_hook
         if _counting and rankmend._attach(layout.FLAG_AUTO):
-            register(_Counter().after_step)
+            counter = _Counter()
+            register(counter.after_step)
+            atexit.register(counter.tell_held)
     except Exception:
         pass
 
@@ -56,8 +62,10 @@ def _register(module):
 class _Counter:
     def __init__(self):
         self._step = None  # of the training step under way; None before the first
+        self._first = 1  # number of the first step that counts
         self._stepped = set()  # ids of the optimizers that stepped in it
-        self._held_ns = 0  # when the first step was made, which is not told yet
+        self._held_ns = []  # when the first steps were made, which are not told yet
+        self._may_load = False  # a load may still drop these
         self._followed = set()  # ids of the optimizers whose loads are seen
         self._is_loaded = False  # an optimizer's state was loaded since its last step
         self._installer = Installer()
@@ -86,10 +94,12 @@ class _Counter:
         if key not in self._stepped and len(self._stepped) < _OPTIMIZERS_MAX:
             self._stepped.add(key)
             return
-        if self._held_ns:
-            self._tell_first(writer)
         self._step += 1
         self._stepped = {key}
+        if self._held_ns:
+            if self._may_load and self._hold():
+                return
+            self._tell_held(writer)
         writer.step(self._step)
 
     # A script may have its optimizer's step compiled: not to be traced into, which would fail.
@@ -104,17 +114,32 @@ class _Counter:
         and with another number.
         """
         known = _own_step(optimizer)
-        self._step = known or 1
+        self._step = self._first = known or 1
         self._is_relative = not known
-        self._held_ns = monotonic_ns()
-        may_load = self._step == 1 and os.environ.get(layout.ENV_RESUME_PATH)
-        if not (may_load or _is_known_to_script()):
-            self._tell_first(writer)
+        self._held_ns = [monotonic_ns()]
+        self._may_load = self._step == 1 and bool(os.environ.get(layout.ENV_RESUME_PATH))
+        if not (self._may_load or _is_known_to_script()):
+            self._tell_held(writer)
 
-    def _tell_first(self, writer):
-        held_ns, self._held_ns = self._held_ns, 0
+    def _hold(self):
+        """Hold one more step back, and return whether there was room and time for it."""
+        now_ns = monotonic_ns()
+        if len(self._held_ns) >= _HELD_MAX or now_ns - self._held_ns[0] > _HELD_NS_MAX:
+            return False
+        self._held_ns.append(now_ns)
+        return True
+
+    def tell_held(self):
+        """Tell what is still held back when the process ends."""
+        writer = rankmend._writer
+        if writer is not None and _counting and self._held_ns:
+            self._tell_held(writer)
+
+    def _tell_held(self, writer):
+        held_ns, self._held_ns = self._held_ns, []
         self._tell_flags(writer)
-        writer.step_at(self._step, held_ns)
+        for number, at_ns in enumerate(held_ns, self._first):
+            writer.step_at(number, at_ns)
 
     def _tell_flags(self, writer):
         relative = layout.FLAG_RELATIVE if self._is_relative else 0
@@ -135,7 +160,7 @@ class _Counter:
     def _take_load(self, writer, optimizer):
         """Go on from where the loaded state is: called at the first step after a load."""
         if self._held_ns or self._step is None:  # nothing was told: this is the first step
-            self._step, self._held_ns = None, 0
+            self._step, self._held_ns = None, []
             return
         known = _own_step(optimizer)
         if known is None:

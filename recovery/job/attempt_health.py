@@ -145,7 +145,7 @@ class AttemptHealth:
         if not ledger.is_verified and seen.is_verified(self._policy, ledger.telling_ranks, now_s):
             records.append(self.verified(now_s))
         records += self.milestone(now_s, is_due=False)
-        records += self._caught_up()
+        records += self._caught_up(now_s)
         records += self._situation.slow.due(now_s)
         placement = placement_of(ledger, self._settings)
         records += self._situation.causes.due(ledger, placement, now_s)
@@ -192,10 +192,11 @@ class AttemptHealth:
             return [RelativeMilestone(ledger.attempt, step, floor)]
         return [Milestone(ledger.attempt, step, floor)]
 
-    def _caught_up(self) -> list[Record]:
+    def _caught_up(self, now_s: float) -> list[Record]:
         behind, step = self._ledger.behind, self._seen.highest_step
         if behind is None or behind.highest_before is None or step is None:
             return []
         if step <= behind.highest_before:
             return []
-        return [CaughtUp(behind.state.incident_id, self._ledger.attempt, step)]
+        first_step, age_s = self._seen.first_new(now_s) or (step, 0.0)
+        return [CaughtUp(behind.state.incident_id, self._ledger.attempt, first_step, age_s)]

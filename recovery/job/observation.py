@@ -138,8 +138,12 @@ class Observation:
         places: Mapping[str, frozenset[int]] | None = None,
         *,
         ran_before: bool = False,
+        former_step: int | None = None,
     ) -> None:
-        """``ran_before``: its ranks had started before anybody was heard, also those never heard."""
+        """``ran_before``: its ranks had started before anybody was heard, also those never heard.
+
+        ``former_step``: the highest step that an attempt had reached when the job last failed.
+        """
         self.attempt = attempt
         self._world_size = world_size
         self._ran_before = ran_before
@@ -155,6 +159,8 @@ class Observation:
         self.advanced_at_s: float | None = None  # when a rank last advanced
         self.is_relative = False
         self.newest_step: int | None = None
+        self._former_step = former_step
+        self._first_new: tuple[float, int] | None = None  # when a rank made which step beyond it
         self._is_settled = False
         self._has_stepped = False  # any rank, by the report that is being taken in
         self._started = 0
@@ -203,9 +209,30 @@ class Observation:
         self.is_relative = self.is_relative or view.is_relative
         if view.step is not None and (self.newest_step is None or view.step > self.newest_step):
             self.newest_step = view.step
+        self._note_first_new(told, now_s)
         at_s = view.advanced_at_s
         if at_s is not None and (self.advanced_at_s is None or at_s > self.advanced_at_s):
             self.advanced_at_s = at_s
+
+    def _note_first_new(self, told: RankReport, now_s: float) -> None:
+        """Note the earliest step beyond the former highest; reports tell each step with its age."""
+        former = self._former_step
+        if former is None or told.step is None or told.step <= former or told.is_relative:
+            return
+        if self._first_new is not None and self._first_new[1] == former + 1:
+            return
+        ends = [(now_s - one.age_s, one.step) for one in told.timings if one.step > former]
+        if told.step_age_s is not None:
+            ends.append((now_s - told.step_age_s, told.step))
+        known = [] if self._first_new is None else [self._first_new]
+        self._first_new = min([*known, *ends], default=None)
+
+    def first_new(self, now_s: float) -> tuple[int, float] | None:
+        """Return the first step beyond the former highest and how long ago it was made."""
+        if self._first_new is None:
+            return None
+        at_s, step = self._first_new
+        return step, max(0.0, now_s - at_s)
 
     @property
     def is_whole(self) -> bool:

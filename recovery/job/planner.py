@@ -3,6 +3,7 @@
 The plan says its reason and evidence as data, for `rankmend why`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +19,7 @@ from recovery.journal.records import Choice, PassedOver, Plan
 from recovery.messages.exchange import Restore
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
+_DIGITS: Final = re.compile(r"[0-9]+")
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 
 
@@ -302,13 +304,22 @@ def _is_rolled_back(
 def is_progress(ledger: Ledger, choice: Choice) -> bool:
     """Return whether the checkpoint is newer than any that an attempt of this run began from.
 
-    By its step where that is known, else by its time.
+    By the step, where names of one pattern (or none at all) tell it, else also by time:
+    `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
     """
     if choice.restore is None or ledger.attempt == 0:
         return False
     if choice.restore.step is not None and ledger.base_step is not None:
-        return choice.restore.step > ledger.base_step
+        if choice.restore.step > ledger.base_step:
+            return True
+        former = ledger.last_restore_path
+        if former is None or _pattern_of(choice.restore.path) == _pattern_of(former):
+            return False
     if choice.modified_unix_s is None:
         return False
     before = ledger.base_modified_unix_s
     return before is None or choice.modified_unix_s > before
+
+
+def _pattern_of(path: str) -> str:
+    return _DIGITS.sub("#", path.rpartition("/")[2])

@@ -101,7 +101,15 @@ class Situation:
         size = sum(len(place.ranks) for place in placement)
         places = {place.node: frozenset(place.ranks) for place in placement}
         ran_before = self.settings.is_joined and ledger.has_run
-        seen = Observation(ledger.attempt, size, gap_s, places, ran_before=ran_before)
+        failed = ledger.incident or ledger.behind
+        seen = Observation(
+            ledger.attempt,
+            size,
+            gap_s,
+            places,
+            ran_before=ran_before,
+            former_step=None if failed is None else failed.highest_before,
+        )
         now_s = self.now_s()
         for report in self.nodes.reports:
             seen.observe(report, now_s)

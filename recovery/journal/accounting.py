@@ -86,7 +86,10 @@ def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
         elif isinstance(record, AttemptVerified):
             _finish(newest, entry, record)
         elif isinstance(record, CaughtUp):
-            caught_up_s = newest.account.phases.detect_s + _between(newest.opened_at, entry)
+            since_opened_s = _between(newest.opened_at, entry) - record.age_s
+            caught_up_s = newest.account.phases.detect_s + max(0.0, since_opened_s)
+            # The foremost rank's new step can come before the slowest rank's first one.
+            caught_up_s = max(caught_up_s, newest.account.total_s or 0.0)
             newest.account = replace(
                 newest.account, caught_up_s=caught_up_s, caught_up_step=record.step
             )

@@ -464,7 +464,8 @@ class CaughtUp:
 
     incident_id: str
     attempt: int
-    step: int
+    step: int  # the first beyond it
+    age_s: float = 0.0  # how long before this record a rank made it
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,14 @@ def _init_optim_state(optimizer):
         ("a = Adam(); _init_optim_state(a)", [2, 3, 4], False),  # and nothing to load
         ("a = Adam(); a.step(); a.load(60)", [61, 62, 63], False),  # a check of shapes
         ("a = SGD(); a.step(); a.load(60)", [1, 2, 3], True),
-        ("a = Adam(); a.step(); a.step(); a.load(60)", [1, 2, 61, 62, 63], False),
+        ("a = Adam(); [a.step() for _ in range(11)]; a.load(60)", [61, 62, 63], False),
+        ("a = SGD(); [a.step() for _ in range(11)]; a.load(60)", [1, 2, 3], True),
+        # More than any warm-up: these train.
+        (
+            "a = Adam(); [a.step() for _ in range(18)]; a.load(60)",
+            [*range(1, 19), 61, 62, 63],
+            False,
+        ),
         ("a = Adam(60)", [61, 62, 63], False),
         ("a = Adam(); b = Adam(); a.step(); b.step(); a.load(60); b.load(60)", [61, 62, 63], False),
     ],
@@ -209,6 +216,26 @@ def test_first_step_that_was_held_back_keeps_its_time(stand_in: Rank, python: st
 
     first, second = stand_in.read().records
     assert second.ended_at_s - first.ended_at_s >= 0.3
+
+
+@each_python
+def test_steps_are_told_soon_where_nothing_is_loaded(stand_in: Rank, python: str) -> None:
+    stand_in.environment[layout.ENV_RESUME_PATH] = "/checkpoints/60"
+
+    stand_in.run(
+        python,
+        """
+        import os, time
+        from torch.optim import SGD
+        optimizer = SGD()
+        optimizer.step()
+        time.sleep(2.1)
+        optimizer.step()
+        os._exit(0)  # as killed: nothing is told at the end
+        """,
+    )
+
+    assert stand_in.steps() == [1, 2]
 
 
 @each_python

@@ -58,7 +58,7 @@ def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
         return replace(after, incident=incident)
     if isinstance(record, CaughtUp) and before.behind is not None:
         behind = before.behind
-        cost_s = behind.fault_age_s + behind.opened_at.until_s(at)
+        cost_s = behind.fault_age_s + max(0.0, behind.opened_at.until_s(at) - record.age_s)
         return replace(after, restart_cost_s=cost_s)
     if isinstance(record, EvidenceTaken):
         return with_evidence(after, record, at)

@@ -347,6 +347,23 @@ def test_a_checkpoint_is_progress_when_it_is_newer_than_all_that_were_restored(
     assert not is_progress(known, Choice(True, None, "nothing"))
 
 
+@pytest.mark.parametrize(
+    ("path", "modified_unix_s", "expected"),
+    [
+        ("/c/epoch_3.ckpt", 2000.0, True),  # its number is of another kind
+        ("/c/epoch_3.ckpt", 1000.0, False),
+        ("/c/step_19.ckpt", 2000.0, False),  # an older one, copied back
+    ],
+)
+def test_a_later_checkpoint_of_another_name_pattern_is_progress_whatever_its_number(
+    path: str, modified_unix_s: float, expected: bool
+) -> None:
+    known = ledger(base_step=20, base_modified_unix_s=1010.0, last_restore_path="/c/step_20.ckpt")
+    chosen = Choice(True, Restore(path, 19), "whole", (), modified_unix_s)
+
+    assert is_progress(known, chosen) is expected
+
+
 def test_the_first_checkpoint_of_a_run_is_progress() -> None:
     assert is_progress(ledger(), choose_checkpoint(ledger(), POLICY, [verdict(5)]))
 

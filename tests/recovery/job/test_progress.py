@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.journal.records import AttemptStarted, OutcomeKind
-from recovery.messages.exchange import RankExit
+from recovery.journal.records import AttemptStarted, CaughtUp, OutcomeKind
+from recovery.messages.exchange import RankExit, StepTiming
 from tests.recovery.job.test_controller import Bench
 
 FAULTS = 40
@@ -97,3 +97,23 @@ def test_checkpoint_that_is_written_again_at_the_same_step_is_no_progress(bench:
         bench.storage.verdicts = [replace(newest, candidate=again)]
 
     assert bench.control.outcome is not None
+
+
+def timing(number: int, step: int, age_s: float) -> StepTiming:
+    return StepTiming(number, step, age_s, 0.0, 0.0, 0.0, 0.0, 0.0, None)
+
+
+def test_catching_up_is_dated_by_the_first_new_step_and_not_by_the_report_that_tells_it() -> None:
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1)
+    bench.step(10, 10)
+    fail(bench, 0, signal=11)
+    restart(bench, 6)
+
+    told = tuple(timing(number, number + 5, 15.0 - number) for number in range(3, 15))
+    bench.step(19, 14, after_s=15.0, timings=told)
+
+    (caught_up,) = bench.records(CaughtUp)
+    assert caught_up.step == 11
+    assert caught_up.age_s == pytest.approx(9.0)

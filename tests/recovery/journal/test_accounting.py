@@ -67,7 +67,7 @@ RECOVERY: tuple[tuple[float, Record], ...] = (
     (102.0, event(Outcome.SUCCEEDED, "inc-1/1/restoring")),
     (108.0, VERIFIED),
     (108.5, event(Outcome.SUCCEEDED, "inc-1/1/verifying")),
-    (120.0, CaughtUp("inc-1", 2, 121)),
+    (122.0, CaughtUp("inc-1", 2, 121, age_s=2.0)),
 )
 
 
