@@ -20,27 +20,22 @@ from random import Random
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
-from recovery.journal.fold.entry_fold import fold
-from recovery.journal.incident_machine import Outcome, answer
-from recovery.journal.ledger import Ledger
-from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
+from recovery.journal.attempt_records import (
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
     AttemptVerified,
     Cause,
     Choice,
-    Entry,
-    Failure,
-    IncidentEvent,
-    IncidentOpened,
-    JobOpened,
-    LauncherStarted,
     Milestone,
-    Record,
-    TryFailed,
 )
+from recovery.journal.fold.entry_fold import fold
+from recovery.journal.incident_machine import Outcome, answer
+from recovery.journal.incident_records import Failure, IncidentEvent, IncidentOpened, TryFailed
+from recovery.journal.job_records import JobOpened, LauncherStarted
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import RankError
 
 STEPS_PER_H = 600  # of 6 s

@@ -111,7 +111,8 @@ def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) ->
 
 def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
     from recovery.journal.accounting import account_all
-    from recovery.journal.records import EvidenceCollected, JobOpened
+    from recovery.journal.incident_records import EvidenceCollected
+    from recovery.journal.job_records import JobOpened
     from recovery.report.overview import find_jobs, read_entries
 
     rows = []

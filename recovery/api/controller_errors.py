@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.api.tls_fault import TlsFault
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 
 
 class ControllerError(RankmendError):

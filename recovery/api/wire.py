@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from recovery.journal.records import ClaimProof, JobOutcome
+from recovery.journal.job_records import ClaimProof, JobOutcome
 from recovery.messages.exchange import EPOCH_MAX
 from recovery.messages.outside import PersonAct
 

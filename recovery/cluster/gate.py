@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Protocol
 
 from detectors.finding import Finding
+from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
-from recovery.journal.records import WaitCause
 
 
 class Judgement(Enum):

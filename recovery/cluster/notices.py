@@ -14,9 +14,10 @@ from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, ClusterPolicy
 from recovery.cluster.verdict import HOUR_S, quarantine
 from recovery.journal.cluster_records import Hold
+from recovery.journal.incident_records import WaitsFor
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, stands_paused
 from recovery.journal.limits import Policy, exhausted
-from recovery.journal.records import JobOutcome, OutcomeKind, WaitsFor
 from recovery.messages.outside import trains
 
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more

@@ -12,8 +12,8 @@ from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
 from recovery.journal.cluster_records import Hold, NodeHeld
+from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
-from recovery.journal.records import WaitCause
 
 HOUR_S: Final = 3600.0
 

@@ -24,8 +24,9 @@ from typing import Final
 
 from recovery.job.membership import witness_groups
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Adopted, Placement
 from recovery.journal.ledger import Ledger
-from recovery.journal.records import Adopted, Joined, Placement
+from recovery.journal.node_records import Joined
 from recovery.messages.exchange import EPOCH_MAX, Claim, Report
 
 # The old controller counts up by one at each start: it needs as many starts to be above the new one.

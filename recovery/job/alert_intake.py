@@ -9,7 +9,7 @@ from typing import Final
 
 from detectors.finding import Action, Severity
 from recovery.journal.ledger import KeptEvidence, Ledger
-from recovery.journal.records import EvidenceTaken
+from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)

@@ -11,17 +11,12 @@ from recovery.job.diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
 from recovery.job.membership import has_launcher_of_attempt, placement_of
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
+from recovery.journal.attempt_records import AttemptVerified, Milestone, RelativeMilestone
+from recovery.journal.incident_records import CaughtUp, Failure
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.reach import Reach, farther, is_farther
-from recovery.journal.records import (
-    AttemptVerified,
-    CaughtUp,
-    Failure,
-    Milestone,
-    Record,
-    RelativeMilestone,
-)
+from recovery.journal.records import Record
 
 _LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
 _LOOK_RATIO: Final = 0.05  # of the time that nothing has moved

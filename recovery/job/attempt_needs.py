@@ -14,9 +14,10 @@ from recovery.job.membership import choose_placement, next_finder, size_for
 from recovery.job.nodes import JobNodes
 from recovery.job.planner import choose_checkpoint, from_nothing
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Choice, Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.journal.records import Choice, FinderChosen, Placement
+from recovery.journal.node_records import FinderChosen
 from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence

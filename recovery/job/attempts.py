@@ -16,24 +16,21 @@ from recovery.job.diagnosis import EXIT_UNKNOWN
 from recovery.job.membership import Gone, size_for
 from recovery.job.planner import choose_checkpoint, is_progress
 from recovery.job.situation import Situation
-from recovery.journal.faults import UNSEEN
-from recovery.journal.ledger import Ledger, OpenIncident
-from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
-from recovery.journal.records import (
+from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
     Cause,
     Choice,
-    FenceWaits,
-    FinderChosen,
-    JobEnded,
-    JobOutcome,
-    OutcomeKind,
     Placement,
-    Record,
 )
+from recovery.journal.faults import UNSEEN
+from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
+from recovery.journal.ledger import Ledger, OpenIncident
+from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
+from recovery.journal.node_records import FenceWaits, FinderChosen
+from recovery.journal.records import Record
 
 _RESULTS: Final = {
     OutcomeKind.DONE: AttemptResult.DONE,

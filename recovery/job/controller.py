@@ -37,25 +37,22 @@ from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.refusals import Floor
 from recovery.job.settings import JobSettings
 from recovery.job.situation import Situation
+from recovery.journal.attempt_records import Adopted, AttemptAbandoned, RanksDone
 from recovery.journal.incident_machine import Outcome, Phase
-from recovery.journal.ledger import Ledger, Wish, is_set_aside
-from recovery.journal.records import (
-    Adopted,
-    AttemptAbandoned,
+from recovery.journal.incident_records import EvidenceCollected
+from recovery.journal.job_records import (
     BudgetsReset,
-    Entry,
-    EvidenceCollected,
     JobEnded,
     JobOpened,
     JobOutcome,
     LauncherStarted,
-    NodesJoined,
     OutcomeKind,
     PersonActed,
-    RanksDone,
-    Record,
     StopRequested,
 )
+from recovery.journal.ledger import Ledger, Wish, is_set_aside
+from recovery.journal.node_records import NodesJoined
+from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 

@@ -27,8 +27,9 @@ from detectors.finding import (
 from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Placement
+from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
-from recovery.journal.records import Failure, Placement
 from recovery.messages.exchange import RankError
 from recovery.messages.outside import NodeEvidence
 

@@ -12,9 +12,9 @@ from typing import Final
 from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.hang.evidence import judge_evidence
 from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import EvidenceCollected, SavedEvidence
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.journal.records import EvidenceCollected, SavedEvidence
 from recovery.messages.exchange import Collected, Report
 
 log = logging.getLogger(__name__)

@@ -19,24 +19,21 @@ from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice
 from recovery.job.situation import Situation
+from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
-from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.limits import PlanStep
-from recovery.journal.records import (
-    AttemptEnded,
-    AttemptResult,
-    Cause,
-    Choice,
+from recovery.journal.incident_records import (
     Failure,
-    FinderChosen,
     IncidentOpened,
     Plan,
-    Record,
     TryFailed,
     WaitCause,
     WaitReason,
     WaitsFor,
 )
+from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.journal.limits import PlanStep
+from recovery.journal.node_records import FinderChosen
+from recovery.journal.records import Record
 from recovery.messages.outside import trains
 
 log = logging.getLogger(__name__)

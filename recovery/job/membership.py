@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import GoneProof, Placement, Proof
 from recovery.journal.leaving import LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.journal.records import GoneProof, Placement, Proof
 from recovery.messages.exchange import WITNESSES_MAX, Peer
 
 

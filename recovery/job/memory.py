@@ -12,8 +12,9 @@ from typing import Final, Protocol
 from rankmend.backoff import Backoff
 from rankmend.errors import JournalError, RankmendError
 from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.job_records import RecordsLost
 from recovery.journal.ledger import Ledger
-from recovery.journal.records import Entry, Record, RecordsLost
+from recovery.journal.records import Entry, Record
 from recovery.journal.saved_budgets import decode_budgets, encode_budgets
 
 log = logging.getLogger(__name__)

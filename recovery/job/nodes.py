@@ -18,10 +18,11 @@ from recovery.job.membership import (
 )
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
+from recovery.journal.attempt_records import Adopted
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
-from recovery.journal.records import Adopted, EndedLauncher, Joined, LaunchersEnded
+from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded
 from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
 
 log = logging.getLogger(__name__)

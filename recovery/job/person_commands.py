@@ -11,16 +11,12 @@ from typing import Final
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from recovery.job.refusals import Floor, is_placed, refusal_of
 from recovery.journal.incident_machine import Outcome, Phase, answer
+from recovery.journal.incident_records import Failure, IncidentEvent
+from recovery.journal.job_records import BudgetsReset, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.records import (
-    BudgetsReset,
-    Failure,
-    IncidentEvent,
-    NodeLeft,
-    PersonActed,
-    Record,
-)
+from recovery.journal.node_records import NodeLeft
+from recovery.journal.records import Record
 from recovery.messages.outside import PersonAct, PersonCommand
 
 

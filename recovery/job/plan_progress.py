@@ -14,19 +14,19 @@ from recovery.job.membership import size_for
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
-from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
-from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.records import (
+from recovery.journal.incident_records import (
     Decided,
     IncidentEvent,
-    NodeLeft,
     Plan,
     PlanWaits,
-    Record,
     WaitCause,
     WaitReason,
     WaitsFor,
 )
+from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
+from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.journal.node_records import NodeLeft
+from recovery.journal.records import Record
 from recovery.messages.outside import trains
 
 CONFIRM_BY: Final = (

@@ -11,11 +11,12 @@ from typing import Final
 from detectors.failed.verdict import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
 from recovery.checkpoints.model import CheckpointVerdict
+from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import OWN_ENDS
+from recovery.journal.incident_records import Plan
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
-from recovery.journal.records import Choice, PassedOver, Plan
 from recovery.messages.exchange import Restore
 
 _REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 from detectors.finding import Finding
 from recovery.job.spelling import say_unknown
+from recovery.journal.incident_records import Failure, WaitsFor
 from recovery.journal.ledger import Ledger
-from recovery.journal.records import Failure, WaitsFor
 from recovery.messages.outside import PersonAct, PersonCommand, Refusal
 
 _No: TypeAlias = tuple[Refusal, str]

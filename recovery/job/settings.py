@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from rankmend.errors import ConfigError
+from recovery.journal.attempt_records import Placement
+from recovery.journal.job_records import ClaimTaken
 from recovery.journal.limits import Policy
-from recovery.journal.records import ClaimTaken, Placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from detectors.finding import Evidence
 from detectors.slow.cause_table import METRICS, SlowSection
 from detectors.slow.causes import SlowExplanation, SlowPeriod, SlowPlace, explain_slow
 from detectors.slow.hardware_reading import HardwareReading, reading_of
+from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger
-from recovery.journal.records import Placement, SlowExplained, SlowFound
+from recovery.journal.slow_rank_records import SlowExplained, SlowFound
 from recovery.messages.exchange import Hardware, Report, ToldFinding
 
 log = logging.getLogger(__name__)

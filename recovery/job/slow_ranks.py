@@ -14,7 +14,8 @@ import numpy as np
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.persistence import Persistence, Track, look
 from detectors.slow.live import SECTIONS, LiveLimits, SlowLive, SlowLook, SlowRank, Steps
-from recovery.journal.records import Record, SlowEnded, SlowFound
+from recovery.journal.records import Record
+from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import RankReport, Report
 
 # A look is 2 s of steps or more, so 8 s of slowness raise a finding and 6 good ones end it:

@@ -11,17 +11,10 @@ Durations use the monotonic clock within one boot, else unix time.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_machine import IncidentState, Phase, step
-from recovery.journal.records import (
-    AttemptStarted,
-    AttemptVerified,
-    CaughtUp,
-    Decided,
-    Entry,
-    IncidentEvent,
-    IncidentOpened,
-    Plan,
-)
+from recovery.journal.incident_records import CaughtUp, Decided, IncidentEvent, IncidentOpened, Plan
+from recovery.journal.records import Entry
 
 
 @dataclass(frozen=True, slots=True)

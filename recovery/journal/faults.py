@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Final
 
 from detectors.finding import Blame, Kind, SymptomKind
-from recovery.journal.records import Failure
+from recovery.journal.incident_records import Failure
 from recovery.messages.outside import trains
 
 OWN_ENDS: Final = frozenset(

@@ -11,25 +11,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from detectors.finding import Finding, Symptom
+from recovery.journal.attempt_records import Adopted, AttemptStarted, Placement
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike
 from recovery.journal.incident_machine import IncidentState
+from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitReason, WaitsFor
+from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.reach import Reach
-from recovery.journal.records import (
-    Adopted,
-    AttemptStarted,
-    Failure,
-    JobOutcome,
-    PersonActed,
-    Placement,
-    Plan,
-    SlowExplained,
-    SlowFound,
-    WaitCause,
-    WaitReason,
-    WaitsFor,
-)
+from recovery.journal.slow_rank_records import SlowExplained, SlowFound
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
 

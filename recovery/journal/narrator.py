@@ -6,10 +6,47 @@ so that both tell one story.
 
 from functools import singledispatch
 
-from recovery.journal import records
+from recovery.journal.attempt_records import (
+    Adopted,
+    AttemptEnded,
+    AttemptHeard,
+    AttemptStarted,
+    AttemptVerified,
+    Cause,
+    Choice,
+)
 from recovery.journal.incident_machine import Outcome
+from recovery.journal.incident_records import (
+    CaughtUp,
+    Decided,
+    EvidenceCollected,
+    IncidentEvent,
+    IncidentOpened,
+    PlanWaits,
+    TryFailed,
+)
+from recovery.journal.job_records import (
+    BudgetsReset,
+    ClaimProof,
+    ClaimTaken,
+    JobEnded,
+    OutcomeKind,
+    PersonActed,
+    RecordsLost,
+    StopRequested,
+    TailCut,
+)
 from recovery.journal.limits import PlanStep
-from recovery.journal.records import Cause, Choice, OutcomeKind, Record
+from recovery.journal.node_records import (
+    EvidenceTaken,
+    FenceWaits,
+    FinderChosen,
+    LaunchersEnded,
+    NodeLeft,
+    NodesJoined,
+)
+from recovery.journal.records import Record
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 
 _CAUSES = {
     Cause.FIRST: "start",
@@ -49,7 +86,7 @@ def details(record: Record) -> list[str]:  # noqa: ARG001 - the default of a dis
 
 
 @details.register
-def _(record: records.AttemptStarted) -> list[str]:
+def _(record: AttemptStarted) -> list[str]:
     lines = describe_passed_over(record.choice)
     if len(record.placement) > 1:
         lines.append("on " + ", ".join(place.node for place in record.placement))
@@ -57,17 +94,17 @@ def _(record: records.AttemptStarted) -> list[str]:
 
 
 @details.register
-def _(record: records.AttemptEnded) -> list[str]:
+def _(record: AttemptEnded) -> list[str]:
     return [f"{one.node} is empty: {one.reason}" for one in record.proofs]
 
 
 @details.register
-def _(record: records.EvidenceTaken) -> list[str]:
+def _(record: EvidenceTaken) -> list[str]:
     return [f"{one.node} {one.device}: {one.summary}" for one in record.evidence[:_LINES_MAX]]
 
 
 @details.register
-def _(record: records.IncidentOpened) -> list[str]:
+def _(record: IncidentOpened) -> list[str]:
     finding = record.failure.finding
     lines = [f"blamed: {finding.blame.value} = {finding.blame.legend}"]
     lines += [f"{one.source}: {one.text}" for one in finding.evidence]
@@ -78,69 +115,69 @@ def _(record: records.IncidentOpened) -> list[str]:
 
 
 @details.register
-def _(record: records.SlowFound) -> list[str]:
+def _(record: SlowFound) -> list[str]:
     return [f"{one.source}: {one.text}" for one in record.finding.evidence]
 
 
 @details.register
-def _(record: records.SlowExplained) -> list[str]:
+def _(record: SlowExplained) -> list[str]:
     return [f"{one.source}: {one.text}" for one in record.evidence]
 
 
 @details.register
-def _(record: records.PersonActed) -> list[str]:
+def _(record: PersonActed) -> list[str]:
     return [f"reason: {record.command.reason}"] if record.command.reason else []
 
 
 @narrate.register
-def _(record: records.AttemptStarted) -> str:
+def _(record: AttemptStarted) -> str:
     return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
 
 
 _TAKEN_BECAUSE = {
-    records.ClaimProof.PROCESSES: "its processes are gone",
-    records.ClaimProof.BOOT: "the machine was booted since",
-    records.ClaimProof.PERSON: "--take-over says that it is gone",
+    ClaimProof.PROCESSES: "its processes are gone",
+    ClaimProof.BOOT: "the machine was booted since",
+    ClaimProof.PERSON: "--take-over says that it is gone",
 }
 
 
 @narrate.register
-def _(record: records.ClaimTaken) -> str:
+def _(record: ClaimTaken) -> str:
     return f"took the checkpoint folder from {record.owner}: {_TAKEN_BECAUSE[record.proof]}"
 
 
 @narrate.register
-def _(record: records.AttemptEnded) -> str | None:
+def _(record: AttemptEnded) -> str | None:
     # Where each launcher has said it there is nothing to tell.
     return f"attempt {record.attempt} no longer runs on any node" if record.proofs else None
 
 
 @narrate.register
-def _(record: records.AttemptVerified) -> str:
+def _(record: AttemptVerified) -> str:
     if record.telling_ranks:
         return f"attempt {record.attempt} makes progress on {len(record.telling_ranks)} ranks"
     return f"attempt {record.attempt} runs; its ranks report no steps"
 
 
 @narrate.register
-def _(record: records.IncidentOpened) -> str:
+def _(record: IncidentOpened) -> str:
     finding = record.failure.finding
     return f"incident {record.incident_id}: {finding.summary} (blamed: {finding.blame.value})"
 
 
 @narrate.register
-def _(record: records.Decided) -> str:
+def _(record: Decided) -> str:
     gives_up = record.plan.step is PlanStep.ESCALATE
     return f"decision: {'give up: ' if gives_up else ''}{record.plan.reason}"
 
 
 @narrate.register
-def _(record: records.TryFailed) -> str:
+def _(record: TryFailed) -> str:
     return f"try {record.try_number} failed: {record.reason}"
 
 
 @narrate.register
-def _(record: records.IncidentEvent) -> str | None:
+def _(record: IncidentEvent) -> str | None:
     if record.event.outcome is Outcome.CANCEL:
         return f"{record.event.incident_id} was cancelled: {record.event.reason}"
     if record.event.outcome is not Outcome.FAILED or not record.event.reason:
@@ -149,7 +186,7 @@ def _(record: records.IncidentEvent) -> str | None:
 
 
 @narrate.register
-def _(record: records.EvidenceCollected) -> str:
+def _(record: EvidenceCollected) -> str:
     size_bytes = sum(saved.size_bytes for saved in record.saved)
     files = sum(saved.files for saved in record.saved)
     line = f"evidence: {files} files, {size_bytes / 1000:.0f} kB"
@@ -159,44 +196,44 @@ def _(record: records.EvidenceCollected) -> str:
 
 
 @narrate.register
-def _(record: records.CaughtUp) -> str:
+def _(record: CaughtUp) -> str:
     return f"caught up: step {record.step} is the first new one"
 
 
 @narrate.register
-def _(record: records.SlowFound) -> str:
+def _(record: SlowFound) -> str:
     return record.finding.summary
 
 
 @narrate.register
-def _(record: records.SlowExplained) -> str:
+def _(record: SlowExplained) -> str:
     if not record.cause:
         return record.reason
     return f"{record.reason}: {record.evidence[0].text} (confidence {record.confidence:.2f})"
 
 
 @narrate.register
-def _(record: records.SlowEnded) -> str:
+def _(record: SlowEnded) -> str:
     return f"rank {record.rank} is no longer slow: {record.reason}"
 
 
 @narrate.register
-def _(record: records.StopRequested) -> str:
+def _(record: StopRequested) -> str:
     return f"stopping: {record.reason}; {record.grace_s:g} s to save"
 
 
 @narrate.register
-def _(record: records.BudgetsReset) -> str:
+def _(record: BudgetsReset) -> str:
     return f"budgets reset by {record.who}: {record.reason}"
 
 
 @narrate.register
-def _(record: records.TailCut) -> str:
+def _(record: TailCut) -> str:
     return f"the journal had an unfinished tail and was cut at record {record.first_number}: {record.reason}"
 
 
 @narrate.register
-def _(record: records.RecordsLost) -> str:
+def _(record: RecordsLost) -> str:
     return (
         f"the journal ends at record {record.journal_number}, the copy beside the checkpoints knows "
         f"{record.copy_number}: records were lost; the stricter budgets of both go on"
@@ -204,14 +241,14 @@ def _(record: records.RecordsLost) -> str:
 
 
 @narrate.register
-def _(record: records.NodesJoined) -> str:
+def _(record: NodesJoined) -> str:
     names = ", ".join(one.node for one in record.nodes[:_NODES_SHOWN])
     more = len(record.nodes) - _NODES_SHOWN
     return f"joined: {names}" + (f" and {more} more" if more > 0 else "")
 
 
 @narrate.register
-def _(record: records.LaunchersEnded) -> str:
+def _(record: LaunchersEnded) -> str:
     names = ", ".join(one.node for one in record.launchers[:_NODES_SHOWN])
     more = len(record.launchers) - _NODES_SHOWN
     what = f"{names} and {more} more" if more > 0 else names
@@ -219,12 +256,12 @@ def _(record: records.LaunchersEnded) -> str:
 
 
 @narrate.register
-def _(record: records.AttemptHeard) -> str:
+def _(record: AttemptHeard) -> str:
     return f"attempt {record.attempt} runs but is not in this journal; it is stopped"
 
 
 @narrate.register
-def _(record: records.Adopted) -> str:
+def _(record: Adopted) -> str:
     unheard = [place.node for place in record.placement if place.node not in record.heard]
     line = (
         f"adopted: attempt {record.attempt} is over, but is not in this journal"
@@ -241,34 +278,34 @@ def _(record: records.Adopted) -> str:
 
 
 @narrate.register
-def _(record: records.NodeLeft) -> str:
+def _(record: NodeLeft) -> str:
     return f"{record.node} gets no more ranks: {record.reason}"
 
 
 @narrate.register
-def _(record: records.FinderChosen) -> str:
+def _(record: FinderChosen) -> str:
     return f"{record.node} looks for checkpoints ({record.reason})"
 
 
 @narrate.register
-def _(record: records.PlanWaits) -> str:
+def _(record: PlanWaits) -> str:
     return f"waiting with `{record.plan.step.value}`: {record.reason}"
 
 
 @narrate.register
-def _(record: records.FenceWaits) -> str:
+def _(record: FenceWaits) -> str:
     return f"waiting for {', '.join(record.nodes[:_NODES_SHOWN])}: {record.reason}"
 
 
 @narrate.register
-def _(record: records.EvidenceTaken) -> str:
+def _(record: EvidenceTaken) -> str:
     first = record.evidence[0]
     more = f" and {len(record.evidence) - 1} more" if len(record.evidence) > 1 else ""
     return f"alert {first.alertname} on {first.node}{more}: {record.reason}"
 
 
 @narrate.register
-def _(record: records.PersonActed) -> str:
+def _(record: PersonActed) -> str:
     command = record.command
     what = f"{command.act.value} {command.node or ''}".rstrip()
     said = "refused" if record.is_refused else "asked for"
@@ -276,7 +313,7 @@ def _(record: records.PersonActed) -> str:
 
 
 @narrate.register
-def _(record: records.JobEnded) -> str:
+def _(record: JobEnded) -> str:
     outcome = record.outcome
     if outcome.kind is OutcomeKind.DONE:
         return "done: every rank ended with exit code 0"

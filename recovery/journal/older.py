@@ -8,9 +8,12 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import Final
 
-from recovery.journal import records
+from recovery.journal.incident_records import EvidenceCollected, Failure, IncidentOpened, TryFailed
+from recovery.journal.job_records import StopRequested
 from recovery.journal.leaving import LeaveCause
-from recovery.journal.records import Failure, Record, decode_record
+from recovery.journal.node_records import NodeLeft
+from recovery.journal.records import Record, decode_record
+from recovery.journal.slow_rank_records import SlowFound
 from recovery.messages.exchange import StopReason
 from recovery.messages.older import finding_of_today
 
@@ -32,7 +35,7 @@ def _of_today(record: Record) -> Record:
 
 
 @_of_today.register
-def _(record: records.NodeLeft) -> Record:
+def _(record: NodeLeft) -> Record:
     # Only a node that was lost comes back by itself, so that only then the words decided anything.
     cause = LeaveCause.UNKNOWN
     if record.is_lost:
@@ -42,31 +45,31 @@ def _(record: records.NodeLeft) -> Record:
 
 
 @_of_today.register
-def _(record: records.StopRequested) -> Record:
+def _(record: StopRequested) -> Record:
     return replace(record, cause=_STOPS.get(record.reason, StopReason.PERSON))
 
 
 @_of_today.register
-def _(record: records.IncidentOpened) -> Record:
+def _(record: IncidentOpened) -> Record:
     return replace(record, failure=_failure(record.failure))
 
 
 @_of_today.register
-def _(record: records.TryFailed) -> Record:
+def _(record: TryFailed) -> Record:
     if record.failure is None:
         return record
     return replace(record, failure=_failure(record.failure))
 
 
 @_of_today.register
-def _(record: records.EvidenceCollected) -> Record:
+def _(record: EvidenceCollected) -> Record:
     if record.finding is None:
         return record
     return replace(record, finding=finding_of_today(record.finding))
 
 
 @_of_today.register
-def _(record: records.SlowFound) -> Record:
+def _(record: SlowFound) -> Record:
     return replace(record, finding=finding_of_today(record.finding))
 
 

@@ -26,16 +26,9 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
+from recovery.journal.job_records import TailCut
 from recovery.journal.older import read_record
-from recovery.journal.records import (
-    MAJOR,
-    MINOR,
-    Entry,
-    Record,
-    TailCut,
-    encode_record,
-    kind_of,
-)
+from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from rankmend.printable import printable
-from recovery.journal.records import ClaimProof
+from recovery.journal.job_records import ClaimProof
 from recovery.launcher.processes.identity import (
     INITIAL_PID_NAMESPACE,
     ProcessIdentity,

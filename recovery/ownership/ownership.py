@@ -7,7 +7,7 @@ from pathlib import Path
 from rankmend.errors import JobHeldError, RankmendError
 from recovery.checkpoints.marks import BESIDE
 from recovery.journal.job_key import JobKey
-from recovery.journal.records import ClaimTaken
+from recovery.journal.job_records import ClaimTaken
 from recovery.launcher.early_stop import finish_first
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder

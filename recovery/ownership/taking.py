@@ -13,7 +13,7 @@ import msgspec
 
 from rankmend.errors import JobHeldError, SourceError
 from recovery.checkpoints.marks import BESIDE
-from recovery.journal.records import ClaimProof, ClaimTaken
+from recovery.journal.job_records import ClaimProof, ClaimTaken
 from recovery.launcher.processes.identity import ProcessIdentity, Standing
 from recovery.launcher.processes.standing import identify, judge
 from recovery.ownership.claim import (

@@ -24,9 +24,10 @@ import msgspec
 from detectors.formats.plain_pickle import load_plain
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import replacing
+from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_folder import read_json
 from recovery.journal.narrator import details, narrate
-from recovery.journal.records import Entry, IncidentOpened, kind_of
+from recovery.journal.records import Entry, kind_of
 from recovery.launcher.evidence.surroundings import read_agent_findings
 from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment

@@ -11,21 +11,15 @@ from pathlib import Path
 
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
+from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import CaughtUp, IncidentOpened
 from recovery.journal.job_folder import is_held, read_json
+from recovery.journal.job_records import JobEnded, LauncherStarted
 from recovery.journal.ledger import Ledger, Wish, stands_paused
-from recovery.journal.records import (
-    AttemptStarted,
-    CaughtUp,
-    Entry,
-    IncidentOpened,
-    JobEnded,
-    LauncherStarted,
-    SlowEnded,
-    SlowExplained,
-    SlowFound,
-)
+from recovery.journal.records import Entry
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.store import open_readonly
 
 _RECORDS = 20  # step records that a step time is taken from

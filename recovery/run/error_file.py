@@ -11,7 +11,7 @@ from typing import Final
 
 from rankmend.errors import StorageError
 from rankmend.files import write_output
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 
 log = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ from recovery.api.wire import (
 from recovery.checkpoints.marks import FenceFile
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import JobKey, key_at_service
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
-from recovery.journal.records import JobOutcome
 from recovery.launcher.decision.pace import REMOTE_REPORT_S_MIN
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within

@@ -37,8 +37,9 @@ from recovery.job.memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.job_key import JobKey, key_of_meeting
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
-from recovery.journal.records import Entry, JobOutcome
+from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on

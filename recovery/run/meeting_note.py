@@ -17,7 +17,7 @@ from rankmend.errors import ConfigError, LaunchError, SourceError
 from rankmend.files import create_file, list_numbers, read_if_there, replace_file
 from rankmend.foreign_links import refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 
 BYTES_MAX: Final = 64 * 1024
 CLAIMS_KEPT: Final = 10

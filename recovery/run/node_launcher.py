@@ -10,7 +10,7 @@ from rankmend.clock import Clock, read_boot_id
 from recovery.checkpoints.marks import BESIDE, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
-from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.store import refuse_network_file_system
 from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian.client import Guardian

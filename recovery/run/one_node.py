@@ -23,12 +23,14 @@ from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import AttemptStarted, Placement
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
-from recovery.journal.records import AttemptStarted, Entry, JobOutcome, Placement
+from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on

@@ -16,8 +16,9 @@ from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
 from recovery.job.adoption import EPOCH_JUMP_MAX
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
-from recovery.journal.records import Entry, JobOutcome
+from recovery.journal.records import Entry
 from recovery.service import stored_jobs
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders

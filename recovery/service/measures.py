@@ -5,14 +5,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from recovery.journal.accounting import Account, account_all
+from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
-from recovery.journal.records import (
-    AttemptVerified,
-    Entry,
-    IncidentEvent,
-    IncidentOpened,
-    SlowFound,
-)
+from recovery.journal.incident_records import IncidentEvent, IncidentOpened
+from recovery.journal.records import Entry
+from recovery.journal.slow_rank_records import SlowFound
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 

@@ -18,7 +18,7 @@ from rankmend.errors import RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
 from recovery.cluster.notices import EndedJob, Notice, NoticeKind, RunningJob, find_notices
-from recovery.journal.records import OutcomeKind
+from recovery.journal.job_records import OutcomeKind
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker

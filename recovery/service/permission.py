@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from recovery.api import wire
 from recovery.cluster.alerts import AlertTarget
 from recovery.journal.cluster_records import WindowAdded
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 from recovery.messages.outside import PersonAct
 from recovery.service.roles import DeniedError, Role, Subject, UnknownError
 

@@ -1,7 +1,7 @@
 """Why the deciding thread turns a request away."""
 
 from rankmend.errors import RankmendError
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 from recovery.messages.outside import Refusal
 
 

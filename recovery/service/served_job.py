@@ -24,9 +24,10 @@ from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder
+from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
-from recovery.journal.records import ClaimTaken, Entry, JobOutcome, PersonActed
+from recovery.journal.records import Entry
 from recovery.journal.store import Journal
 from recovery.messages.exchange import Report
 from recovery.messages.outside import NodeEvidence, PersonCommand

@@ -26,7 +26,7 @@ from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.api.wire import Join
 from recovery.journal.job_folder import JobFolder, open_job, read_json
 from recovery.journal.job_key import JobKey
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.store import refuse_network_file_system
 
 FILE_BYTES_MAX: Final = 1024 * 1024

@@ -15,18 +15,12 @@ from recovery.job.membership import placement_of
 from recovery.journal.accounting import Account, account_all
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import CaughtUp, EvidenceCollected, IncidentOpened, Plan
+from recovery.journal.job_records import JobEnded
 from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.narrator import details, narrate
-from recovery.journal.records import (
-    CaughtUp,
-    Entry,
-    EvidenceCollected,
-    IncidentOpened,
-    JobEnded,
-    Plan,
-    kind_of,
-)
+from recovery.journal.records import Entry, kind_of
 from recovery.journal.store import open_readonly
 from recovery.service.served_job import Job
 from recovery.service.stored_jobs import FoundJobs

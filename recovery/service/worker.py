@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
-from recovery.journal.records import PersonActed
+from recovery.journal.job_records import PersonActed
 from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
 from recovery.service.dry_run import foresee

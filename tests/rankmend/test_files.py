@@ -28,7 +28,7 @@ from rankmend.files import create_file, read_capped, read_if_there, replace_file
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_key import JobKey
-from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.evidence.folder import EvidenceFolder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim import FolderClaim, OwnerKind

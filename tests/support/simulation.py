@@ -24,18 +24,12 @@ from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVe
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import AttemptStarted, Placement
 from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.job_records import JobOutcome, OutcomeKind, TailCut
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.journal.records import (
-    AttemptStarted,
-    Entry,
-    JobOutcome,
-    OutcomeKind,
-    Placement,
-    Record,
-    TailCut,
-)
+from recovery.journal.records import Entry, Record
 from recovery.journal.store import GENESIS, JournalRow, make_row, verify_rows
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (

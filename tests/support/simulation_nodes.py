@@ -27,10 +27,13 @@ from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Adopted
 from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.job_records import JobOutcome
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.journal.records import Adopted, Entry, FenceWaits, JobOutcome, LaunchersEnded
+from recovery.journal.node_records import FenceWaits, LaunchersEnded
+from recovery.journal.records import Entry
 from recovery.journal.store import JournalRow
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (

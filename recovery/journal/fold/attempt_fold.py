@@ -4,19 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from recovery.journal.fold.budget_fold import (
-    RESTARTS,
-    with_progress,
-    with_restart,
-    with_step,
-    without_last,
-    without_restore,
-    without_spent,
-)
-from recovery.journal.fold.node_fold import joined_member
-from recovery.journal.ledger import Ledger, Wish
-from recovery.journal.reach import Reach, farther, is_farther
-from recovery.journal.records import (
+from recovery.journal.attempt_records import (
     Adopted,
     AttemptAbandoned,
     AttemptEnded,
@@ -30,6 +18,18 @@ from recovery.journal.records import (
     Placement,
     RelativeMilestone,
 )
+from recovery.journal.fold.budget_fold import (
+    RESTARTS,
+    with_progress,
+    with_restart,
+    with_step,
+    without_last,
+    without_restore,
+    without_spent,
+)
+from recovery.journal.fold.node_fold import joined_member
+from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.reach import Reach, farther, is_farther
 
 _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 

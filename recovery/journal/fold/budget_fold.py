@@ -3,16 +3,11 @@
 from dataclasses import replace
 from typing import Final
 
+from recovery.journal.attempt_records import AttemptStarted, Cause, Placement
 from recovery.journal.faults import UNSEEN, Fault
+from recovery.journal.job_records import BudgetsReset, RecordsLost
 from recovery.journal.ledger import Ledger, Wish
-from recovery.journal.records import (
-    AttemptStarted,
-    BudgetsReset,
-    Cause,
-    Placement,
-    Record,
-    RecordsLost,
-)
+from recovery.journal.records import Record
 
 _DAY_S: Final = 86400.0
 _BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below

@@ -9,6 +9,7 @@ from functools import reduce, singledispatch
 from typing import Final
 
 from rankmend.errors import JournalError
+from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold import (
     attempt_fold,
     budget_fold,
@@ -20,16 +21,10 @@ from recovery.journal.fold import (
 )
 from recovery.journal.fold.budget_fold import with_restart_dated
 from recovery.journal.fold.node_fold import with_evidence
+from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
 from recovery.journal.ledger import Ledger, Moment
-from recovery.journal.records import (
-    AttemptStarted,
-    CaughtUp,
-    Entry,
-    EvidenceTaken,
-    IncidentOpened,
-    Record,
-    TryFailed,
-)
+from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.records import Entry, Record
 
 
 def fold_all(entries: Iterable[Entry]) -> Ledger:

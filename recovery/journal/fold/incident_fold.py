@@ -8,19 +8,18 @@ from recovery.journal.faults import fault_of
 from recovery.journal.fold.budget_fold import with_restore_failed, with_step
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
-from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
-from recovery.journal.records import (
+from recovery.journal.incident_records import (
     CaughtUp,
     Decided,
     EvidenceCollected,
     Failure,
     IncidentEvent,
     IncidentOpened,
-    JobOutcome,
-    OutcomeKind,
     PlanWaits,
     TryFailed,
 )
+from recovery.journal.job_records import JobOutcome, OutcomeKind
+from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
 from recovery.messages.exchange import Stop
 
 

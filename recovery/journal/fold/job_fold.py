@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import Final
 
+from recovery.journal.attempt_records import RanksDone
 from recovery.journal.fold.budget_fold import without_spent
-from recovery.journal.ledger import Closing, Ledger, Wish
-from recovery.journal.records import (
+from recovery.journal.job_records import (
     JobEnded,
     JobOpened,
     JobOutcome,
     LauncherStarted,
     OutcomeKind,
-    RanksDone,
     StopRequested,
 )
+from recovery.journal.ledger import Closing, Ledger, Wish
 from recovery.messages.exchange import Stop, StopReason
 
 _PLANNED: Final = (OutcomeKind.STOPPED, OutcomeKind.TIME_LIMIT)

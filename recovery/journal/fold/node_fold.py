@@ -5,7 +5,7 @@ from typing import Final
 
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, is_other_boot
-from recovery.journal.records import (
+from recovery.journal.node_records import (
     EvidenceTaken,
     FenceWaits,
     FinderChosen,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
+from recovery.journal.job_records import PersonActed
 from recovery.journal.ledger import Ledger
-from recovery.journal.records import PersonActed
 from recovery.messages.outside import PersonAct, PersonCommand, trains
 
 _COMMANDS_MAX: Final = 1000  # keys of a person's commands; a client repeats within minutes

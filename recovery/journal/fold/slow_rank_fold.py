@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recovery.journal.ledger import Ledger, SlowNow, Wish
-from recovery.journal.records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 
 
 def fold_slow_found(record: SlowFound, ledger: Ledger) -> Ledger:

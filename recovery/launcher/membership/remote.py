@@ -23,7 +23,7 @@ from recovery.api.controller_errors import (
     UnreachableError,
 )
 from recovery.api.wire import WAIT_S_MAX, Accepted
-from recovery.journal.records import JobOutcome
+from recovery.journal.job_records import JobOutcome
 from recovery.launcher.membership.peers import boot_time_s
 from recovery.messages.exchange import Order, RankReport, Report, StepTiming
 

@@ -16,17 +16,11 @@ from recovery.cluster.notices import (
 )
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
 from recovery.journal.incident_machine import IncidentState
+from recovery.journal.incident_records import Failure, Plan, WaitsFor
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
-    Failure,
-    JobOutcome,
-    OutcomeKind,
-    Plan,
-    SlowExplained,
-    SlowFound,
-    WaitsFor,
-)
+from recovery.journal.slow_rank_records import SlowExplained, SlowFound
 from recovery.messages.older import symptom_of
 from recovery.service.pager import alert_of
 

@@ -7,20 +7,13 @@ import pytest
 from recovery.job.adoption import EPOCH_STRIDE, Voice, Waits, judge
 from recovery.job.membership import witness_groups
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Adopted, AttemptStarted
+from recovery.journal.incident_records import IncidentOpened, PlanWaits
+from recovery.journal.job_records import JobEnded, PersonActed
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep
-from recovery.journal.records import (
-    Adopted,
-    AttemptStarted,
-    IncidentOpened,
-    JobEnded,
-    NodesJoined,
-    PersonActed,
-    PlanWaits,
-    decode_record,
-    encode_record,
-    kind_of,
-)
+from recovery.journal.node_records import NodesJoined
+from recovery.journal.records import decode_record, encode_record, kind_of
 from recovery.messages.exchange import Claim, Endpoint, Order, Peer, RankReport, Report
 from recovery.messages.outside import PersonAct
 from tests.recovery.job.test_nodes_and_orders import POLICY, SETTINGS, Bench, FakeNode, command

@@ -15,27 +15,25 @@ from recovery.job.controller import (
 )
 from recovery.job.nodes import RESEND_S, JobNodes
 from recovery.job.settings import JobSettings
-from recovery.journal.incident_machine import Outcome, Phase
-from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
+from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
-    BudgetsReset,
-    CaughtUp,
     Cause,
+    Milestone,
+    Placement,
+)
+from recovery.journal.incident_machine import Outcome, Phase
+from recovery.journal.incident_records import (
+    CaughtUp,
     Decided,
-    Entry,
     EvidenceCollected,
     IncidentEvent,
     IncidentOpened,
-    JobEnded,
-    Milestone,
-    OutcomeKind,
-    Placement,
-    Record,
-    RecordsLost,
     TryFailed,
 )
+from recovery.journal.job_records import BudgetsReset, JobEnded, OutcomeKind, RecordsLost
+from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.records import Entry, Record
 from recovery.journal.saved_budgets import encode_budgets
 from recovery.journal.store import Journal
 from recovery.messages.exchange import (

@@ -4,7 +4,8 @@ import re
 
 from recovery.cluster.limits import ClusterPolicy, Quarantine
 from recovery.job.observation import Observation
-from recovery.journal.records import AttemptStarted, IncidentOpened
+from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.incident_records import IncidentOpened
 from recovery.messages.exchange import RankReport
 from tests.recovery.cluster.test_verdict import FINDING, JOB, make_desk
 from tests.recovery.job.test_nodes_and_orders import FakeNode, make_training

@@ -15,9 +15,9 @@ from recovery.job.membership import (
     witnesses,
 )
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import Placement, Proof
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.journal.records import Placement, Proof
 from recovery.messages.exchange import WITNESSES_MAX, Endpoint
 
 POLICY = Policy()

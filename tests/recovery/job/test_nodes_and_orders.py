@@ -15,31 +15,21 @@ from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
+from recovery.journal.incident_records import Decided, EvidenceCollected, IncidentOpened, PlanWaits
+from recovery.journal.job_records import LauncherStarted, OutcomeKind, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
-    AttemptEnded,
-    AttemptStarted,
-    Decided,
-    Entry,
-    EvidenceCollected,
+from recovery.journal.node_records import (
     EvidenceTaken,
     FinderChosen,
-    IncidentOpened,
     LaunchersEnded,
-    LauncherStarted,
     NodeLeft,
     NodesJoined,
-    OutcomeKind,
-    PersonActed,
-    PlanWaits,
-    Proof,
-    decode_record,
-    encode_record,
-    kind_of,
 )
+from recovery.journal.records import Entry, decode_record, encode_record, kind_of
 from recovery.messages.exchange import (
     Collected,
     Endpoint,

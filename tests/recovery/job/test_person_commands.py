@@ -7,17 +7,12 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.cluster.gate import Answer, Judgement
+from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.incident_records import IncidentOpened, PlanWaits, WaitsFor
+from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
-    AttemptStarted,
-    EvidenceTaken,
-    IncidentOpened,
-    OutcomeKind,
-    PersonActed,
-    PlanWaits,
-    WaitsFor,
-)
+from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.older import symptom_of
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.views import _state

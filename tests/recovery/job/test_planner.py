@@ -6,11 +6,12 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, plan
+from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import Fault
 from recovery.journal.incident_machine import IncidentState
+from recovery.journal.incident_records import Failure
 from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
 from recovery.journal.limits import BudgetsSpent, PlanStep, Policy, exhausted
-from recovery.journal.records import Choice, Failure, PassedOver
 from recovery.messages.exchange import RankError, Restore
 from recovery.messages.older import symptom_of
 

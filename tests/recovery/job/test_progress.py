@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.journal.records import AttemptStarted, CaughtUp, OutcomeKind
+from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.incident_records import CaughtUp
+from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import RankExit, StepTiming
 from tests.recovery.job.test_controller import Bench
 

@@ -4,16 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.journal.attempt_records import AttemptStarted, Cause
 from recovery.journal.incident_machine import Phase
-from recovery.journal.records import (
-    AttemptStarted,
-    Cause,
-    IncidentEvent,
-    IncidentOpened,
-    OutcomeKind,
-    StopRequested,
-    TryFailed,
-)
+from recovery.journal.incident_records import IncidentEvent, IncidentOpened, TryFailed
+from recovery.journal.job_records import OutcomeKind, StopRequested
 from recovery.journal.store import verify_rows
 from tests.support.simulation import HORIZON_S, Scenario, SimWorld, draw_scenario
 

@@ -4,21 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.journal.attempt_records import Adopted, AttemptEnded, AttemptStarted, Proof
+from recovery.journal.incident_records import Decided, IncidentOpened, PlanWaits
+from recovery.journal.job_records import OutcomeKind, TailCut
 from recovery.journal.limits import PlanStep
-from recovery.journal.records import (
-    Adopted,
-    AttemptEnded,
-    AttemptStarted,
-    Decided,
-    EvidenceTaken,
-    FenceWaits,
-    IncidentOpened,
-    NodeLeft,
-    OutcomeKind,
-    PlanWaits,
-    Proof,
-    TailCut,
-)
+from recovery.journal.node_records import EvidenceTaken, FenceWaits, NodeLeft
 from recovery.journal.store import verify_rows
 from tests.support.simulation_nodes import OLD_COMES_BACK_S, Cluster, Setting, Trouble, draw_setting
 

@@ -10,7 +10,9 @@ from detectors.finding import Blame, Kind
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
 from recovery.job.slow_ranks import SlowRanks
-from recovery.journal.records import Entry, Placement, Record, SlowEnded, SlowFound
+from recovery.journal.attempt_records import Placement
+from recovery.journal.records import Entry, Record
+from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.codec import decode_report, encode_message
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures

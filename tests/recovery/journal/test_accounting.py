@@ -2,22 +2,18 @@ from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.journal.accounting import Account, account_all
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Cause, Choice
 from recovery.journal.incident_machine import Event, Outcome, Phase
-from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import (
-    AttemptStarted,
-    AttemptVerified,
+from recovery.journal.incident_records import (
     CaughtUp,
-    Cause,
-    Choice,
     Decided,
-    Entry,
     Failure,
     IncidentEvent,
     IncidentOpened,
     Plan,
-    Record,
 )
+from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Restore
 from recovery.messages.older import symptom_of
 

@@ -17,14 +17,10 @@ from hypothesis import strategies as st
 from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
 from recovery.journal import records
-from recovery.journal.records import (
-    Entry,
-    JobOpened,
-    Milestone,
-    TailCut,
-    UnknownRecord,
-    decode_record,
-)
+from recovery.journal.attempt_records import Milestone
+from recovery.journal.job_records import BudgetsReset, JobOpened, TailCut
+from recovery.journal.node_records import NodeLeft
+from recovery.journal.records import Entry, UnknownRecord, decode_record
 from recovery.journal.store import (
     GENESIS,
     NETWORK_FUSE_TYPES,
@@ -96,7 +92,7 @@ def test_append_many_writes_all_under_consecutive_numbers(tmp_path: Path) -> Non
 
 
 def test_ten_thousand_nodes_that_are_left_at_once_are_one_write(tmp_path: Path) -> None:
-    left = [records.NodeLeft(f"n{number}", "silent", is_lost=True) for number in range(10_000)]
+    left = [NodeLeft(f"n{number}", "silent", is_lost=True) for number in range(10_000)]
 
     with opened(tmp_path / "j") as journal:
         entries = journal.append_many(left)
@@ -404,7 +400,7 @@ def test_a_journal_whose_writer_died_on_a_full_disk_opens_while_it_is_full(tmp_p
 def test_a_record_that_is_too_large_is_refused_and_the_journal_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path / "journal.db") as journal:
         with pytest.raises(JournalError, match="over the limit"):
-            journal.append(records.BudgetsReset("me", "x" * records.BODY_BYTES_MAX))
+            journal.append(BudgetsReset("me", "x" * records.BODY_BYTES_MAX))
 
         assert journal.append(JOB).number == 1
 

@@ -16,7 +16,7 @@ from recovery.api.controller_errors import (
     UnreachableError,
 )
 from recovery.api.wire import Accepted, Problem
-from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming, Stop
 

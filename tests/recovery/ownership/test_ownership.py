@@ -13,7 +13,7 @@ import pytest
 from rankmend.errors import JobHeldError, LaunchError, StorageError
 from rankmend.printable import is_printable
 from recovery.checkpoints.marks import BESIDE
-from recovery.journal.records import ClaimProof
+from recovery.journal.job_records import ClaimProof
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.processes.identity import INITIAL_PID_NAMESPACE, Standing
 from recovery.ownership.claim import (

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
 from recovery.journal.incident_machine import Event, Outcome
-from recovery.journal.limits import Policy
-from recovery.journal.records import (
+from recovery.journal.incident_records import (
     EvidenceCollected,
     Failure,
     IncidentEvent,
     IncidentOpened,
-    JobOpened,
     SavedEvidence,
 )
+from recovery.journal.job_records import JobOpened
+from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.report.bundle import make_bundle
 from recovery.report.overview import find_story

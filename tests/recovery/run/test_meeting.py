@@ -16,8 +16,9 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from recovery.job.membership import Word, judge_gone
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_key import JobKey
+from recovery.journal.job_records import RecordsLost
 from recovery.journal.limits import Policy
-from recovery.journal.records import Entry, RecordsLost
+from recovery.journal.records import Entry
 from recovery.run.meeting import HostGuard, MeetingClient, Site
 from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
 from recovery.run.options import (

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from rankmend.cli.run import run
 from rankmend.errors import ConfigError, LaunchError
-from recovery.journal.records import JobOutcome, OutcomeKind
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.numa import MODES, read_bindings
 from recovery.launcher.ranks.output import Output

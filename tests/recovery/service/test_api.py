@@ -21,7 +21,7 @@ from recovery.api.controller_errors import (
     UnreachableError,
 )
 from recovery.api.tls_fault import TlsFault
-from recovery.journal.records import OutcomeKind
+from recovery.journal.job_records import OutcomeKind
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.error_answers import NotNow
 from recovery.service.openapi import describe

@@ -13,8 +13,8 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JobHeldError, JournalError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits import ClusterPolicy
+from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
-from recovery.journal.records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.store import Journal
 from recovery.service import stored_jobs, worker_inbox
 from recovery.service.job_registry import JobRegistry

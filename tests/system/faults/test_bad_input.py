@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.records import TailCut
+from recovery.journal.job_records import TailCut
 from recovery.launcher.processes.tree import find_marked
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered

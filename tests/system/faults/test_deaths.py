@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.records import AttemptVerified, OutcomeKind
+from recovery.journal.attempt_records import AttemptVerified
+from recovery.journal.job_records import OutcomeKind
 from recovery.launcher.processes.tree import find_marked, read_state
 from tests.system.faults.harness import Job, kill, wait_for
 

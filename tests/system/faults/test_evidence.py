@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Kind
-from recovery.journal.records import AttemptStarted, Decided, EvidenceCollected
+from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.incident_records import Decided, EvidenceCollected
 from recovery.report.overview import read_entries
 from tests.agent.test_mounts import hanging_mount
 from tests.system.faults.harness import Job, kill, wait_for

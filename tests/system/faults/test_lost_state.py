@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recovery.journal.records import Adopted, AttemptStarted
+from recovery.journal.attempt_records import Adopted, AttemptStarted
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults import process, storage
 from tests.system.faults.harness import wait_for

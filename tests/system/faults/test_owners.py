@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recovery.journal.records import ClaimProof, ClaimTaken
+from recovery.journal.job_records import ClaimProof, ClaimTaken
 from recovery.launcher.processes.tree import find_marked
 from recovery.ownership.claim_folder import ClaimFolder
 from tests.system.faults.harness import JOBS, Job, wait_for

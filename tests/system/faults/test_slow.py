@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.report.overview import slow_ranks, view_job
 from tests.support.agent import AgentProcess, running_agent
 from tests.support.faults.processor import prefer, taken_core

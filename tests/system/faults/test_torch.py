@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Kind
-from recovery.journal.records import AttemptVerified
+from recovery.journal.attempt_records import AttemptVerified
 from recovery.report.overview import view_ranks
 from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
 

@@ -8,44 +8,44 @@ from hypothesis import strategies as st
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import IllegalEventError, JournalError
-from recovery.journal.cluster_records import CLUSTER_KINDS
-from recovery.journal.fold.entry_fold import FOLDS, fold, fold_all
-from recovery.journal.incident_machine import Event, Outcome, Phase
-from recovery.journal.ledger import Ledger, Wish
-from recovery.journal.limits import Policy
-from recovery.journal.records import (
-    KINDS,
+from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
     AttemptVerified,
-    BudgetsReset,
-    CaughtUp,
     Cause,
     Choice,
-    ClaimTaken,
-    Entry,
-    EvidenceTaken,
+    Milestone,
+    RanksDone,
+    RelativeMilestone,
+)
+from recovery.journal.cluster_records import CLUSTER_KINDS
+from recovery.journal.fold.entry_fold import FOLDS, fold, fold_all
+from recovery.journal.incident_machine import Event, Outcome, Phase
+from recovery.journal.incident_records import (
+    CaughtUp,
     Failure,
     IncidentEvent,
     IncidentOpened,
+    TryFailed,
+)
+from recovery.journal.job_records import (
+    BudgetsReset,
+    ClaimTaken,
     JobEnded,
     JobOpened,
     JobOutcome,
     LauncherStarted,
-    Milestone,
     OutcomeKind,
-    RanksDone,
-    Record,
     RecordsLost,
-    RelativeMilestone,
     StopRequested,
     TailCut,
-    TryFailed,
-    UnknownRecord,
-    decode_record,
 )
+from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.limits import Policy
+from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
 from recovery.messages.exchange import RankError, Restore, Stop, StopReason
 from recovery.messages.older import symptom_of
 

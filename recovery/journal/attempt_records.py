@@ -1,0 +1,169 @@
+"""What the journal holds of attempts: where each began, how far it came, how it ended."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from recovery.journal.node_records import Joined
+from recovery.messages.exchange import Endpoint, Restore
+
+
+class Cause(Enum):
+    """Why an attempt was started."""
+
+    FIRST = "first"
+    RESUMED = "resumed"  # the job had ended (planned stop, done, escalated) and was started again
+    TAKEOVER = "takeover"  # rankmend itself had ended while ranks ran
+    INCIDENT = "incident"
+
+
+class AttemptResult(Enum):
+    DONE = "done"
+    STOPPED = "stopped"  # planned
+    FAILED = "failed"  # stopped by recovery
+    LOST = "lost"  # gone together with rankmend
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The ranks of one node, in the order of their local ranks."""
+
+    node: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    path: str
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where to restore from, and why not from elsewhere."""
+
+    is_possible: bool  # False: starting would lose what an earlier attempt had restored
+    restore: Restore | None  # None: from the beginning
+    reason: str
+    passed_over: tuple[PassedOver, ...] = ()
+    modified_unix_s: float | None = None  # of the checkpoint: a file can be written over
+    # A person started the job again and what earlier attempts had saved is gone: steps, budgets
+    # and checkpoints of before count no more.
+    is_new_run: bool = False
+
+    @property
+    def identity(self) -> str:
+        """Tell this checkpoint from another one that was at the same path."""
+        return "" if self.restore is None else f"{self.restore.path}@{self.modified_unix_s}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """Durable before the order that starts the ranks."""
+
+    attempt: int
+    cause: Cause
+    choice: Choice
+    incident_id: str | None = None
+    try_number: int | None = None
+    is_progress: bool = False  # its checkpoint is newer than any that an attempt began from before
+    placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): that of the settings
+    rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptVerified:
+    """Every rank of the attempt has made its steps. Ages are those of the slowest rank."""
+
+    attempt: int
+    is_comparable: bool  # its steps can be compared with those of other attempts
+    telling_ranks: tuple[int, ...]  # ranks that tell their steps
+    attached_age_s: float | None = None
+    resumed_age_s: float | None = None
+    first_section_age_s: float | None = None
+    first_step_age_s: float | None = None
+    first_step: int | None = None  # lowest number that a rank began with
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """The highest step that any rank has told in this attempt."""
+
+    attempt: int
+    step: int
+    # Every rank has made this one, too: where ranks do not wait for each other, the highest step
+    # is that of the rank that nothing has stopped. None from a version that did not tell.
+    floor_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeMilestone:
+    """How many steps an attempt has made whose ranks count from the start of the process."""
+
+    attempt: int
+    steps: int  # the most of any rank
+    floor_steps: int | None  # the fewest; None where not every rank has told
+
+
+@dataclass(frozen=True, slots=True)
+class RanksDone:
+    """Every rank ended with exit code 0."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAbandoned:
+    """rankmend came back and did not find the attempt's ranks: what is left of it is stopped."""
+
+    attempt: int
+    reason: str
+
+
+class Proof(Enum):
+    """How a node without its launcher's word is known to be empty (docs/operate/fencing.md)."""
+
+    BOOT = "boot"  # it was booted anew
+    LEASE = "lease"  # its launcher was alone for so long that it has stopped its ranks
+    PERSON = "person"  # a person has said so
+    LAST_WORD = "last_word"  # its launcher has ended, and what that had started was seen to be gone
+
+
+@dataclass(frozen=True, slots=True)
+class GoneProof:
+    node: str
+    proof: Proof
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """No process of the attempt is left on any node: the proof that allows the next."""
+
+    attempt: int
+    result: AttemptResult
+    proofs: tuple[GoneProof, ...] = ()  # of nodes whose launcher has not said it
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptHeard:
+    """Nodes run an attempt that this journal knows nothing of: it is a copy, or was lost in part."""
+
+    attempt: int
+    nodes: tuple[str, ...]  # all that joined: any of them may run it
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A running attempt that this journal did not know goes on under this controller."""
+
+    attempt: int
+    epoch: int  # of this controller from now on, above all that its launchers have heard of
+    followed_epoch: int  # the highest that they had heard of
+    placement: tuple[Placement, ...]  # a node that is not known by name is "?" and its group rank
+    nodes: tuple[Joined, ...]  # the launchers of the placement
+    heard: tuple[str, ...]  # nodes that were there; others get no ranks until a person confirms
+    restarts: int
+    is_history_lost: bool  # this journal knew no attempt: budgets count as spent until confirmed
+    restore: Restore | None = None
+    rendezvous: Endpoint | None = None

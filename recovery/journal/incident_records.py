@@ -1,0 +1,152 @@
+"""What the journal holds of incidents: failures, plans and what they wait for, evidence."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.finding import Blame, Evidence, Finding
+from recovery.journal.attempt_records import Choice
+from recovery.journal.incident_machine import Event
+from recovery.journal.limits import PlanStep, Policy
+from recovery.messages.exchange import RankError
+
+# Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
+# (0.8 and 0.95, detectors/hang/dump_diagnosis.py); Python stacks (0.6) are a hint to people.
+SURE_MIN: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of an attempt: what was found, and how far the attempt had come."""
+
+    attempt: int
+    finding: Finding
+    exit_code: int  # with which the launcher would end if this were the last word
+    rank: int | None  # the first culprit
+    error: RankError | None
+    step: int | None  # the culprit's newest step, else the attempt's
+    is_relative: bool  # steps count from the start of the process
+    telling_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    step: PlanStep
+    reason: str
+    evidence: tuple[Evidence, ...]
+    choice: Choice | None = None  # made after the fence, and journaled with the attempt
+    without: tuple[str, ...] = ()  # nodes that are left
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentOpened:
+    incident_id: str
+    failure: Failure
+    fault_age_s: float  # how long before this record the fault happened
+    highest_step: int | None  # ever, over all attempts
+    policy: Policy  # the limits in force
+
+
+@dataclass(frozen=True, slots=True)
+class TryFailed:
+    """An incident's try failed. Durable before the event that says so."""
+
+    incident_id: str
+    try_number: int
+    reason: str
+    failure: Failure | None  # None where the ranks never ran
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    incident_id: str
+    try_number: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentEvent:
+    event: Event
+
+
+class WaitsFor(Enum):
+    """What a plan waits for."""
+
+    LEAVE = "leave"  # an approval, or the end of a pause or a dry run: a person can give it
+    NODES = "nodes"  # that may be used: no approval replaces them
+
+
+class WaitCause(Enum):
+    """What keeps a plan from being carried out."""
+
+    UNKNOWN = "unknown"  # of a version that did not say
+    UNCONFIRMED = "unconfirmed"  # the journal was lost, and no person has confirmed the budgets
+    PAUSED = "paused"  # the job, a node or the cluster
+    DRY_RUN = "dry_run"
+    APPROVAL = "approval"
+    CLUSTER = "cluster"  # the cluster says no for another reason
+    NODES = "nodes"  # too few may be used
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """Why a plan waits. What waits for the same cause about the same is journaled once."""
+
+    cause: WaitCause
+    text: str
+    about: str = ""  # names and counts: who paused which scope, how many nodes are there
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWaits:
+    """A plan is ready and must not, or can't, be carried out yet."""
+
+    incident_id: str
+    try_number: int
+    plan: Plan
+    reason: str
+    waits_for: WaitsFor = WaitsFor.LEAVE
+    cause: WaitCause = WaitCause.UNKNOWN
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEvidence:
+    """What one node's launcher has saved."""
+
+    node: str
+    folder: str
+    files: int
+    size_bytes: int
+    took_s: float
+    notes: tuple[str, ...]  # what could not be had, and why
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCollected:
+    """Evidence of an incident lies on its nodes, and what it says of a hang."""
+
+    incident_id: str
+    attempt: int
+    saved: tuple[SavedEvidence, ...]
+    finding: Finding | None = None  # the incident's, after the evidence; None: as it was
+    cause: str = ""  # class of the verdict; empty: it adds nothing
+    reason: str = ""  # in one sentence
+    confidence: float = 0.0
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it names ranks of one node, surely enough to hold that against the node."""
+        accused = self.finding
+        names_one = accused is not None and accused.blame is Blame.RANK and bool(accused.node)
+        return names_one and self.confidence >= SURE_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The highest step from before the incident was passed."""
+
+    incident_id: str
+    attempt: int
+    step: int  # the first beyond it
+    age_s: float = 0.0  # how long before this record a rank made it
