@@ -13,7 +13,7 @@ from agent import config as configuration
 from agent import memory, plugins
 from agent.assembly import host, network_cards, privileged
 from agent.collection import Collector
-from agent.collectors.agent import AgentCollector, agent_version
+from agent.collectors.agent import AgentCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.inventory import InventoryCollector, inventory_commands
 from agent.collectors.kernel_log import KernelLogCollector
@@ -47,6 +47,7 @@ from rankmend.errors import ConfigError
 from rankmend.node import node_name
 from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
+from rankmend.version import RANKMEND_VERSION
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
@@ -267,7 +268,7 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
     log.info(
         "agent started",
         extra={
-            "version": agent_version(),
+            "version": RANKMEND_VERSION,
             "node": agent.node,
             "listen": config.listen,
             "port": server.port,

@@ -42,7 +42,7 @@ from recovery.api import wire
 from recovery.api.connection import pause_s
 from recovery.api.controller_errors import UnreachableError
 from recovery.api.operator_client import OperatorClient
-from recovery.launcher.membership.remote import RETURNS_PER_S
+from recovery.launcher.membership.returns import spread_s
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
 from recovery.messages.outside import PersonAct
@@ -245,7 +245,7 @@ class Fleet:
     def pause_s(self, failures: int) -> float:
         if not self.is_patient:
             return 0.1
-        return pause_s(failures) + random.random() * len(self.launchers) / RETURNS_PER_S
+        return pause_s(failures) + random.random() * spread_s(len(self.launchers))
 
     async def start(self) -> None:
         room = asyncio.Semaphore(64)

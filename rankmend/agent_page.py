@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import urllib3
-
 from rankmend.errors import SourceError
 
 LISTENS_AT: Final = "http://127.0.0.1:9476"  # where an agent listens by default
@@ -15,6 +13,8 @@ def read_agent(url: str, *, bytes_max: int, timeout_s: float) -> bytes:
     No proxy and no redirect: what a user has set for the world is not for this machine. ``timeout_s`` holds for the
     connection and for each read.
     """
+    import urllib3  # noqa: PLC0415 - no start of a job waits for it
+
     with urllib3.PoolManager(num_pools=1, retries=False) as pool:
         try:
             answer = pool.request(

@@ -37,6 +37,13 @@ IMPURE = {
 }
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 IMPURE_METHODS = {"now", "utcnow", "today", "uuid1", "uuid4"}  # of datetime, date and uuid
+# What a command must not load before it does its work: each takes 10 to 100 ms of every start. numpy
+# comes with the first steps of a job, urllib3 with the first question to an agent or a controller.
+SLOW_TO_LOAD = {
+    *("aiohttp", "apscheduler", "asyncio", "cryptography", "importlib.metadata", "matplotlib"),
+    *("multiprocessing", "numpy", "prometheus_client", "psutil", "pyarrow", "rich", "sklearn"),
+    *("ssl", "torch", "urllib3", "uvloop"),
+}
 # Not for the agent, which runs on every node: the controller's, and what costs memory.
 HEAVY = {"numpy", "pandas", "pydantic", "recovery", "sqlite3", "sklearn", "torch"}
 AGENT_MODULES_MAX = 20  # of ours and of others that `import agent` may load
@@ -192,6 +199,20 @@ def test_command_shows_its_help_without_loading_any_daemon() -> None:
     loaded = _loaded_by("import rankmend.cli")
 
     assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "agent", "detectors"} == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("import rankmend.cli.run, recovery.run.one_node", id="run"),
+        pytest.param("import recovery.launcher.guardian.main", id="guardian"),
+        pytest.param("import rankmend.hook.standby, rankmend.hook.writer", id="rank"),
+        pytest.param("import rankmend.cli.status, recovery.report.overview", id="status"),
+        pytest.param("import rankmend.cli.incidents, recovery.journal.narrator", id="why"),
+    ],
+)
+def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:
+    assert _loaded_by(code) & SLOW_TO_LOAD == set()
 
 
 def test_no_module_is_named_for_having_no_name() -> None:

@@ -4,7 +4,6 @@ import os
 import platform
 import threading
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from resource import RUSAGE_SELF, getpagesize, getrusage
 from typing import Final
@@ -13,6 +12,7 @@ from agent.metrics import Family, Metric, counter, gauge
 from agent.ranks.table import RankTable
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
+from rankmend.version import RANKMEND_VERSION
 
 FAMILIES: Final[tuple[Family, ...]] = (
     gauge("agent_info", "", ("version", "python"), "Version of the agent; always 1."),
@@ -31,13 +31,6 @@ FAMILIES: Final[tuple[Family, ...]] = (
 )
 
 
-def agent_version() -> str:
-    try:
-        return version("rankmend")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def _count_descriptors(folder: str) -> int:
     """Return how many descriptors are open: since Linux 6.2 the folder has that size."""
     return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - Path is dear
@@ -54,7 +47,7 @@ class AgentCollector:
         self._table = table
         self._root = self_root
         self._started_at_s = clock.now_s()
-        self._info = (("version", agent_version()), ("python", platform.python_version()))
+        self._info = (("version", RANKMEND_VERSION), ("python", platform.python_version()))
 
     def collect(self) -> Iterator[Metric]:
         try:

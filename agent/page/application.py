@@ -14,11 +14,11 @@ from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from agent.collection import CollectorOutcome, CollectorView
-from agent.collectors.agent import agent_version
 from agent.collectors.ranks import RanksCollector, describe_rank
 from agent.metrics import Family, Metric, MetricType
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
 from agent.runner import runner_metrics
+from rankmend.version import RANKMEND_VERSION
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -194,7 +194,7 @@ def _home(node: str, views: list[CollectorView]) -> str:
 <style>body{{font-family:sans-serif;margin:2em}}td,th{{text-align:left;padding:.2em 1em .2em 0}}</style>
 </head><body>
 <h1>rankmend agent on {html.escape(node)}</h1>
-<p>Version {html.escape(agent_version())}</p>
+<p>Version {html.escape(RANKMEND_VERSION)}</p>
 <ul><li><a href="/metrics">/metrics</a></li><li><a href="/api/v1/ranks">/api/v1/ranks</a></li>
 <li><a href="/api/v1/findings">/api/v1/findings</a></li>
 <li><a href="/healthz">/healthz</a></li></ul>

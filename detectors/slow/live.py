@@ -26,39 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.slow.change_point import find_episode, robust_noise
+from detectors.slow.live_look import SECTIONS, STEPS_JUDGED, LiveLimits, SlowLook, SlowRank, StepRow
 from detectors.slow.peers import Rows
 
 STEPS_KEPT: Final = 64
-STEPS_JUDGED: Final = 32  # the newest steps, in one look
 PAST_LOOKS: Final = 8
 SAMPLE_MAX: Final = 1_024  # peers that are asked how much they vary
-SECTIONS: Final = ("compute", "communication", "io")
 SUSPECTS_MAX: Final = 256  # if there are more, single ranks are not at fault
 
 Floats = NDArray[Any]  # 32 bits, to save memory with 100,000 ranks
 Column = NDArray[np.float64]
 Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class LiveLimits:
-    """Defaults and the reason of each: docs/reference/thresholds.md."""
-
-    ratio: float = 1.1  # slower than this, against the peers and the own past
-    always_ratio: float = 1.3  # with no past to compare with
-    impact: float = 0.05  # share of the step that the excess makes up
-    held: float = 0.8  # share of the steps of a look that are slow
-    sigmas: float = 4.0
-    look_s: float = 2.0  # between two looks, and
-    steps_min: int = 5  # steps of one look
-    startup_steps: int = 3
-    long_step: float = 3.0  # multiple of the median step: evaluation, compiling
-
-    def __post_init__(self) -> None:
-        if not 1.0 < self.ratio <= self.always_ratio:
-            raise ValueError(f"ratios {self.ratio} and {self.always_ratio}: above 1 and in order")
-        if not (0 < self.look_s < 3600 and 2 <= self.steps_min <= STEPS_JUDGED):
-            raise ValueError(f"looks of {self.look_s} s and {self.steps_min} steps")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,35 +48,6 @@ class Steps:
     steps: Numbers
     durations_s: Column  # NaN where it is not known
     totals_s: NDArray[np.float64]  # rows x (communication, waited, io, checkpoint)
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRank:
-    """One rank that was slow in the steps of one look."""
-
-    rank: int
-    section: str  # what grew
-    factor: float  # own work, against its peers'
-    step_factor: float  # the step, against what it would take without the excess
-    onset_step: int
-    is_always: bool  # since before the first look
-    own_s: float
-    peers_s: float
-    excess_s: tuple[float, ...]  # by SECTIONS
-    held: float
-    sigmas: float
-
-
-@dataclass(frozen=True, slots=True)
-class SlowLook:
-    """What the steps since the look before say."""
-
-    first_step: int
-    last_step: int
-    steps: int  # judged
-    ranks: int
-    slow: tuple[SlowRank, ...]
-    abstention: str = ""  # why no rank is named although ranks differ
 
 
 class SlowLive:
@@ -131,6 +80,10 @@ class SlowLive:
         self._onsets: dict[
             int, tuple[int, bool]
         ] = {}  # for ranks that were slow in the newest look
+
+    def add_rows(self, rows: Sequence[StepRow]) -> None:
+        """Take in finished steps in any order; see `add_steps`."""
+        self.add_steps(_steps_of(rows))
 
     def add_steps(self, told: Steps) -> None:
         """Take in finished steps; skip repeats and those older than the ring."""
@@ -393,3 +346,11 @@ def _noise(shifts: Floats, changes: Floats) -> tuple[float, float]:
 def _excess(work: Floats, place: int) -> tuple[float, ...]:
     """Return by how much each section of the rank at ``place`` is longer than its peers'."""
     return tuple(float(np.nanmedian(part[:, place] - _middle(part, place))) for part in work)
+
+
+def _steps_of(rows: Sequence[StepRow]) -> Steps:
+    """Return steps of some ranks as arrays, sorted."""
+    ordered = sorted(rows, key=lambda row: row[:2])
+    numbers = np.array([row[:3] for row in ordered], dtype=np.int64)
+    seconds = np.array([row[3:] for row in ordered], dtype=np.float64)
+    return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], seconds[:, 0], seconds[:, 1:])

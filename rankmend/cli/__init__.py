@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from rankmend.cli.output import echo
+from rankmend.version import RANKMEND_VERSION
 
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
@@ -69,13 +70,7 @@ _COMMANDS = {
 def _print_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or ctx.resilient_parsing:
         return
-    from importlib import metadata  # 4 MB that the daemons need not carry
-
-    try:
-        version = metadata.version("rankmend")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    echo(f"rankmend, version {version}")
+    echo(f"rankmend, version {RANKMEND_VERSION}")
     ctx.exit()
 
 

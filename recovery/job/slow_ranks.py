@@ -7,16 +7,17 @@ or restarts anything. For the controller's thread; what it knows may be lost and
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.persistence import Persistence, Track, look
-from detectors.slow.live import SECTIONS, LiveLimits, SlowLive, SlowLook, SlowRank, Steps
+from detectors.slow.live_look import SECTIONS, LiveLimits, SlowLook, SlowRank, StepRow
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import RankReport, Report
+
+if TYPE_CHECKING:
+    from detectors.slow.live import SlowLive
 
 # A look is 2 s of steps or more, so 8 s of slowness raise a finding and 6 good ones end it:
 # shorter than a person would look, longer than a flush of the page cache or a cron job's start.
@@ -25,9 +26,6 @@ RULES: Final = Persistence(bad_looks=4, of_looks=5, clear_looks=3)
 # that the controller does with it. Between two ticks 2,000 nodes tell 800; a backlog of more is taken in parts.
 _ROWS_MAX: Final = 8192
 _NAN: Final = float("nan")
-
-# rank, number, step, duration, and the totals of communication, waited, io, checkpoint in seconds
-_Row: TypeAlias = tuple[int, int, int, float, float, float, float, float]
 
 
 @dataclass(slots=True)
@@ -53,7 +51,7 @@ class SlowRanks:
         self._live: SlowLive | None = None
         self._watched: dict[int, _Watched] = {}
         self._nodes: dict[int, str] = {}
-        self._rows: list[_Row] = []  # told, not taken yet
+        self._rows: list[StepRow] = []  # told, not taken yet
         self._due: list[Record] = []  # not on record yet
         self.findings: tuple[Finding, ...] = ()  # that are active now
 
@@ -83,6 +81,9 @@ class SlowRanks:
         if not rows:
             return
         if self._live is None:
+            # With the first steps: numpy would make every start wait, and a script without steps needs none.
+            from detectors.slow.live import SlowLive  # noqa: PLC0415
+
             self._live = SlowLive(self._world_size, self._limits)
         for rank in telling:
             self._nodes[rank.rank] = report.node
@@ -92,9 +93,9 @@ class SlowRanks:
         if len(self._rows) >= _ROWS_MAX:
             self._take_rows(self._live)
 
-    def _take_rows(self, live: SlowLive) -> None:
+    def _take_rows(self, live: "SlowLive") -> None:
         if self._rows:
-            live.add_steps(_steps(self._rows))
+            live.add_rows(self._rows)
             self._rows.clear()
 
     def due(self, now_s: float) -> list[Record]:
@@ -112,7 +113,7 @@ class SlowRanks:
         """Hear that all of it is on record now."""
         self._due.clear()
 
-    def _look(self, live: SlowLive, now_s: float) -> None:
+    def _look(self, live: "SlowLive", now_s: float) -> None:
         active = frozenset(r for r, watched in self._watched.items() if watched.track.is_active)
         seen = live.look(now_s, active)
         if seen is None:
@@ -207,7 +208,7 @@ class SlowRanks:
         )
 
 
-def _rows(ranks: Iterable[RankReport]) -> list[_Row]:
+def _rows(ranks: Iterable[RankReport]) -> list[StepRow]:
     """Return the finished steps of a report."""
     return [
         (
@@ -223,11 +224,3 @@ def _rows(ranks: Iterable[RankReport]) -> list[_Row]:
         for rank in ranks
         for timing in rank.timings
     ]
-
-
-def _steps(rows: list[_Row]) -> Steps:
-    """Return steps of some ranks as arrays, sorted."""
-    rows.sort(key=lambda row: row[:2])
-    numbers = np.array([row[:3] for row in rows], dtype=np.int64)
-    seconds = np.array([row[3:] for row in rows], dtype=np.float64)
-    return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], seconds[:, 0], seconds[:, 1:])

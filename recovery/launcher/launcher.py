@@ -53,8 +53,8 @@ from recovery.launcher.guardian.packets import (
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.host.oom import OomCounter
 from recovery.launcher.inbox import Inbox, ReportAnswer
+from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import Lease
 from recovery.launcher.processes.tree import find_marked
 from recovery.launcher.rank_announcer import RankAnnouncer
 from recovery.launcher.rank_starter import RankStarter

@@ -7,11 +7,11 @@ from rankmend.errors import LaunchError
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.decision.state import LauncherState
 from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian.last_word import LastWord
+from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.host.hardware import HardwareWatch
+from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import boot_time_s
-from recovery.launcher.membership.remote import RETURNS_PER_S
+from recovery.launcher.membership.returns import spread_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.store import RendezvousStore
@@ -93,7 +93,7 @@ class Reporter:
             slots=membership.slots,
             launcher_started_s=self._launched_at_s,
             contact=contact,
-            spread_s=orders.group_count / RETURNS_PER_S,
+            spread_s=spread_s(orders.group_count),
         )
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:

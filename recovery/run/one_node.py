@@ -11,13 +11,13 @@ import queue
 import threading
 import uuid
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from rankmend import logs
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
+from rankmend.version import RANKMEND_VERSION
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
@@ -245,7 +245,7 @@ class _Session:
             job_id=self._job_id,
             name=self._folder.key.name,
             placement=(Placement(self._node, tuple(range(self._setup.slots))),),
-            rankmend_version=version("rankmend"),
+            rankmend_version=RANKMEND_VERSION,
             pid=os.getpid(),
             policy=self._policy,
             grace_s=grace_s(self._options, self._environment),

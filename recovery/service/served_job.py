@@ -9,12 +9,12 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Final, Protocol, TypeAlias
 
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
+from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
@@ -154,7 +154,7 @@ def settings_of(
         job_id=job_id,
         name=join.name,
         placement=(),
-        rankmend_version=version("rankmend"),
+        rankmend_version=RANKMEND_VERSION,
         pid=os.getpid(),
         policy=policy_of(join, policy),
         grace_s=join.grace_s,

@@ -11,7 +11,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from aiohttp import web
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.listening import parse_listen
+from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.limits_file import PolicyFile
@@ -115,7 +115,7 @@ class Service:
                 measures=self.measures,
                 config=config,
                 clock=clock,
-                describe=lambda: describe(ROUTES, version("rankmend")),
+                describe=lambda: describe(ROUTES, RANKMEND_VERSION),
                 connections=self._count_connections,
                 read_alerts=self.reader.wake,
                 pager=self.pager,

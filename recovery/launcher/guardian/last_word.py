@@ -25,7 +25,6 @@ if __name__ == "__main__":  # run with the launcher's own paths, and ours where 
 import msgspec
 
 from recovery.api.connection import pause_s
-from recovery.api.contact import Contact
 from recovery.api.controller_errors import (
     ConflictError,
     ControllerError,
@@ -33,7 +32,8 @@ from recovery.api.controller_errors import (
     UnknownJobError,
 )
 from recovery.api.launcher_client import LauncherClient
-from recovery.messages.exchange import VERSION, Report
+from recovery.launcher.guardian.word import LastWord
+from recovery.messages.exchange import Report
 
 # Below the lease by far. A controller that restarts is back after seconds; one that takes longer
 # counts the lease meanwhile.
@@ -42,36 +42,6 @@ LAUNCHER_S_MAX: Final = 2.0  # a person waits for a launcher to end
 CONFIRM_S: Final = 0.3  # a controller decides every 0.05 to 0.25 s, and then has it on record
 BODY_BYTES_MAX: Final = 64 << 10
 _DONE: Final = (ConflictError, JobEndedError, UnknownJobError)
-
-
-class LastWord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who speaks, and to whom. Holds secrets: never on a command line or in an environment."""
-
-    job_id: str
-    node: str
-    launcher_id: str
-    boot_id: str
-    slots: int
-    launcher_started_s: float
-    contact: Contact
-    spread_s: float = 0.0  # launchers that die all at once come one after the other
-
-    def report(self, empty_through: int) -> Report:
-        """Return the word: a report that is the last of its launcher."""
-        return Report(
-            version=VERSION,
-            node=self.node,
-            boot_id=self.boot_id,
-            job_id=self.job_id,
-            revision=0,
-            attempt=0,
-            ranks=(),
-            empty_through=empty_through,
-            launcher_id=self.launcher_id,
-            slots=self.slots,
-            launcher_started_s=self.launcher_started_s,
-            leaving=True,
-        )
 
 
 def say(send: Callable[[Report], object], report: Report, within_s: float) -> bool:

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable
 
 from recovery.launcher.membership.checkpoint_access import Advance
+from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import Lease
 from recovery.messages.exchange import Endpoint, Found
 
 

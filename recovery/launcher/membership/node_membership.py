@@ -10,7 +10,7 @@ from typing import Protocol
 
 from recovery.api.contact import Contact
 from recovery.launcher.membership.checkpoint_access import Advance
-from recovery.launcher.membership.peers import Lease
+from recovery.launcher.membership.lease import Lease
 from recovery.messages.exchange import Endpoint, Found
 
 

@@ -27,13 +27,13 @@ import random
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from recovery.launcher.membership.lease import Lease, boot_time_s
 from recovery.launcher.rendezvous.ports import PortRange, reserve
 from recovery.messages.exchange import Endpoint, Peer
 
@@ -60,11 +60,6 @@ _FAILURES: Final = (
     asyncio.LimitOverrunError,
     msgspec.MsgspecError,
 )
-
-
-def boot_time_s() -> float:
-    """Return CLOCK_BOOTTIME in seconds."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +100,6 @@ class PeerKey:
 
     def holds(self, mac: str, *parts: str) -> bool:
         return hmac.compare_digest(mac.encode(), self.prove(*parts).encode())
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The attempt that is kept alive, and by whom."""
-
-    attempt: int
-    peers: tuple[Peer, ...]  # of whom more than half are a majority
-    lease_s: float
 
 
 class Peers:

@@ -24,16 +24,14 @@ from recovery.api.controller_errors import (
 )
 from recovery.api.wire import WAIT_S_MAX, Accepted
 from recovery.journal.job_records import JobOutcome
-from recovery.launcher.membership.peers import boot_time_s
+from recovery.launcher.membership.lease import boot_time_s
+from recovery.launcher.membership.returns import spread_s
 from recovery.messages.exchange import Order, RankReport, Report, StepTiming
 
 log = logging.getLogger(__name__)
 
 # New step records a rank and report, as the launcher reads at most from a progress file at once.
 TIMINGS_MAX: Final = 128
-# After a controller's restart all launchers come back, two connections each. A TLS handshake
-# costs the controller about 1 ms of its core; so spread, they take half of it.
-RETURNS_PER_S: Final = 500.0
 FLUSH_S_MAX: Final = 5.0
 # People look at a log of hours and must find it there; two lines in an hour drown nothing.
 DOWN_SAID_EVERY_S: Final = 1800.0
@@ -242,7 +240,7 @@ class Remote:
         wait_s = pause_s(failures)
         if isinstance(error, UnreachableError) and error.retry_after_s is not None:
             wait_s = max(wait_s, error.retry_after_s)
-        return wait_s + random.random() * self._group_count / RETURNS_PER_S  # noqa: S311 - spreads
+        return wait_s + random.random() * spread_s(self._group_count)  # noqa: S311 - spreads
 
     def _pause(self, wait_s: float) -> None:
         with self._changed:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from rankmend.errors import ConfigError, LaunchError
 
 PORT_MAX: Final = 65_535
@@ -159,6 +157,8 @@ def _resolve(address: str) -> tuple[socket.AddressFamily, str]:
 
 def _describe_holder(port: int) -> str:
     """Return who listens on ``port``, as far as /proc tells this user."""
+    import psutil  # noqa: PLC0415 - for this error alone
+
     try:
         held = [
             connection

@@ -18,8 +18,9 @@ from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVe
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
+from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import Peers, PeerWord, boot_time_s
+from recovery.launcher.membership.peers import Peers, PeerWord
 from recovery.launcher.processes.tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan

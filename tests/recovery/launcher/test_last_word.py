@@ -16,7 +16,8 @@ import pytest
 from recovery.api import wire
 from recovery.api.contact import Contact
 from recovery.api.controller_errors import ConflictError, JobEndedError, UnreachableError
-from recovery.launcher.guardian.last_word import LastWord, say
+from recovery.launcher.guardian.last_word import say
+from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.processes.tree import fence_leftovers, find_marked, search_marks
 from recovery.messages.codec import decode_report
 from recovery.messages.exchange import Report

@@ -1,0 +1,39 @@
+"""What a guardian says to the controller for a launcher that was killed.
+
+Apart from `last_word`, which sends it: a launcher alone on its job needs no client of a controller.
+"""
+
+import msgspec
+
+from recovery.api.contact import Contact
+from recovery.messages.exchange import VERSION, Report
+
+
+class LastWord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who speaks, and to whom. Holds secrets: never on a command line or in an environment."""
+
+    job_id: str
+    node: str
+    launcher_id: str
+    boot_id: str
+    slots: int
+    launcher_started_s: float
+    contact: Contact
+    spread_s: float = 0.0  # launchers that die all at once come one after the other
+
+    def report(self, empty_through: int) -> Report:
+        """Return the word: a report that is the last of its launcher."""
+        return Report(
+            version=VERSION,
+            node=self.node,
+            boot_id=self.boot_id,
+            job_id=self.job_id,
+            revision=0,
+            attempt=0,
+            ranks=(),
+            empty_through=empty_through,
+            launcher_id=self.launcher_id,
+            slots=self.slots,
+            launcher_started_s=self.launcher_started_s,
+            leaving=True,
+        )
