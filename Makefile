@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
-# What is installed is compiled when it is first imported: half the time of an installation.
+# What is installed is compiled when it is first imported: half the time of an installation. Then it must be kept, whatever
+# the environment says: the tests start hundreds of programs, and PyTorch takes twice as long where it is compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
 # More workers than cores, since many tests wait for processes. Those of a file share what they start.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 6 ? cores * 3 / 2 : 8)))

@@ -24,9 +24,10 @@ DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event lo
 def pytest_configure() -> None:
     """Take from the surroundings what started programs would inherit.
 
-    A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal.
+    A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal;
+    PyTorch takes twice as long where Python keeps nothing that it compiles.
     """
-    for name in ("COLUMNS", "LINES"):
+    for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

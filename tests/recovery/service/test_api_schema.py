@@ -1,6 +1,8 @@
 """The API against its own OpenAPI description: requests that fit it and requests that don't, by schemathesis."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,19 +15,9 @@ from recovery.service.route import RequestKind, Route
 from recovery.service.routes import ROUTES
 from tests.support.service import Running, make_folder, running, two_speakers
 
-schemathesis = pytest.importorskip("schemathesis")
-checks = pytest.importorskip("schemathesis.specs.openapi.checks")
-
 pytestmark = pytest.mark.real
 
 EXAMPLES = 12  # for each operation: 26 operations then take some 15 s
-CHECKS = (
-    schemathesis.checks.not_a_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-    checks.negative_data_rejection,
-)
 
 
 def without_limits(one: controller_config.Config) -> controller_config.Config:
@@ -47,6 +39,25 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
+def schemathesis() -> ModuleType:
+    """Import it where it is used: it takes a second, and every worker imports every test."""
+    return pytest.importorskip("schemathesis")
+
+
+@pytest.fixture(scope="module")
+def checks(schemathesis: ModuleType) -> tuple[Callable[..., Any], ...]:
+    """What must hold of an answer; the last, that bad data is refused, not for every request."""
+    openapi = pytest.importorskip("schemathesis.specs.openapi.checks")
+    return (
+        schemathesis.checks.not_a_server_error,
+        openapi.status_code_conformance,
+        openapi.content_type_conformance,
+        openapi.response_schema_conformance,
+        openapi.negative_data_rejection,
+    )
+
+
+@pytest.fixture(scope="module")
 def session(up: Running) -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False  # an environment with an authority of its own
@@ -58,7 +69,11 @@ def session(up: Running) -> Iterator[requests.Session]:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_answers_fit_the_description_and_what_does_not_fit_is_refused(
-    up: Running, session: requests.Session, route: Route
+    up: Running,
+    session: requests.Session,
+    schemathesis: ModuleType,
+    checks: tuple[Callable[..., Any], ...],
+    route: Route,
 ) -> None:
     schema = schemathesis.openapi.from_dict(session.get(f"{up.url}/openapi.json").json())
     schema.config.update(base_url=up.url)
@@ -76,11 +91,11 @@ def test_answers_fit_the_description_and_what_does_not_fit_is_refused(
         suppress_health_check=list(HealthCheck),
     )
     @given(case=st.one_of(operation.as_strategy(generation_mode=mode) for mode in modes))
-    def check(case: schemathesis.Case) -> None:
+    def check(case: Any) -> None:
         if case.query and "wait" in case.query:
             case.query["wait"] = 0
         # a launcher may be newer than we: what it says beyond what we know is passed over
-        told = CHECKS if route.kind is not RequestKind.LAUNCH else CHECKS[:-1]
+        told = checks if route.kind is not RequestKind.LAUNCH else checks[:-1]
         case.call_and_validate(session=session, verify=str(up.ca), checks=told, timeout=20)
 
     check()
