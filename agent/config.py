@@ -13,7 +13,7 @@ from agent.assembly.network_cards import NetworkCardSettings
 from agent.assembly.privileged import RedfishSettings
 from agent.collectors import inventory
 from agent.collectors.inventory import ExpectedDevices
-from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
 

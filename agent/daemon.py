@@ -12,7 +12,6 @@ from prometheus_client import generate_latest
 from agent import config as configuration
 from agent import memory, plugins
 from agent.assembly import host, network_cards, privileged
-from agent.collection import Collector
 from agent.collectors.agent import AgentCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.inventory import InventoryCollector, inventory_commands
@@ -37,8 +36,9 @@ from agent.page.http_server import HttpServer, make_context
 from agent.plugins import PluginContext, PluginsCollector
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
-from agent.runner import Runner
-from agent.schedule import Schedule
+from agent.sampling.collection import Collector
+from agent.sampling.runner import Runner
+from agent.sampling.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import AlertmanagerTarget, make_post, target_url
@@ -247,7 +247,12 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
     if store is not None:
         agent.findings.keep_in(store)
     app = make_app(
-        agent.node, agent.runner.views, agent.ranks, clock.now_s, agent.families, agent.findings
+        agent.node,
+        agent.runner.views,
+        agent.ranks,
+        clock.now_s,
+        agent.families,
+        agent.findings,
     )
     notifier = Notifier.from_environment(os.environ, os.getpid())
     server = HttpServer(config.listen, app, config.tls)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from agent import plugins, runner
+from agent import plugins
 from agent.collectors import (
     agent,
     bonding,
@@ -45,6 +45,7 @@ from agent.collectors import (
 from agent.findings import collector as findings
 from agent.metrics import Family
 from agent.plugins import PluginCollector
+from agent.sampling import runner
 
 _MODULES: Final = (
     runner,

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any, Final, Protocol
 
 from agent.metrics import Family, Metric, MetricType, gauge
-from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError, RankmendError, SourceError
 

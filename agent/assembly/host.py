@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from agent.collection import Collector
 from agent.collectors.bonding import BondingCollector
 from agent.collectors.cgroup import CgroupCollector
 from agent.collectors.clock import ClockCollector
@@ -23,6 +22,7 @@ from agent.collectors.processes import ProcessesCollector
 from agent.collectors.services import ServicesCollector, Systemctl
 from agent.collectors.versions import VersionsCollector, load_baseline
 from agent.ranks.table import RankSample
+from agent.sampling.collection import Collector
 from agent.sources.mount_prober import MountProber
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from agent.collection import Collector
 from agent.collectors.ethernet import EthernetCollector
 from agent.collectors.ethtool import EthtoolCollector
 from agent.collectors.nic import NicCollector
 from agent.collectors.topology import TopologyCollector
 from agent.collectors.transceiver import TransceiverCollector
+from agent.sampling.collection import Collector
 from agent.sources.network_driver import DriverInfo, Ethtool, FecBlocks, PauseFrames
 from agent.sources.pci_topology import Plane
 from rankmend.clock import Clock

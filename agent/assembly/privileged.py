@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from agent.collection import Collector
 from agent.collectors.disk_health import DiskHealthCollector
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.collectors.redfish import RedfishCollector
 from agent.root_helper.client import Ask, HelperClient, TransceiverMemories
 from agent.root_helper.questions import SOCKET_PATH, HelperAnswer, HelperQuery
+from agent.sampling.collection import Collector
 from agent.sources.redfish_session import parse_url
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError

@@ -14,13 +14,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from agent.collection import STALE_INTERVALS, STALE_S_MIN
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
 from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.ranks.table import RankSample
+from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
 
 FIRST_ANSWER_S_MAX: Final = 8.0  # of the first run: less than `--once` waits

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.edac import EdacCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.control_socket import Command
 from agent.metrics import Family, Metric, gauge
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sources.device_scan import (
     driven_functions,
     has_gpu_without_driver,

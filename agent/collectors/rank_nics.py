@@ -10,8 +10,8 @@ show its bridges, no port is named.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from agent.collection import CollectorView
 from agent.metrics import PORT_LABELS, RANK_LABELS, Family, Metric, gauge
+from agent.sampling.collection import CollectorView
 from agent.sources.pci_topology import Closeness, Plane
 from rankmend.errors import NoSourceError
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
-from agent.collection import CollectorView
 from agent.findings.journal import VERSION, FindingStore, SavedState
 from agent.findings.page import FindingsView, describe, findings_page
 from agent.findings.snapshot import SeenAnswer, make_snapshot
 from agent.metrics import Family, Metric, counter, gauge
+from agent.sampling.collection import CollectorView
 from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.verdict import KernelFinding

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.answers import CollectorAnswer, Revision
-from agent.collection import CollectorOutcome, CollectorView
 from agent.metrics import Metric
-from agent.runner import runner_metrics
+from agent.sampling.answers import CollectorAnswer, Revision
+from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.runner import runner_metrics
 from detectors.node.state import MetricAnswer, Snapshot
 
 _UNHEARD = (CollectorOutcome.PENDING, CollectorOutcome.BROKEN)

@@ -13,11 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.ranks import RanksCollector, describe_rank
 from agent.metrics import Family, Metric, MetricType
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import runner_metrics
+from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.runner import runner_metrics
 from rankmend.version import RANKMEND_VERSION
 
 Environ = dict[str, Any]

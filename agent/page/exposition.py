@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
-from agent.collection import CollectorView
 from agent.metrics import Family, Metric, MetricType
+from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
+from agent.sampling.collection import CollectorView
 
 PAGE_S_MAX: Final = 1.0  # the ages on the page are at most this much too young
 SEGMENT_CHARS: Final = 16_000  # at least, of what is compressed at once; half costs 10 % more bytes

@@ -60,7 +60,7 @@ class _Child:
     asked: str = _ALL_ANSWERED  # the mount that it waits for
     rest: bytes = b""
 
-    def take(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Understand the lines that have come."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
@@ -155,7 +155,7 @@ class MountProber:
                 for key, _events in selector.select(max(0.0, timeout_s)) or selector.select(0):
                     child = key.data
                     if data := os.read(key.fd, 65_536):
-                        child.take(data)
+                        child.receive(data)
                         child.deadline_s = self._clock.now_s() + self._answer_s_max
                     else:
                         selector.unregister(key.fileobj)

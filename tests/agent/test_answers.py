@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.answers import NO_ANSWER, Revision, revise
-from agent.collection import CollectorOutcome, CollectorView
 from agent.findings.snapshot import SeenAnswer, make_snapshot
 from agent.metrics import Metric
+from agent.sampling.answers import NO_ANSWER, Revision, revise
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from tests.support.agent import PATIENT
 
 ONE, TWO, THREE = (Metric("rankmend_disk_size_bytes", 1, (("device", d),)) for d in "abc")

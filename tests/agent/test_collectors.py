@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collection import Collector
 from agent.collectors.agent import AgentCollector
 from agent.collectors.disk import DiskCollector
 from agent.collectors.host import HostCollector
@@ -18,6 +17,7 @@ from agent.collectors.network import NetworkCollector
 from agent.collectors.pressure import PressureCollector, parse_pressure
 from agent.collectors.thermal import ThermalCollector, parse_milli
 from agent.ranks.table import RankTable
+from agent.sampling.collection import Collector
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import FIXTURE, PATIENT, values_of

@@ -20,7 +20,7 @@ from agent.config import (
 )
 from agent.daemon import Agent
 from agent.families import FAMILIES
-from agent.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT, FakeClock
 

@@ -22,14 +22,14 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
-from agent.answers import NO_ANSWER
-from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
 from agent.config import AgentConfig
 from agent.families import FAMILIES
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
+from agent.sampling.answers import NO_ANSWER
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError

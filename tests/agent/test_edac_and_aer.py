@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.assembly.host import HostSettings, make_collectors
-from agent.collection import CollectorOutcome, Slot
 from agent.collectors.edac import EdacCollector
 from agent.collectors.pcie_aer import PcieAerCollector, parse_errors
 from agent.families import FAMILIES
+from agent.sampling.collection import CollectorOutcome, Slot
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar
 from tests.agent.test_host import SYS

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from agent.answers import NO_ANSWER, CollectorAnswer
-from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_metrics_app, make_registry
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
-from agent.runner import runner_metrics
+from agent.sampling.answers import NO_ANSWER, CollectorAnswer
+from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.runner import runner_metrics
 from tests.support.agent import PATIENT, answer_of
 
 OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]

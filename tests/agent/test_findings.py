@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.findings.collector import FindingsCollector, is_silenced
 from agent.findings.journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_release
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from agent.page.application import make_app
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from detectors.node.checks import Check
 from rankmend.alerting import Alert, Counts
 from rankmend.errors import ConfigError, StorageError

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
-from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.inventory import ExpectedDevices, InventoryCollector, inventory_commands
 from agent.metrics import Metric
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sources.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
 from agent.sources.pci_topology import Plane
 from agent.sources.remembered_devices import BYTES_MAX, InventoryFile

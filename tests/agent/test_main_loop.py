@@ -12,8 +12,8 @@ import pytest
 
 from agent.families import FAMILIES
 from agent.main_loop import RELOADING, STOPPING, MainLoop
-from agent.runner import Runner
-from agent.schedule import Schedule
+from agent.sampling.runner import Runner
+from agent.sampling.schedule import Schedule
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier

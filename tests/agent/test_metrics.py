@@ -7,10 +7,10 @@ import subprocess
 import pytest
 from prometheus_client import generate_latest
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.metrics import Metric, MetricType
 from agent.page.application import make_registry
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from tests.support.agent import ROOT, answer_of
 
 

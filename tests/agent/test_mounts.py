@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collection import Slot
 from agent.collectors.mounts import (
     Mount,
     MountsCollector,
@@ -22,6 +21,7 @@ from agent.collectors.mounts import (
     parse_mounts,
 )
 from agent.families import FAMILIES
+from agent.sampling.collection import Slot
 from agent.sources.mount_prober import Answer, HungMount, MountProber, MountRefusal, MountSpace
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from agent import config as configuration
 from agent import plugins
-from agent.collection import CollectorOutcome
 from agent.daemon import Agent
 from agent.families import FAMILIES, with_plugins
 from agent.findings.policy_files import load_checks
 from agent.metrics import Family, Metric, MetricType
 from agent.plugins import PluginChoice, PluginCollector, PluginContext, check_class, choose
+from agent.sampling.collection import CollectorOutcome
 from agent.vendors.amd import AmdCollector
 from agent.vendors.ascend import AscendCollector
 from rankmend.clock import SystemClock

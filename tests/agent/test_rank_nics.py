@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.collectors.rank_nics import RankNicsCollector, join_ranks
 from agent.families import FAMILIES
 from agent.metrics import Metric
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.errors import NoSourceError
 from tests.support.agent import answer_of, values_of
 

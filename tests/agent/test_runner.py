@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 from prometheus_client import generate_latest
 
-from agent.collection import SERIES_MAX, CollectorOutcome, Slot
 from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_registry
-from agent.runner import HURRY_S_MIN, Runner
-from agent.schedule import Schedule
+from agent.sampling.collection import SERIES_MAX, CollectorOutcome, Slot
+from agent.sampling.runner import HURRY_S_MIN, Runner
+from agent.sampling.schedule import Schedule
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import FakeClock, wait_for

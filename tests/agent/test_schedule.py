@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.schedule import LATE_S, Schedule, next_due_s
+from agent.sampling.schedule import LATE_S, Schedule, next_due_s
 from rankmend.clock import SystemClock
 from tests.support.agent import PATIENT, FakeClock, wait_for
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
-from agent.collection import check_series
 from agent.families import FAMILIES
 from agent.metrics import Metric
+from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
+from agent.sampling.collection import check_series
 from rankmend import progress
 
 ROOT = Path(__file__).resolve().parents[2]

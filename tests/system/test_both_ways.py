@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.collection import CollectorOutcome, CollectorView
 from agent.families import FAMILIES
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.metrics import Metric
+from agent.sampling.collection import CollectorOutcome, CollectorView
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, ManyEvents
 from detectors.kernel.event_groups import KernelLogState

@@ -1,6 +1,6 @@
-"""Runs each collector on its own interval, isolated from all others (`agent/collection.py`).
+"""Runs each collector on its own interval, isolated from all others (`agent/sampling/collection.py`).
 
-`agent/schedule.py` says when, `agent/workers.py` in which thread.
+`agent/sampling/schedule.py` says when, `agent/sampling/workers.py` in which thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,16 +9,16 @@ from functools import lru_cache, partial
 from threading import Thread
 from typing import Final
 
-from agent.collection import (
+from agent.metrics import Family, Metric, counter, gauge
+from agent.sampling.collection import (
     STALE_INTERVALS,
     Collector,
     CollectorOutcome,
     CollectorView,
     Slot,
 )
-from agent.metrics import Family, Metric, counter, gauge
-from agent.schedule import Schedule
-from agent.workers import Workers
+from agent.sampling.schedule import Schedule
+from agent.sampling.workers import Workers
 from rankmend.clock import Clock
 
 INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)

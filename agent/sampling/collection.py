@@ -14,8 +14,8 @@ from threading import Lock
 from time import perf_counter
 from typing import Final, Protocol
 
-from agent.answers import NO_ANSWER, CollectorAnswer, Revision, revise
 from agent.metrics import Family, Metric
+from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
