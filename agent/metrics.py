@@ -1,6 +1,6 @@
 """What a metric is: a family with its name, type, unit, labels and meaning, and one sample of it.
 
-Each collector declares its families in `FAMILIES` of its own module; `agent/families.py` lists all.
+Each collector declares its families in `FAMILIES` of its own module; `agent/assembly/families.py` lists all.
 Names: rankmend_<subject>_<quantity>_<unit>[_total], base units. Device series carry device
 labels only, rank series ``job_id`` and ``rank``; the rest is joined from an info metric.
 """

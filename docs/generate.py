@@ -13,7 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.families import FAMILIES  # noqa: E402
+from agent.assembly.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402

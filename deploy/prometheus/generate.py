@@ -19,7 +19,7 @@ from typing import Final
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.families import FAMILIES  # noqa: E402
+from agent.assembly.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import load_checks  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
 from detectors.kernel.event_policy import ANY, EventTable, parse_policy  # noqa: E402

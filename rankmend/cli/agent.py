@@ -61,7 +61,7 @@ def _run(
     import os
 
     from agent import config as configuration
-    from agent import daemon
+    from agent.daemon import node_agent, service
     from rankmend import logs
     from rankmend.clock import SystemClock
     from rankmend.errors import ConfigError
@@ -75,9 +75,9 @@ def _run(
     try:
         config = read_config()
         if once:
-            echo_exact(daemon.Agent(config, SystemClock()).collect_page(), nl=False)
+            echo_exact(node_agent.NodeAgent(config, SystemClock()).collect_page(), nl=False)
         else:
-            daemon.run(config, read_config, inbox)
+            service.run(config, read_config, inbox)
     except ConfigError as error:
         raise failure(error) from error
 

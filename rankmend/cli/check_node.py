@@ -116,13 +116,13 @@ def _scan(config: "AgentConfig") -> dict[str, Any]:
 
     import msgspec
 
-    from agent import daemon
+    from agent.daemon.node_agent import NodeAgent
     from rankmend.clock import SystemClock
 
     logging.disable(logging.ERROR)  # the table says it
     clock = SystemClock()
     config = msgspec.structs.replace(config, state_dir=None)  # the running agent's, not ours
-    agent = daemon.Agent(config, clock)
+    agent = NodeAgent(config, clock)
     agent.findings.scan_only()
     try:
         began_s = clock.now_s()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.plugins import Origin, PluginCollector, PluginContext, check_class
 from agent.vendors.amd import READINGS, AmdCollector

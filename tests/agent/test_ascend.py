@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.plugins import Origin, PluginCollector, PluginContext, check_class
 from agent.root_helper.program_runner import Program

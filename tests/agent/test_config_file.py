@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.assembly.families import FAMILIES
 from agent.config import (
     COLLECTORS,
     RELOADABLE,
@@ -18,8 +19,7 @@ from agent.config import (
     load,
     with_state_dir,
 )
-from agent.daemon import Agent
-from agent.families import FAMILIES
+from agent.daemon.node_agent import NodeAgent
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT, FakeClock
@@ -106,7 +106,7 @@ def test_values_that_are_shown_as_defaults_are_the_defaults() -> None:
 
 
 def test_intervals_that_are_shown_are_the_collectors_own() -> None:
-    agent = Agent(AgentConfig(), FakeClock())
+    agent = NodeAgent(AgentConfig(), FakeClock())
     own_s = {collector.name: collector.interval_s for collector in agent.collectors}
     agent.stop()
 

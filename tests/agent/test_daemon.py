@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
+from agent.assembly.families import FAMILIES
 from agent.collectors.ranks import PathSource, RanksCollector, measure_steps
 from agent.config import AgentConfig
-from agent.families import FAMILIES
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
@@ -249,7 +249,7 @@ def query(base: str, expression: str) -> list[dict[str, object]]:
 
 @pytest.mark.real
 def test_importing_the_agent_loads_neither_numpy_nor_the_controller() -> None:
-    script = "import sys, agent.daemon; print(*sys.modules)"
+    script = "import sys, agent.daemon.service; print(*sys.modules)"
 
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

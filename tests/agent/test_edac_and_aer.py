@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.assembly.families import FAMILIES
 from agent.assembly.host import HostSettings, make_collectors
 from agent.collectors.edac import EdacCollector
 from agent.collectors.pcie_aer import PcieAerCollector, parse_errors
-from agent.families import FAMILIES
 from agent.sampling.collection import CollectorOutcome, Slot
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar

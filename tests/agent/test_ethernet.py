@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.assembly.families import FAMILIES
 from agent.collectors.ethernet import EthernetCollector, parse_flags, parse_number
 from agent.collectors.ethtool import EthtoolCollector, map_counter
-from agent.families import FAMILIES
 from agent.sampling.collection import Collector
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError

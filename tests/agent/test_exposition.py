@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_metrics_app, make_registry
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics

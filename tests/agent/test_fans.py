@@ -1,6 +1,6 @@
 """Fans: one at its lowest speed is healthy, a slow one is watched, and with heat the node is drained."""
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.finding import Action

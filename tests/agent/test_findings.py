@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.findings.collector import FindingsCollector, is_silenced
 from agent.findings.journal import FILE_BYTES_MAX, KEEP, FindingStore, ask_release
 from agent.findings.policy_files import load_checks

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.families import FAMILIES
-from agent.main_loop import RELOADING, STOPPING, MainLoop
+from agent.assembly.families import FAMILIES
+from agent.daemon.main_loop import RELOADING, STOPPING, MainLoop
 from agent.sampling.runner import Runner
 from agent.sampling.schedule import Schedule
 from rankmend.clock import SystemClock

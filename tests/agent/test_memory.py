@@ -10,7 +10,7 @@ from tests.support.agent import ROOT
 
 THREADS = """
 import ctypes, sys, threading
-from agent import memory
+from agent.daemon import memory
 if sys.argv[1] == "one":
     assert memory.use_one_arena()
 allocate = ctypes.CDLL(None).malloc

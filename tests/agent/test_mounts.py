@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.assembly.families import FAMILIES
 from agent.collectors.mounts import (
     Mount,
     MountsCollector,
@@ -20,7 +21,6 @@ from agent.collectors.mounts import (
     parse_mountinfo,
     parse_mounts,
 )
-from agent.families import FAMILIES
 from agent.sampling.collection import Slot
 from agent.sources.mount_prober import Answer, HungMount, MountProber, MountRefusal, MountSpace
 from rankmend.clock import SystemClock

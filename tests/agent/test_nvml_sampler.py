@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.nvml import fields
 from agent.nvml.child_messages import decode
 from agent.nvml.child_protocol import NO_GPU, CallPage, make_page, read_call

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from agent import config as configuration
 from agent import plugins
-from agent.daemon import Agent
-from agent.families import FAMILIES, with_plugins
+from agent.assembly.families import FAMILIES, with_plugins
+from agent.daemon.node_agent import NodeAgent
 from agent.findings.policy_files import load_checks
 from agent.metrics import Family, Metric, MetricType
 from agent.plugins import PluginChoice, PluginCollector, PluginContext, check_class, choose
@@ -80,12 +80,12 @@ def load(*names: str, **settings: dict[str, Any]) -> tuple[PluginCollector, ...]
     return plugins.load(PluginChoice(names, settings), make_context(), FAMILIES)
 
 
-def make_agent(**table: Any) -> Agent:
+def make_agent(**table: Any) -> NodeAgent:
     config = configuration.AgentConfig(
         procfs=str(FIXTURE / "proc"), sysfs=str(FIXTURE / "sys"), plugins=table
     )
     configuration.check(config)
-    return Agent(config, SystemClock())
+    return NodeAgent(config, SystemClock())
 
 
 # --- found and made
@@ -252,7 +252,7 @@ def test_plugin_can_be_disabled_and_have_an_interval(site: Site) -> None:
     )
 
     configuration.check(config)
-    assert Agent(config, SystemClock())._intervals_s()["tank"] == 7.0
+    assert NodeAgent(config, SystemClock())._intervals_s()["tank"] == 7.0
 
 
 def test_site_policy_may_judge_a_plugins_metric(site: Site, tmp_path: Path) -> None:

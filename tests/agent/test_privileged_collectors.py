@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agent.assembly import privileged
+from agent.assembly.families import FAMILIES
 from agent.collectors.disk_health import DiskHealthCollector
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.collectors.redfish import show, walk_bmc
 from agent.collectors.thermal import ThermalCollector
-from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.root_helper.questions import HelperAnswer, HelperQuery, ProgramOutcome, ProgramResult
 from agent.sampling.collection import CollectorOutcome, Slot

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.assembly.families import FAMILIES
 from agent.collectors.rank_nics import RankNicsCollector, join_ranks
-from agent.families import FAMILIES
 from agent.metrics import Metric
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.errors import NoSourceError

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from prometheus_client import generate_latest
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_registry
 from agent.sampling.collection import SERIES_MAX, CollectorOutcome, Slot

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
 from agent.sampling.collection import check_series

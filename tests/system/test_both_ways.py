@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.metrics import Metric

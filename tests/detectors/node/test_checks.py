@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.findings.policy_files import known_metrics, load_checks, load_policy
 from detectors.finding import Action, Severity
 from detectors.node.checks import (

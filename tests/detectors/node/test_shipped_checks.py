@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from agent.findings.policy_files import load_checks
 from agent.metrics import Metric
 from detectors.node.checks import Check, Combine, Comparison, Measure

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.families import FAMILIES
+from agent.assembly.families import FAMILIES
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
 from detectors.slow.cause_table import (
     CAUSES,

@@ -1,0 +1,133 @@
+"""The daemon `rankmend agent`: collectors, the socket for launchers and the page, until a signal ends it."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.collectors.inventory import inventory_commands
+from agent.config import AgentConfig
+from agent.control_socket import ControlSocket, control_path
+from agent.daemon import memory
+from agent.daemon.main_loop import STOPPING, MainLoop
+from agent.daemon.node_agent import NodeAgent
+from agent.findings.journal import FindingStore
+from agent.nvml.commands import gpu_commands
+from agent.page.application import make_app
+from agent.page.http_server import HttpServer, make_context
+from agent.ranks.launcher_socket import RankSocket
+from agent.ranks.table import RankTable
+from rankmend.agent_socket import socket_paths
+from rankmend.alerting import AlertmanagerTarget, make_post, target_url
+from rankmend.clock import Clock, SystemClock
+from rankmend.errors import ConfigError
+from rankmend.notify import Notifier
+from rankmend.signals import SignalInbox
+from rankmend.version import RANKMEND_VERSION
+
+log = logging.getLogger(__name__)
+
+
+def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: SignalInbox) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
+
+    ``inbox`` catches SIGHUP already: one that comes while the agent starts must not end it.
+    """
+    inbox.catch(STOPPING)
+    memory.use_one_arena()  # before any thread
+    clock = SystemClock()
+    agent = NodeAgent(config, clock)
+    targets = _alert_targets(config, clock)
+    agent.findings.tell(targets, config.alerts.runbooks)
+    store = FindingStore(Path(config.state_dir) / "findings") if config.state_dir else None
+    if store is not None:
+        agent.findings.keep_in(store)
+    app = make_app(
+        agent.node,
+        agent.runner.views,
+        agent.ranks,
+        clock.now_s,
+        agent.families,
+        agent.findings,
+    )
+    notifier = Notifier.from_environment(os.environ, os.getpid())
+    server = HttpServer(config.listen, app, config.tls)
+    try:
+        rank_socket = _open_socket(config, agent.table, clock)
+        control = _open_control(rank_socket, agent)
+    except ConfigError:
+        server.stop()
+        raise
+    agent.runner.start()
+    server.start()
+    for target in targets:
+        target.start()
+    if rank_socket is not None:
+        rank_socket.start()
+    if control is not None:
+        control.start()
+    log.info(
+        "agent started",
+        extra={
+            "version": RANKMEND_VERSION,
+            "node": agent.node,
+            "listen": config.listen,
+            "port": server.port,
+            "socket": rank_socket.path if rank_socket else "none",
+        },
+    )
+
+    def reload() -> None:
+        wanted = read_config()
+        context = make_context(wanted.tls) if wanted.tls else None  # refused: nothing has changed
+        agent.reload(wanted)
+        server.use(context)
+
+    memory.settle()
+    agent.schedule.repeat("tidy memory", memory.TIDY_S, memory.tidy)
+    try:
+        MainLoop(agent.runner, server, notifier, clock, reload).run(inbox)
+    finally:
+        agent.runner.stop()
+        for target in targets:
+            target.stop()
+        if control is not None:
+            control.stop()
+        agent.stop()
+        if store is not None:
+            store.close()
+        if rank_socket is not None:
+            rank_socket.stop()
+        server.stop()
+        notifier.close()
+    log.info("agent stopped")
+
+
+def _open_socket(config: AgentConfig, table: RankTable, clock: Clock) -> RankSocket | None:
+    """Return the socket that is configured, or the first usable one of the usual places."""
+    if config.socket is not None:
+        return RankSocket(Path(config.socket), table, clock)
+    problems = []
+    for path in socket_paths(os.environ):
+        try:
+            return RankSocket(path, table, clock)
+        except ConfigError as error:
+            problems.append(str(error))
+    log.warning("no socket for launchers", extra={"error": "; ".join(problems)})
+    return None
+
+
+def _open_control(rank_socket: RankSocket | None, agent: NodeAgent) -> ControlSocket | None:
+    """Return the socket of the operator, beside that of the launchers."""
+    if rank_socket is None:
+        return None
+    commands = {**gpu_commands(agent.gpus), **inventory_commands(agent.inventory)}
+    return ControlSocket(control_path(rank_socket.path), commands)
+
+
+def _alert_targets(config: AgentConfig, clock: Clock) -> list[AlertmanagerTarget]:
+    alerts = config.alerts
+    if not alerts.urls:
+        return []
+    post = make_post(alerts.ca_file, alerts.cert_file, alerts.key_file)
+    return [AlertmanagerTarget(target_url(url), clock, post) for url in alerts.urls]
