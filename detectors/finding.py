@@ -87,7 +87,7 @@ IDENTITY_EXCLUDES: Final = frozenset({"attempt", "replica", "severity"})
 
 
 class SymptomKind(Enum):
-    """What shows that something failed; the ends of a rank are those of `errors_text.Cause`."""
+    """What shows that something failed; the ends of a rank are those of `FailureCause`."""
 
     UNKNOWN = ""  # a finding of a version that did not say, or that nothing here can read
     DO_NOT_RETRY = "do_not_retry"

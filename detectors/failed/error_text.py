@@ -1,4 +1,4 @@
-"""What a rank said about its own end: the last error in its output, and the class of its cause.
+"""Reads what a rank said about its own end: the last error in its output, and the class of its cause.
 
 A rank's output is text from outside: it is bounded, parsed by patterns without nested repeats, and
 never raises. An error that matches no row of `ROWS` is an ordinary exception.
@@ -8,40 +8,20 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
+
+from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 
 MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.exchange.RankError
 TRACEBACK_CHARS_MAX: Final = 16_000
 LINES_MAX: Final = 500  # newest lines that are looked at
 LINE_CHARS_MAX: Final = 4_000
 ELASTIC_CHARS_MAX: Final = 1_000_000
-SIGNATURE_CHARS_MAX: Final = 200
+FINGERPRINT_CHARS_MAX: Final = 200
+SAID_CHARS_MAX: Final = 400  # of the line for people
 _CONTINUATION_LINES_MAX: Final = 8  # lines of one message: NCCL's and CUDA's have 4
 _FATAL_LINES_MAX: Final = 60
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
-
-
-class FailureCause(Enum):
-    """Why a rank ended; the stronger word first, by which failures at one time are named.
-
-    Each is a kind of a finding's symptom, too.
-    """
-
-    DO_NOT_RETRY = "do_not_retry"  # exit code 93: the rank's own word
-    OOM_KILLED = "oom_killed"  # by the kernel or the cgroup
-    HOST_MEMORY = "host_memory"  # an allocation was refused, or /dev/shm is full
-    DEVICE_MEMORY = "device_memory"  # the accelerator's memory is used up
-    DEVICE = "device"  # an accelerator, its link or its driver
-    KERNEL_FAULT = "kernel_fault"  # a program on the accelerator went wrong: code or silicon
-    KILLED = "killed"  # by a signal whose sender is not known
-    CRASHED = "crashed"  # SIGSEGV, SIGBUS, SIGABRT ...
-    PROGRAM = "program"  # an error that no state of a machine brings about
-    EXCEPTION = "exception"  # an exception that names no cause of the other classes
-    EXIT = "exit"  # an exit code and no error
-    USER = "user"  # SIGTERM, SIGINT ... from somebody else than the launcher
-    COMMUNICATION = "communication"  # another rank is gone or silent: a victim's error
-    STOPPED = "stopped"  # by the launcher: no failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +194,21 @@ def parse_elastic_error(text: str) -> ErrorText | None:
     return _error(type_name, message, stack_text or f"{first}\n{rest}".strip())
 
 
+def read_end(error: ErrorText | None, last_lines: Sequence[str]) -> SaidAtEnd:
+    """Return what a rank said at its end; ``error`` is from its error file, if it wrote one."""
+    error = error or parse_error(last_lines)
+    if error is not None:
+        return SaidAtEnd(error=_said(error, classify(error)))
+    line = find_device_line(last_lines)
+    if line is None:
+        return SaidAtEnd()
+    return SaidAtEnd(device=_said(ErrorText("", line, line), FailureCause.DEVICE))
+
+
+def _said(error: ErrorText, cause: FailureCause) -> SaidError:
+    return SaidError(cause, fingerprint(error), error_line(error)[:SAID_CHARS_MAX])
+
+
 def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
     for statement in _statements(error):
@@ -254,12 +249,12 @@ _VARIABLE: Final = (
 )
 
 
-def signature(error: ErrorText) -> str:
+def fingerprint(error: ErrorText) -> str:
     """Return the error without what differs between ranks and attempts: equal for equal causes."""
     text = error.message[:MESSAGE_CHARS_MAX]
     for pattern, replacement in _VARIABLE:
         text = pattern.sub(replacement, text)
-    return f"{error.type_name}:{text.strip()}"[:SIGNATURE_CHARS_MAX]
+    return f"{error.type_name}:{text.strip()}"[:FINGERPRINT_CHARS_MAX]
 
 
 def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | None:
@@ -335,7 +330,7 @@ def _found(
 def _error(type_name: str, message: str, traceback: str) -> ErrorText:
     """Return the error within its bounds. The end of a traceback says more than its start."""
     return ErrorText(
-        type_name=type_name.rpartition(".")[2][:SIGNATURE_CHARS_MAX],
+        type_name=type_name.rpartition(".")[2][:FINGERPRINT_CHARS_MAX],
         message=message[:MESSAGE_CHARS_MAX],
         traceback=traceback[-TRACEBACK_CHARS_MAX:],
     )

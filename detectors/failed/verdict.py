@@ -11,15 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from detectors.failed.error_text import (
-    ErrorText,
-    FailureCause,
-    classify,
-    error_line,
-    find_device_line,
-    parse_error,
-)
-from detectors.failed.error_text import signature as error_signature
+from detectors.failed.said_error import NOTHING_SAID, FailureCause, SaidAtEnd, SaidError
 from detectors.finding import (
     Blame,
     Evidence,
@@ -102,8 +94,7 @@ class RankEnd:
     signal: int | None
     by_launcher: bool = False  # the launcher sent the signal
     oom_killed: bool = False  # an out-of-memory kill was counted in the same second
-    error: ErrorText | None = None  # from its error file; None: its last lines are parsed
-    last_lines: tuple[str, ...] = ()
+    words: SaidAtEnd = NOTHING_SAID
     step: int | None = None  # the newest one it finished
 
 
@@ -187,7 +178,7 @@ def _is_success(end: RankEnd) -> bool:
 def _judge(end: RankEnd) -> _Death:
     """Return what one end means by itself."""
     assert (end.exit_code is None) != (end.signal is None), f"rank {end.rank} ended how?"
-    error = end.error or parse_error(end.last_lines)
+    error = end.words.error
     number, said = _signal_of(end)
     if end.exit_code == DO_NOT_RETRY:
         return _Death(end, FailureCause.DO_NOT_RETRY, _told(said, error))
@@ -200,12 +191,12 @@ def _judge(end: RankEnd) -> _Death:
     return _by_error(end, error) if error else _by_lines(end, said)
 
 
-def _by_signal(end: RankEnd, number: int, said: str, error: ErrorText | None) -> _Death:
+def _by_signal(end: RankEnd, number: int, said: str, error: SaidError | None) -> _Death:
     name = signal_name(number)
     if number == _SIGKILL and end.oom_killed:
         return _Death(end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer")
     if number in _CRASHES:
-        cause = classify(error) if error else FailureCause.EXCEPTION
+        cause = error.cause if error else FailureCause.EXCEPTION
         if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
             return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
         is_doubtful = cause is FailureCause.COMMUNICATION
@@ -227,27 +218,24 @@ def _signal_of(end: RankEnd) -> tuple[int | None, str]:
     return None, said
 
 
-def _by_error(end: RankEnd, error: ErrorText) -> _Death:
-    cause = classify(error)
-    said = error_line(error)
-    if end.oom_killed and cause is FailureCause.HOST_MEMORY:
-        counted = f"{said} (out-of-memory kill counted)"
+def _by_error(end: RankEnd, error: SaidError) -> _Death:
+    if end.oom_killed and error.cause is FailureCause.HOST_MEMORY:
+        counted = f"{error.line} (out-of-memory kill counted)"
         return _Death(end, FailureCause.OOM_KILLED, counted, source="stderr")
-    return _Death(end, cause, said, error_signature(error), source="stderr")
+    return _Death(end, error.cause, error.line, error.fingerprint, source="stderr")
 
 
 def _by_lines(end: RankEnd, said: str) -> _Death:
     """Judge an exit code without an error."""
     if end.oom_killed:
         return _Death(end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)")
-    if line := find_device_line(end.last_lines):
-        error = ErrorText("", line, line)
-        return _Death(end, FailureCause.DEVICE, f"{said}: {line}", error_signature(error))
+    if device := end.words.device:
+        return _Death(end, device.cause, f"{said}: {device.line}", device.fingerprint)
     return _Death(end, FailureCause.EXIT, said, str(end.exit_code))
 
 
-def _told(said: str, error: ErrorText | None) -> str:
-    return f"{said}; last error: {error_line(error)}" if error else said
+def _told(said: str, error: SaidError | None) -> str:
+    return f"{said}; last error: {error.line}" if error else said
 
 
 def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:

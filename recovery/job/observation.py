@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from detectors.failed.error_text import ErrorText
+from detectors.failed.said_error import NOTHING_SAID
 from detectors.failed.verdict import RankEnd
 from detectors.hang.live import RankStand
+from recovery.job.older_exit import exit_of_today
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankExit, RankReport, Report
 
@@ -69,7 +70,7 @@ class ObservedRank:
         if told.process_state != self.process_state or not self.state_since_s:
             self.process_state, self.state_since_s = told.process_state, now_s
         if told.exit is not None:
-            self.exit = told.exit
+            self.exit = exit_of_today(told.exit)
             self.exited_at_s = now_s - told.exit.age_s
             self.exit_heard_at_s = now_s
 
@@ -296,12 +297,7 @@ class Observation:
                 signal=view.exit.signal,
                 by_launcher=view.exit.by_launcher,
                 oom_killed=view.exit.oom_killed,
-                error=ErrorText(
-                    view.exit.error.type_name, view.exit.error.message, view.exit.error.traceback
-                )
-                if view.exit.error
-                else None,
-                last_lines=view.exit.last_lines,
+                words=view.exit.words or NOTHING_SAID,
                 step=view.step,
             )
             for view in self.ranks.values()

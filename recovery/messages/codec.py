@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from detectors.failed.said_error import SAID, SaidError
 from rankmend.errors import MessageError
 from recovery.messages.exchange import (
     ATTEMPT_MAX,
@@ -85,6 +86,12 @@ def decode_report(body: bytes) -> Report:
             _refuse_number("report", "step", rank.step, 0)
         if rank.exit is not None and (rank.exit.exit_code is None) == (rank.exit.signal is None):
             raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
+        for said in _said_by(rank):
+            if said.cause not in SAID:
+                raise MessageError(
+                    f"report: words of rank {rank.rank} have the cause {said.cause.value!r}, "
+                    f"which no error tells"
+                )
     if any(_is_of_the_future(rank) for rank in report.ranks):
         report = replace(report, ranks=tuple(_of_now(rank) for rank in report.ranks))
     return report_of_today(report)
@@ -205,6 +212,8 @@ def _texts_in(report: Report) -> Iterator[str]:
             yield from rank.exit.last_lines
             if rank.exit.error is not None:
                 yield from (rank.exit.error.message, rank.exit.error.traceback)
+        for said in _said_by(rank):
+            yield from (said.fingerprint, said.line)
     for finding in report.findings:
         yield from (finding.summary, finding.signature, finding.symptom.detail)
         yield from (one.text for one in finding.evidence)
@@ -216,6 +225,12 @@ def _texts_in(report: Report) -> Iterator[str]:
         yield report.hardware.note
     if report.collected is not None:
         yield from (report.collected.folder, *report.collected.notes)
+
+
+def _said_by(rank: RankReport) -> list[SaidError]:
+    if rank.exit is None or rank.exit.words is None:
+        return []
+    return [said for said in (rank.exit.words.error, rank.exit.words.device) if said is not None]
 
 
 def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
@@ -88,6 +89,7 @@ class RankExit:
     oom_killed: bool  # the cgroup's or kernel's OOM-kill count grew in the same second
     error: RankError | None
     last_lines: tuple[str, ...]  # of its output, oldest first
+    words: SaidAtEnd | None = None  # what all that means; None: the launcher did not read it
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
+from detectors.failed.said_error import SaidAtEnd, SaidError
 from recovery.messages.exchange import RankError, RankExit, RankReport, Report
 
 USUAL_BYTES: Final = 64 * 1024  # 8 ranks take 3 to 30 kB, 72 ranks 250 kB with little else to say
@@ -99,7 +100,19 @@ def _slim_exit(end: RankExit) -> RankExit:
         texts = (error.message[:_TEXT_MAX], error.traceback[-_TEXT_MAX:])
         error = RankError(error.type_name[:_TEXT_MAX], *texts)
     lines = tuple(line[:_TEXT_MAX] for line in end.last_lines[-_LINES_MAX:])
-    return replace(end, error=error, last_lines=lines)
+    return replace(end, error=error, last_lines=lines, words=_slim_words(end.words))
+
+
+def _slim_words(words: SaidAtEnd | None) -> SaidAtEnd | None:
+    if words is None:
+        return None
+    return SaidAtEnd(_slim_said(words.error), _slim_said(words.device))
+
+
+def _slim_said(said: SaidError | None) -> SaidError | None:
+    if said is None:
+        return None
+    return SaidError(said.cause, said.fingerprint[:_TEXT_MAX], said.line[:_TEXT_MAX])
 
 
 def _cut(text: str | None) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.failed.error_text import FailureCause
+from detectors.failed.said_error import FailureCause
 from detectors.finding import (
     HOST_SILENT,
     IDENTITY_EXCLUDES,

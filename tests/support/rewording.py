@@ -1,8 +1,8 @@
 """Replaces every text that is written for people, and leaves all else as it is.
 
 Decisions rest on fields: whoever rewords a sentence must not change what a job does. `PROSE` names
-the fields of records, messages, alerts and commands that hold such text. What a program printed
-(`RankError`, `last_lines`) is not among them: that is input, which `detectors.errors_text` classifies.
+the fields of records, messages, alerts and commands that hold such text. What a rank printed is among
+them: its launcher has read what it means, and reports that beside it.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,10 @@ PROSE: Final = frozenset(
         "notes",
         "launch_error",
         "progress_error",
+        "message",
+        "traceback",
+        "last_lines",
+        "line",
     }
 )
 FINDER_ERROR: Final = ("Found", "error")

@@ -42,6 +42,7 @@ from recovery.messages.exchange import (
     Stop,
     StopReason,
 )
+from tests.support.rank_ends import rank_end
 from tests.support.rewording import Words, reword
 
 _T = TypeVar("_T")
@@ -622,7 +623,7 @@ class SimNode:
     ) -> None:
         if rank.exit is not None or rank.is_unkillable:
             return
-        rank.exit = RankExit(0.0, exit_code, signal, by_launcher, False, error, ())
+        rank.exit = rank_end(exit_code, signal, error, by_launcher=by_launcher)
         rank.exited_at_s = self._clock.now_s()
 
     def _after_end(self, attempt: SimAttempt) -> None:

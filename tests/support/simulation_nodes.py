@@ -51,6 +51,7 @@ from recovery.messages.exchange import (
 )
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.service.listening_clock import Hearing
+from tests.support.rank_ends import rank_end
 from tests.support.rewording import Words, reword, without_words
 from tests.support.simulation import CrashError, SimClock, SimJournal
 
@@ -985,7 +986,7 @@ class Host:
         error: RankError | None = None,
     ) -> None:
         if rank.exit is None:
-            rank.exit = RankExit(0.0, exit_code, signal, by_launcher, False, error, ())
+            rank.exit = rank_end(exit_code, signal, error, by_launcher=by_launcher)
             rank.exited_at_s = self._clock.now_s()
 
     def fail_rank(self, exit_code: int | None, signal: int | None) -> None:

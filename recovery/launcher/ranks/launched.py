@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from detectors.failed.error_text import parse_elastic_error, parse_error
+from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress, StepRecord
 from recovery.launcher.decision.state import AttemptFacts
@@ -151,14 +151,13 @@ class LaunchedRank:
         state = read_state(self.pid)
         return state is None or state.start_ticks != self.start_ticks or state.is_gone
 
-    def read_error(self, err: tuple[str, ...]) -> RankError | None:
+    def read_error(self, err: tuple[str, ...]) -> ErrorText | None:
         """Return what the rank said of its end: its elastic error file, else its stderr."""
         found = None
         with contextlib.suppress(OSError), self.files.error.open("rb") as file:
             text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
             found = parse_elastic_error(text)
-        found = found or parse_error(err)
-        return RankError(found.type_name, found.message, found.traceback) if found else None
+        return found or parse_error(err)
 
     def note_exit(
         self,
@@ -172,6 +171,8 @@ class LaunchedRank:
         """Remember how the rank ended. ``lines``: its last ones on stdout and on stderr."""
         out, err = lines
         is_failure = code != 0
+        error = self.read_error(err) if is_failure else None
+        last_lines = (err or out)[-20:] if is_failure else ()
         self.exited_at_s = now_s
         self.exit = RankExit(
             age_s=0.0,
@@ -179,8 +180,9 @@ class LaunchedRank:
             signal=signum,
             by_launcher=self.signalled,
             oom_killed=oom_killed,
-            error=self.read_error(err) if is_failure else None,
-            last_lines=(err or out)[-20:] if is_failure else (),
+            error=RankError(error.type_name, error.message, error.traceback) if error else None,
+            last_lines=last_lines,
+            words=read_end(error, last_lines) if is_failure else None,
         )
 
     def _aged_exit(self, now_s: float) -> RankExit | None:

@@ -22,9 +22,9 @@ from detectors.failed.error_text import (
     classify,
     error_line,
     find_device_line,
+    fingerprint,
     parse_elastic_error,
     parse_error,
-    signature,
 )
 
 HEADER = "Traceback (most recent call last):"
@@ -228,14 +228,14 @@ def test_device_line_is_found_in_output_without_an_error() -> None:
         ("ValueError: run 123e4567-e89b-12d3-a456-426614174000", "ValueError: run 00000000-e89b-12d3-a456-426614174999"),
     ],
 )  # fmt: skip
-def test_same_error_of_two_ranks_has_one_signature(one: str, other: str) -> None:
-    assert signature(error_in(*traceback_of(one))) == signature(error_in(*traceback_of(other)))
+def test_same_error_of_two_ranks_has_one_fingerprint(one: str, other: str) -> None:
+    assert fingerprint(error_in(*traceback_of(one))) == fingerprint(error_in(*traceback_of(other)))
 
 
-def test_different_errors_have_different_signatures() -> None:
+def test_different_errors_have_different_fingerprints() -> None:
     said = ["ValueError: bad batch", "ValueError: bad label", "KeyError: bad batch"]
 
-    assert len({signature(error_in(*traceback_of(text))) for text in said}) == 3
+    assert len({fingerprint(error_in(*traceback_of(text))) for text in said}) == 3
 
 
 def elastic(message: object, stack: object = "") -> str:
@@ -309,7 +309,7 @@ def test_no_output_makes_the_parser_raise_or_pass_its_bounds(lines: list[str]) -
     find_device_line(lines)
     if error is not None:
         assert classify(error) in FailureCause
-        assert len(signature(error)) <= 200
+        assert len(fingerprint(error)) <= 200
         assert error_line(error)
 
 

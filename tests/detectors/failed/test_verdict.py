@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.failed.error_text import ErrorText, FailureCause, classify
+from detectors.failed.error_text import ErrorText, classify, read_end
+from detectors.failed.said_error import FailureCause
 from detectors.failed.verdict import (
     _BLAMES,
     DO_NOT_RETRY,
@@ -28,7 +29,7 @@ WATCHDOG = ErrorText("DistBackendError", "[Rank 3] Watchdog caught collective op
 
 
 def exited(rank: int, code: int, error: ErrorText | None = None, age_s: float = 1.0) -> RankEnd:
-    return RankEnd(rank, age_s, code, None, error=error)
+    return RankEnd(rank, age_s, code, None, words=read_end(error, ()))
 
 
 def died(rank: int, signal: int, age_s: float = 1.0, **more: object) -> RankEnd:
@@ -36,7 +37,7 @@ def died(rank: int, signal: int, age_s: float = 1.0, **more: object) -> RankEnd:
 
 
 def stopped(rank: int, error: ErrorText | None = None) -> RankEnd:
-    return RankEnd(rank, 0.5, None, 9, by_launcher=True, error=error)
+    return RankEnd(rank, 0.5, None, 9, by_launcher=True, words=read_end(error, ()))
 
 
 def victims_of(*ranks: int, age_s: float = 0.9) -> list[RankEnd]:
@@ -120,7 +121,7 @@ def test_ranks_that_ended_well_or_were_stopped_are_no_failure() -> None:
         (died(2, 2), Blame.USER, "user:SIGINT"),
         (died(2, 7), Blame.RANK, "crashed:SIGBUS"),
         (died(2, 6), Blame.RANK, "crashed:SIGABRT"),
-        (died(2, 6, error=ECC), Blame.RANK, "device:RuntimeError:CUDA error: uncorrectable ECC error encountered"),
+        (died(2, 6, words=read_end(ECC, ())), Blame.RANK, "device:RuntimeError:CUDA error: uncorrectable ECC error encountered"),
         (died(2, 40), Blame.RANK, "killed:signal 40"),
     ],
 )  # fmt: skip
@@ -136,13 +137,15 @@ def test_each_way_to_end_has_its_blame_and_signature(
 def test_killed_data_loader_is_an_out_of_memory_kill_where_one_was_counted() -> None:
     loader = ErrorText("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Killed.", "")
 
-    finding = found(RankEnd(1, 1.0, 1, None, oom_killed=True, error=loader), *victims_of(0, 2, 3))
+    finding = found(
+        RankEnd(1, 1.0, 1, None, oom_killed=True, words=read_end(loader, ())), *victims_of(0, 2, 3)
+    )
 
     assert (finding.blame, finding.signature) == (Blame.MEMORY, "oom_killed")
 
 
 def test_victim_beside_an_out_of_memory_kill_stays_a_victim() -> None:
-    victim = RankEnd(1, 1.0, 1, None, oom_killed=True, error=RESET)
+    victim = RankEnd(1, 1.0, 1, None, oom_killed=True, words=read_end(RESET, ()))
 
     assert found(victim, died(2, 9, age_s=1.0, oom_killed=True)).ranks == (2,)
 
@@ -208,13 +211,15 @@ def test_rank_that_ended_early_with_0_explains_lost_peers() -> None:
 
 @pytest.mark.parametrize("signal", [6, 13])
 def test_rank_that_aborts_because_it_lost_a_peer_is_a_victim(signal: int) -> None:
-    finding = found(died(0, signal, age_s=2.0, error=WATCHDOG), exited(2, 1, BAD_BATCH))
+    finding = found(
+        died(0, signal, age_s=2.0, words=read_end(WATCHDOG, ())), exited(2, 1, BAD_BATCH)
+    )
 
     assert (finding.ranks, finding.victims) == ((2,), (0,))
 
 
 def test_crash_after_a_lost_peer_is_a_culprit_only_where_no_other_is() -> None:
-    crashed = died(0, 11, age_s=2.0, error=RESET)
+    crashed = died(0, 11, age_s=2.0, words=read_end(RESET, ()))
 
     assert found(crashed, died(2, 9)).ranks == (2,)
     assert found(crashed, *victims_of(1, 3)).ranks == (0,)
@@ -243,19 +248,24 @@ def test_device_error_names_a_tie_with_an_exception() -> None:
 def test_error_is_read_from_the_last_lines_where_no_error_was_given() -> None:
     lines = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x")
 
-    assert found(RankEnd(1, 1.0, 1, None, last_lines=lines)).signature == "exception:ValueError:x"
+    assert (
+        found(RankEnd(1, 1.0, 1, None, words=read_end(None, lines))).signature
+        == "exception:ValueError:x"
+    )
 
 
 def test_signal_death_is_not_judged_by_an_old_traceback() -> None:
     lines = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x")
 
-    assert found(died(1, 9, last_lines=lines)).signature == "killed:SIGKILL"
+    assert found(died(1, 9, words=read_end(None, lines))).signature == "killed:SIGKILL"
 
 
 def test_exit_code_without_an_error_takes_its_cause_from_a_device_line() -> None:
     lines = ("step 1", "NCCL WARN Cuda failure 'uncorrectable ECC error encountered'")
 
-    assert found(RankEnd(1, 1.0, 3, None, last_lines=lines)).signature.startswith("device:")
+    assert found(RankEnd(1, 1.0, 3, None, words=read_end(None, lines))).signature.startswith(
+        "device:"
+    )
 
 
 def test_thousands_of_victims_are_a_few_lines_of_evidence() -> None:
@@ -301,8 +311,7 @@ def worlds(draw: st.DrawFn) -> list[RankEnd]:
                 draw(SIGNALS_SEEN) if by_signal else None,
                 by_launcher=draw(st.booleans()),
                 oom_killed=draw(st.booleans()),
-                error=draw(ERRORS),
-                last_lines=tuple(draw(st.lists(st.text(max_size=20), max_size=3))),
+                words=read_end(draw(ERRORS), draw(st.lists(st.text(max_size=20), max_size=3))),
                 step=draw(st.none() | st.integers(0, 9)),
             )
         )
@@ -332,7 +341,13 @@ def test_same_end_of_all_ranks_blames_a_machine_only_for_a_device_error(
     error: ErrorText | None, signal: int, by_signal: bool, world_size: int
 ) -> None:
     ends = [
-        RankEnd(rank, 1.0, None if by_signal else 1, signal if by_signal else None, error=error)
+        RankEnd(
+            rank,
+            1.0,
+            None if by_signal else 1,
+            signal if by_signal else None,
+            words=read_end(error, ()),
+        )
         for rank in range(world_size)
     ]
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
 from recovery.messages import exchange
@@ -141,6 +142,17 @@ def test_fields_that_a_version_did_not_have_take_their_defaults() -> None:
     assert decoded.ranks[0].timings == ()
 
 
+def said(cause: str) -> dict[str, object]:
+    return {"error": {"cause": cause, "fingerprint": "E:x", "line": "E: x"}, "device": None}
+
+
+def test_an_error_of_a_class_that_only_a_newer_version_knows_is_an_exception() -> None:
+    rank = decode_report(changed(REPORT, ranks__1__exit__words=said("solar_flare"))).ranks[1]
+
+    assert rank.exit is not None
+    assert rank.exit.words == SaidAtEnd(SaidError(FailureCause.EXCEPTION, "E:x", "E: x"))
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -148,6 +160,7 @@ def test_fields_that_a_version_did_not_have_take_their_defaults() -> None:
         ({"version": True}, "version is True"),
         ({"version": "1"}, "version is '1'"),
         ({"node": 5}, r"\$\.node.*it is 5"),
+        ({"ranks__1__exit__words": said("stopped")}, "words of rank 1 have the cause 'stopped'"),
         ({"attempt": "2"}, r"\$\.attempt.*it is '2'"),
         ({"attempt": -1}, "attempt is -1"),
         ({"attempt": 2**63}, "attempt"),

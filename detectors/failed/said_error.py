@@ -1,0 +1,70 @@
+"""What a rank's own words about its end mean, as values. Pure.
+
+The words are read where they lie, on the rank's node (`detectors.failed.error_text`); what decides gets these.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class FailureCause(Enum):
+    """Why a rank ended; the stronger word first, by which failures at one time are named.
+
+    Each is a kind of a finding's symptom, too.
+    """
+
+    DO_NOT_RETRY = "do_not_retry"  # exit code 93: the rank's own word
+    OOM_KILLED = "oom_killed"  # by the kernel or the cgroup
+    HOST_MEMORY = "host_memory"  # an allocation was refused, or /dev/shm is full
+    DEVICE_MEMORY = "device_memory"  # the accelerator's memory is used up
+    DEVICE = "device"  # an accelerator, its link or its driver
+    KERNEL_FAULT = "kernel_fault"  # a program on the accelerator went wrong: code or silicon
+    KILLED = "killed"  # by a signal whose sender is not known
+    CRASHED = "crashed"  # SIGSEGV, SIGBUS, SIGABRT ...
+    PROGRAM = "program"  # an error that no state of a machine brings about
+    EXCEPTION = "exception"  # an exception that names no cause of the other classes
+    EXIT = "exit"  # an exit code and no error
+    USER = "user"  # SIGTERM, SIGINT ... from somebody else than the launcher
+    COMMUNICATION = "communication"  # another rank is gone or silent: a victim's error
+    STOPPED = "stopped"  # by the launcher: no failure
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "FailureCause":
+        """Take a class of errors that only a newer version knows for an ordinary exception."""
+        return cls.EXCEPTION
+
+
+SAID: Final = frozenset(
+    {
+        FailureCause.HOST_MEMORY,
+        FailureCause.DEVICE_MEMORY,
+        FailureCause.DEVICE,
+        FailureCause.KERNEL_FAULT,
+        FailureCause.PROGRAM,
+        FailureCause.EXCEPTION,
+        FailureCause.USER,
+        FailureCause.COMMUNICATION,
+    }
+)
+"""Causes that a rank's words can tell; the others are read from its exit code and signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaidError:
+    """One error that a rank reported."""
+
+    cause: FailureCause
+    fingerprint: str  # the error without what differs between ranks and attempts
+    line: str  # as Python prints it, for people
+
+
+@dataclass(frozen=True, slots=True)
+class SaidAtEnd:
+    """What the error file and the last output of a rank that has ended mean."""
+
+    error: SaidError | None = None  # the last error
+    device: SaidError | None = None  # where there is no error: a line that tells of a device error
+
+
+NOTHING_SAID: Final = SaidAtEnd()

@@ -1,0 +1,56 @@
+from pathlib import Path
+from typing import Any
+
+from detectors.failed.said_error import FailureCause
+from recovery.launcher.ranks.launched import LaunchedRank
+
+ANY: Any = None
+ECC = "NCCL WARN Cuda failure 'uncorrectable ECC error encountered'"
+TRACEBACK = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x")
+
+
+class Files:
+    def __init__(self, error: Path) -> None:
+        self.error = error
+
+
+def ended(
+    tmp_path: Path, code: int, out: tuple[str, ...] = (), err: tuple[str, ...] = ()
+) -> LaunchedRank:
+    files: Any = Files(tmp_path / "error.json")
+    rank = LaunchedRank(0, 0, files, ANY)
+    rank.note_exit(code, None, (out, err), 5.0, oom_killed=False)
+    return rank
+
+
+def test_a_launcher_reports_what_the_error_of_a_rank_means(tmp_path: Path) -> None:
+    (tmp_path / "error.json").write_text('{"message": {"message": "MemoryError: no room"}}')
+
+    end = ended(tmp_path, 1, err=TRACEBACK).exit
+
+    assert end is not None
+    assert end.error is not None
+    assert end.error.type_name == "MemoryError"
+    assert end.words is not None
+    assert end.words.error is not None
+    assert end.words.error.cause is FailureCause.HOST_MEMORY
+
+
+def test_a_launcher_reports_the_device_error_in_the_output_of_a_rank_that_left_no_error(
+    tmp_path: Path,
+) -> None:
+    end = ended(tmp_path, 3, out=("step 1", ECC)).exit
+
+    assert end is not None
+    assert end.error is None
+    assert end.words is not None
+    assert end.words.error is None
+    assert end.words.device is not None
+    assert end.words.device.cause is FailureCause.DEVICE
+
+
+def test_a_launcher_reads_nothing_in_the_output_of_a_rank_that_ended_well(tmp_path: Path) -> None:
+    end = ended(tmp_path, 0, err=TRACEBACK).exit
+
+    assert end is not None
+    assert (end.error, end.last_lines, end.words) == (None, (), None)
