@@ -4,12 +4,9 @@ The label names below are the only ones that rankmend routes by; docs/operate/al
 with their meanings, and a test compares the list with this file.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-
-_RANKS_SHOWN_MAX: Final = 16
 
 
 class Kind(Enum):
@@ -211,14 +208,3 @@ def identity(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
             if name in LABELS and name not in IDENTITY_EXCLUDES and value  # empty: not there
         )
     )
-
-
-def ranks_in_words(ranks: Iterable[int]) -> str:
-    """Return ranks in words: "rank 2", "ranks 0, 1 and 3"."""
-    ordered = sorted(ranks)
-    shown = [str(rank) for rank in ordered[:_RANKS_SHOWN_MAX]]
-    if len(ordered) > _RANKS_SHOWN_MAX:
-        shown.append(f"{len(ordered) - _RANKS_SHOWN_MAX} more")
-    if len(shown) == 1:
-        return f"rank {shown[0]}"
-    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

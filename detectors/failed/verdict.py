@@ -12,16 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.failed.said_error import NOTHING_SAID, FailureCause, SaidAtEnd, SaidError
-from detectors.finding import (
-    Blame,
-    Evidence,
-    Finding,
-    Kind,
-    Severity,
-    Symptom,
-    SymptomKind,
-    ranks_in_words,
-)
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
+from detectors.wording import ranks_in_words
 
 DO_NOT_RETRY: Final = 93  # exit code of a rank that a restart can't help
 TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md

@@ -5,13 +5,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
-from detectors.finding import Evidence, ranks_in_words
+from detectors.finding import Evidence
 from detectors.hang.flight_dump import OperationState
 from detectors.hang.mismatch import Mismatch
 from detectors.hang.positions import BEHIND_RATIO_MAX, JobPositions
 from detectors.hang.wait_graph import Accusation, NoDump, NotBegun, NotLaunched, Wait, WaitGraph
 from detectors.hang.wait_verdict import HangClass
 from detectors.parallel_groups import places_of
+from detectors.wording import ranks_in_words
 
 EVIDENCE_MAX: Final = 32
 # How far each kind of answer can be trusted. They rank the answers and are no frequencies: two

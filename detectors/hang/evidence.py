@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.diagnosis import Diagnosis, Verdict
-from detectors.finding import Blame, Evidence, Finding, Symptom, SymptomKind, ranks_in_words
+from detectors.finding import Blame, Evidence, Finding, Symptom, SymptomKind
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.from_stacks import diagnose_stacks
@@ -22,6 +22,7 @@ from detectors.hang.live import HangCause
 from detectors.hang.python_stack import Frame
 from detectors.hang.standings import view_job
 from detectors.hang.wait_verdict import HangClass
+from detectors.wording import ranks_in_words
 
 EVIDENCE_MAX: Final = 32
 _FACTS: Final = frozenset(

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from detectors.diagnosis import Culprit, Diagnosis, Verdict
-from detectors.finding import Evidence, ranks_in_words
+from detectors.finding import Evidence
 from detectors.hang.python_stack import Frame
+from detectors.wording import ranks_in_words
 
 EVIDENCE_MAX: Final = 32
 SURE: Final = 0.6  # less than flight recorders: a place is no proof of a wait

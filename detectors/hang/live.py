@@ -13,16 +13,8 @@ from math import isfinite
 from statistics import median
 from typing import Final
 
-from detectors.finding import (
-    Blame,
-    Evidence,
-    Finding,
-    Kind,
-    Severity,
-    Symptom,
-    SymptomKind,
-    ranks_in_words,
-)
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
+from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError
 
 GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor

@@ -8,6 +8,7 @@ from detectors.slow.placement import locate
 from detectors.slow.together import JointChange
 from detectors.slow.verdict import Reason, SlowDiagnosis, SlowLimits, Span, Suspect
 from detectors.slow.work_table import WorkTable
+from detectors.wording import names_in_words
 
 NAMES_TOLD_MAX: Final = 8  # in a headline
 SPANS_TOLD_MAX: Final = 4
@@ -87,22 +88,21 @@ def _is_same_span(
 
 def _headline(table: WorkTable, span: Span, parts: Sequence[str]) -> str:
     workers = [table.workers[suspect.row] for suspect in span.suspects]
-    names = ", ".join(worker.name() for worker in workers[:NAMES_TOLD_MAX])
-    more = f" and {len(workers) - NAMES_TOLD_MAX} more" if len(workers) > NAMES_TOLD_MAX else ""
+    names = names_in_words([worker.name() for worker in workers], NAMES_TOLD_MAX)
     goes_on = span.end >= len(table.steps)
     first, last = table.steps[span.first], table.steps[span.end - 1]
     if span.reason is Reason.SLOWER_TOGETHER:
         until = "" if goes_on else f", until step {last}"
         shared = ", ".join(parts) or "what they share"
         return (
-            f"{len(workers)} of {span.peers} became slower at step {first}{until}: {names}{more},"
+            f"{len(workers)} of {span.peers} became slower at step {first}{until}: {names},"
             f" up to {span.ratio:.2f} times as slow as before. Look at {shared}."
         )
     since = f"since step {first}" if goes_on else f"from step {first} to step {last}"
     if span.reason is Reason.ALWAYS_SLOWER:
         since = "throughout the record"
     where = f" (all of {', '.join(parts)})" if parts else ""
-    return f"{names}{more}{where}: {span.ratio:.2f} times as slow as the peers, {since}."
+    return f"{names}{where}: {span.ratio:.2f} times as slow as the peers, {since}."
 
 
 def _class_of(kind: str) -> str:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
 from detectors.finding import Evidence
 from detectors.slow.hardware_reading import HardwareReading
+from detectors.wording import names_in_words
 from rankmend.errors import SourceError
 
 Matrix = NDArray[np.float64]
@@ -163,7 +164,7 @@ def diagnose_hosts(table: HostTable, limits: HostLimits | None = None) -> Diagno
     for name in _in_order(table.values):
         known, matrix, left_out = _usable(table, name, step_s)
         if left_out:
-            notes.append(f"{name}: too few samples of {_names(left_out)}")
+            notes.append(f"{name}: too few samples of {names_in_words(left_out)}")
         if len(known) < limits.nodes_min:
             notes.append(f"{name}: only {len(known)} nodes have it, too few to compare")
             continue
@@ -426,7 +427,7 @@ def _conclude(
     doubt = 0.9 ** min(len(notes), 3)
     if not changed:
         if episodes:
-            odd = _names(sorted({table.nodes[one.row] for one in episodes}))
+            odd = names_in_words(sorted({table.nodes[one.row] for one in episodes}))
             return _nobody(
                 HostReason.STABLE_DIFFERENCES,
                 f"{odd} differed from the other nodes throughout the record: look further back",
@@ -443,7 +444,7 @@ def _conclude(
     agreeing = {one.name for one in changed if one.row in culprits}
     confidence = (0.7 if len(agreeing) > 1 else 0.6) * (0.8 if len(table.nodes) < 5 else 1.0)
     first = min(one.first for one in changed if one.row in culprits)
-    odd = _names([table.nodes[row] for row in culprits])
+    odd = names_in_words([table.nodes[row] for row in culprits])
     return Diagnosis(
         verdict=Verdict.CULPRITS,
         culprits=tuple(Culprit(host=table.nodes[row]) for row in culprits),
@@ -488,8 +489,3 @@ def _unknown(why: str, notes: Sequence[str] = ()) -> Diagnosis:
         0.0,
         tuple(Evidence("host metrics", note) for note in notes[:16]),
     )
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.finding import Kind, Severity, ranks_in_words
+from detectors.finding import Kind, Severity
+from detectors.wording import ranks_in_words
 from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, ClusterPolicy
 from recovery.cluster.verdict import HOUR_S, quarantine

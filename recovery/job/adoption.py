@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
+from detectors.wording import names_in_words
 from recovery.job.membership import witness_groups
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Adopted, Placement
@@ -33,7 +34,6 @@ from recovery.messages.exchange import EPOCH_MAX, Claim, Report
 EPOCH_STRIDE: Final = 1000
 # A claim of an epoch so far above what most claim is passed over: it can be forged.
 EPOCH_JUMP_MAX: Final = 1_000_000
-_NAMED_MAX: Final = 8  # nodes in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ def _left_over(
         bound_s = policy.lease_s + policy.kill_bound_s + policy.lease_margin_s
         if unproved and now_s - max(began_s) < bound_s:
             return Waits(
-                f"nothing runs on the nodes that are heard, but {_names(unproved)} may still run "
+                f"nothing runs on the nodes that are heard, but {names_in_words(sorted(unproved))} may still run "
                 f"attempt {attempt}: this controller waits {bound_s:g} s for the lease, after which "
                 f"a launcher that is alone has stopped its ranks"
             )
@@ -363,7 +363,7 @@ def _idle_since_s(voice: Voice) -> float:
 
 def _needs_person(attempt: int, silent: Collection[str]) -> str:
     return (
-        f"nothing runs on the nodes that are heard, but {_names(silent)} may still run attempt "
+        f"nothing runs on the nodes that are heard, but {names_in_words(sorted(silent))} may still run attempt "
         f"{attempt}, and no lease proves that they stopped: wait until they are heard, or switch "
         f"them off and run `rankmend confirm-gone` for each"
     )
@@ -502,27 +502,21 @@ def _why_not(
     if attempt <= ledger.attempt:
         newest = max(strange, key=lambda report: report.epoch)
         known = (
-            f"launchers ({_names(strangers)}) know of controller {newest.controller_id} "
+            f"launchers ({names_in_words(sorted(strangers))}) know of controller {newest.controller_id} "
             f"(epoch {newest.epoch}), which this journal does not, and of no attempt that it started"
         )
     elif most is None or most[0].attempt <= ledger.attempt:
         known = (
             f"launchers know of attempt {attempt}, which this journal does not: none of its nodes is "
-            f"heard, only {_names(strangers)}"
+            f"heard, only {names_in_words(sorted(strangers))}"
         )
     else:
         known = (
             f"launchers know of attempt {attempt}, which this journal does not: {len(most[1])} of its "
-            f"{most[0].group_count} nodes are heard ({_names(most[1].values())}), and more than half "
+            f"{most[0].group_count} nodes are heard ({names_in_words(sorted(most[1].values()))}), and more than half "
             f"must be"
         )
     return (
         f"{known}; nothing is ordered or stopped until that is settled (nodes that are gone for good: "
         f"`rankmend confirm-gone`, or end the launchers and start them again)"
     )
-
-
-def _names(nodes: Collection[str]) -> str:
-    known = sorted(nodes)
-    more = f" and {len(known) - _NAMED_MAX} more" if len(known) > _NAMED_MAX else ""
-    return ", ".join(known[:_NAMED_MAX]) + more

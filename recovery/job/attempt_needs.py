@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
 from rankmend.errors import StorageError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
 from recovery.cluster.gate import Pool
@@ -20,7 +21,6 @@ from recovery.journal.limits import Policy
 from recovery.journal.node_records import FinderChosen
 from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
 
-_REASONS_MAX: Final = 8  # nodes named in a sentence
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 _FORMATS: Final = {one.value: one for one in CheckpointFormat}
 _HINDRANCES: Final = {one.value: one for one in Hindrance}
@@ -95,7 +95,7 @@ class AttemptNeeds:
     ) -> NeedsMissing:
         reason = self.say_shortage(len(usable), wanted)
         members = sorted(self.ledger.members)
-        away = [node for node in members if self._unusable(node) is not None][:_REASONS_MAX]
+        away = [node for node in members if self._unusable(node) is not None][:NAMES_SHOWN_MAX]
         about = f"{len(usable)}/{wanted} {' '.join(away)}"
         left_s = self.policy.spare_wait_s - waited_s
         return NeedsMissing(reason, left_s, is_for_nodes=True, about=about)
@@ -116,8 +116,7 @@ class AttemptNeeds:
             for node in sorted(self.ledger.members.keys() - set(without))
             if (reason := self._unusable(node) or (accused or {}).get(node)) is not None
         ]
-        more = len(reasons) - _REASONS_MAX
-        why = "; ".join(reasons[:_REASONS_MAX]) + (f"; and {more} more" if more > 0 else "")
+        why = reasons_in_words(reasons)
         said = f"{count} of {wanted} nodes are there and may be used"
         return f"{said} ({why})" if why else said
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.cluster.gate import Pool
+from recovery.job import shared_reasons
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.diagnosis import EXIT_UNKNOWN
@@ -109,7 +110,7 @@ class Attempts:
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
-            reason = f"no attempt can be started: {error}"
+            reason = shared_reasons.cannot_start(error)
             self._situation.record(ended_unstarted(reason, is_empty=True))
         return True
 
@@ -124,7 +125,7 @@ class Attempts:
         if reason is None:
             return None
         return (
-            f"rankmend ended while ranks ran, and the budget is spent ({reason}): "
+            f"rankmend ended while ranks ran, and {shared_reasons.budget_spent(reason)}: "
             f"start it with --reset-budgets once you know why"
         )
 
@@ -148,7 +149,7 @@ class Attempts:
         if isinstance(ready, FinderChosen):
             return ready
         if isinstance(ready, NeedsMissing):
-            return ended_unstarted(f"no attempt can be started: {ready.reason}", is_empty=True)
+            return ended_unstarted(shared_reasons.cannot_start(ready.reason), is_empty=True)
         return ended_unstarted(ready.choice.reason, is_empty=True)
 
     def prepare(self, policy: Policy, now_s: float) -> NeedsMet | FinderChosen | NeedsMissing:
@@ -242,10 +243,7 @@ class Attempts:
         if self._situation.since(now_s, "leftover", attempt) < self.fence_bound_s(self._policy):
             return False
         self._situation.record(
-            ended_unstarted(
-                f"processes of attempt {attempt} are still there after "
-                f"{self.fence_bound_s(self._policy):g} s: nothing is started beside them"
-            )
+            ended_unstarted(shared_reasons.leftovers(attempt, self.fence_bound_s(self._policy)))
         )
         return True
 

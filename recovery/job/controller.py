@@ -22,6 +22,7 @@ from detectors.finding import Blame, Finding
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
+from recovery.job import shared_reasons
 from recovery.job.adoption import Waits
 from recovery.job.alert_intake import AlertIntake, fatal
 from recovery.job.attempt_health import AttemptHealth
@@ -497,7 +498,7 @@ class Controller:
             )
             return True
         if self._nodes.are_empty(ledger) and not seen.has_ended:
-            reason = f"attempt {ledger.attempt} is gone, and nobody saw it end"
+            reason = shared_reasons.gone_unseen(ledger.attempt)
             self._situation.record(AttemptAbandoned(ledger.attempt, reason))
             return True
         records = self._watch.progress(now_s)

@@ -11,6 +11,7 @@ from typing import Final
 
 from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.hang.evidence import judge_evidence
+from detectors.wording import names_in_words
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import EvidenceCollected, SavedEvidence
 from recovery.journal.ledger import Ledger
@@ -20,7 +21,6 @@ from recovery.messages.exchange import Collected, Report
 log = logging.getLogger(__name__)
 
 LATE_S: Final = 10.0  # after the first; a launcher takes 5 s and reports twice a second
-_NODES_NAMED: Final = 8
 _TAKEN_MAX: Final = 256  # keys of incidents that are done; a job's budgets allow 100 restarts
 
 
@@ -110,8 +110,7 @@ class HangInquiry:
 
 
 def _named(nodes: Sequence[str]) -> str:
-    names = ", ".join(node or "a node that told nothing" for node in nodes[:_NODES_NAMED])
-    return names if len(nodes) <= _NODES_NAMED else f"{names} and {len(nodes) - _NODES_NAMED} more"
+    return names_in_words([node or "a node that told nothing" for node in nodes])
 
 
 def collection_for(ledger: Ledger) -> tuple[str | None, float]:

@@ -10,6 +10,7 @@ from typing import Final
 from detectors.finding import HOST_SILENT, Blame, Evidence, Finding, Kind, SymptomKind
 from rankmend.errors import JournalError, RankmendError
 from recovery.cluster.gate import Judgement
+from recovery.job import shared_reasons
 from recovery.job.alert_intake import fatal
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import NeedsMissing
@@ -225,11 +226,7 @@ class IncidentRunner:
         timeout_s = self._attempts.fence_bound_s(policy)
         if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
-        who = f" on {', '.join(gone.busy or gone.silent)}" if gone.busy or gone.silent else ""
-        reason = (
-            f"processes of attempt {ledger.attempt} are still there{who} after {timeout_s:g} s: "
-            f"nothing is started beside them"
-        )
+        reason = shared_reasons.leftovers(ledger.attempt, timeout_s, gone.busy or gone.silent)
         self._situation.record(event_of(incident, Outcome.FAILED, reason))
         return True
 
@@ -303,7 +300,7 @@ class IncidentRunner:
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
-            return self.fail_try(incident, f"no attempt can be started: {error}", None)
+            return self.fail_try(incident, shared_reasons.cannot_start(error), None)
         if refusal is not None:
             self._escalate(incident, refusal, ready.choice)
             return True
@@ -313,10 +310,10 @@ class IncidentRunner:
     def _wait_for(self, missing: NeedsMissing, incident: OpenIncident) -> bool:
         """Say once what the attempt waits for, and give up in the end."""
         if missing.left_s <= 0 and missing.is_for_nodes:
-            self._escalate(incident, f"no attempt can be started: {missing.reason}", None)
+            self._escalate(incident, shared_reasons.cannot_start(missing.reason), None)
             return True
         if missing.left_s <= 0:
-            return self.fail_try(incident, f"no attempt can be started: {missing.reason}", None)
+            return self.fail_try(incident, shared_reasons.cannot_start(missing.reason), None)
         made = incident.plan
         if not missing.is_for_nodes or made is None:
             return False
@@ -367,8 +364,7 @@ class IncidentRunner:
         if failure is not None:
             return self.fail_try(incident, failure.finding.summary, failure)
         if self._nodes.are_empty(self._ledger) and not self._seen.has_ended:
-            reason = f"attempt {attempt} is gone, and nobody saw it end"
-            return self.fail_try(incident, reason, None)
+            return self.fail_try(incident, shared_reasons.gone_unseen(attempt), None)
         return False
 
     def _find_late_evidence(self, incident: OpenIncident, now_s: float) -> Failure | None:

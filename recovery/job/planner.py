@@ -10,7 +10,9 @@ from typing import Final
 
 from detectors.failed.verdict import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
+from detectors.wording import reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
+from recovery.job import shared_reasons
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import OWN_ENDS
 from recovery.journal.incident_records import Plan
@@ -19,7 +21,6 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
 from recovery.messages.exchange import Restore
 
-_REASONS_MAX: Final = 8  # nodes named in a sentence; all of them are in the plan
 _DIGITS: Final = re.compile(r"[0-9]+")
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 
@@ -90,9 +91,7 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     if not leave:
         return None
     without = tuple(node for node in scene.nodes if node in leave)
-    why = "; ".join(f"{node}: {leave[node].text}" for node in without[:_REASONS_MAX])
-    if len(without) > _REASONS_MAX:
-        why += f"; and {len(without) - _REASONS_MAX} more"
+    why = reasons_in_words([f"{node}: {leave[node].text}" for node in without])
     left = len(scene.nodes) - len(without) + scene.spares
     size = next((size for size in scene.sizes if size <= left), None)
     step = PlanStep.MOVE
@@ -160,7 +159,7 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
         where = silent if run.step is None else f"at step {run.step}"
         return f"the same error {where} in {run.count} attempts in a row is the program's own"
     spent = out_of_restarts(ledger.spent, policy)
-    return None if spent is None else f"the budget is spent ({spent})"
+    return None if spent is None else shared_reasons.budget_spent(spent)
 
 
 def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
@@ -175,7 +174,9 @@ def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choi
         return None
     spent = out_of_patience(ledger.spent, policy)
     return (
-        None if spent is None else f"the budget is spent ({spent}): {_first_words(ledger, finding)}"
+        None
+        if spent is None
+        else f"{shared_reasons.budget_spent(spent)}: {_first_words(ledger, finding)}"
     )
 
 

@@ -6,6 +6,7 @@ so that both tell one story.
 
 from functools import singledispatch
 
+from detectors.wording import names_in_words
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptEnded,
@@ -56,7 +57,6 @@ _CAUSES = {
 }
 
 
-_NODES_SHOWN = 8  # in one line
 _LINES_MAX = 20  # of a burst of alerts: a dead switch makes 1,000
 
 
@@ -242,17 +242,13 @@ def _(record: RecordsLost) -> str:
 
 @narrate.register
 def _(record: NodesJoined) -> str:
-    names = ", ".join(one.node for one in record.nodes[:_NODES_SHOWN])
-    more = len(record.nodes) - _NODES_SHOWN
-    return f"joined: {names}" + (f" and {more} more" if more > 0 else "")
+    return f"joined: {names_in_words([one.node for one in record.nodes])}"
 
 
 @narrate.register
 def _(record: LaunchersEnded) -> str:
-    names = ", ".join(one.node for one in record.launchers[:_NODES_SHOWN])
-    more = len(record.launchers) - _NODES_SHOWN
-    what = f"{names} and {more} more" if more > 0 else names
-    return f"launchers ended and left no process behind: {what}"
+    names = names_in_words([one.node for one in record.launchers])
+    return f"launchers ended and left no process behind: {names}"
 
 
 @narrate.register
@@ -271,7 +267,7 @@ def _(record: Adopted) -> str:
     )
     line += f"; epoch {record.epoch}"
     if unheard:
-        line += f"; not heard: {', '.join(unheard[:_NODES_SHOWN])}"
+        line += f"; not heard: {names_in_words(unheard)}"
     if record.is_history_lost:
         line += "; budgets count as spent until `rankmend reset-budgets`"
     return line
@@ -294,7 +290,7 @@ def _(record: PlanWaits) -> str:
 
 @narrate.register
 def _(record: FenceWaits) -> str:
-    return f"waiting for {', '.join(record.nodes[:_NODES_SHOWN])}: {record.reason}"
+    return f"waiting for {names_in_words(record.nodes)}: {record.reason}"
 
 
 @narrate.register

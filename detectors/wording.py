@@ -1,0 +1,30 @@
+"""Lists in sentences for people: bounded, with how many were left out. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+NAMES_SHOWN_MAX: Final = 8
+_RANKS_SHOWN_MAX: Final = 16
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return ranks in words: "rank 2", "ranks 0, 1 and 3"."""
+    ordered = sorted(ranks)
+    shown = [str(rank) for rank in ordered[:_RANKS_SHOWN_MAX]]
+    if len(ordered) > _RANKS_SHOWN_MAX:
+        shown.append(f"{len(ordered) - _RANKS_SHOWN_MAX} more")
+    if len(shown) == 1:
+        return f"rank {shown[0]}"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def names_in_words(names: Sequence[str], shown_max: int = NAMES_SHOWN_MAX) -> str:
+    """Return names in words: "a, b and 3 more"."""
+    more = f" and {len(names) - shown_max} more" if len(names) > shown_max else ""
+    return ", ".join(names[:shown_max]) + more
+
+
+def reasons_in_words(reasons: Sequence[str], shown_max: int = NAMES_SHOWN_MAX) -> str:
+    """Return reasons in words: "a: silent; b: drained; and 3 more"."""
+    more = f"; and {len(reasons) - shown_max} more" if len(reasons) > shown_max else ""
+    return "; ".join(reasons[:shown_max]) + more

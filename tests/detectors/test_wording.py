@@ -1,0 +1,18 @@
+from detectors.wording import names_in_words, ranks_in_words, reasons_in_words
+
+
+def test_names_are_listed_up_to_a_bound_and_the_rest_counted() -> None:
+    assert names_in_words(["n1"]) == "n1"
+    assert names_in_words(["n1", "n2"], shown_max=2) == "n1, n2"
+    assert names_in_words(["n1", "n2", "n3"], shown_max=2) == "n1, n2 and 1 more"
+
+
+def test_reasons_are_listed_up_to_a_bound_and_the_rest_counted() -> None:
+    assert reasons_in_words(["a: silent", "b: drained"], shown_max=2) == "a: silent; b: drained"
+    assert reasons_in_words(["a: silent", "b: drained"], shown_max=1) == "a: silent; and 1 more"
+
+
+def test_ranks_are_listed_up_to_a_bound_and_the_rest_counted() -> None:
+    assert ranks_in_words([2]) == "rank 2"
+    assert ranks_in_words([3, 0, 1]) == "ranks 0, 1 and 3"
+    assert ranks_in_words(range(18)).endswith("14, 15 and 2 more")
