@@ -290,7 +290,7 @@ Examples:
 @click.option(
     "--checkpoint-marker",
     metavar="NAME",
-    help="File that marks a checkpoint folder as complete. [default: .metadata]",
+    help="File that the script writes last into a checkpoint folder. [default: by format]",
 )
 @click.option(
     "--state-dir",

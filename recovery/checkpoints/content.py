@@ -15,11 +15,16 @@ from recovery.checkpoints.archive import (
     read_archives,
     read_small,
 )
+from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import shown
+from recovery.checkpoints.pickle_stream import is_pickle
+from recovery.checkpoints.plain_values import step_in, torch_content
 from recovery.checkpoints.reader import DefectError, FileReader
 from recovery.checkpoints.safetensors import check_safetensors, looks_like_safetensors
 
+LIGHTNING_KEY: Final = "pytorch-lightning_version"  # in every file of Lightning's Trainer
+_PICKLE_BYTES_MAX: Final = 4 << 20  # searched for a step: 10,000 tensors have 1.5 MB, 1 s
 _HEAD_BYTES: Final = 512  # a tar file has its mark at 257
 _NPY_BYTES_MAX: Final = 4096
 # numpy.lib.format: magic, version, header length, then a dict of this form, padded with blanks
@@ -35,15 +40,20 @@ class ContentIdentity:
     step: int | None  # out of the content itself
 
 
-def identify(reader: FileReader) -> ContentIdentity:
-    """Return what the file is; UNKNOWN when its beginning fits no checkpoint format."""
+def identify(reader: FileReader, deadline: Deadline | None = None) -> ContentIdentity:
+    """Return what the file is; UNKNOWN when its beginning fits no checkpoint format.
+
+    With a deadline, a step in the pickle of a torch.save file is read, too.
+    """
     head = reader.read(0, min(_HEAD_BYTES, reader.size_bytes))
     if head[:4] == LOCAL_MAGIC:
-        return _identify_archive(reader)
+        identity = _identify_archive(reader)
+        if deadline is None or identity.format is not CheckpointFormat.TORCH:
+            return identity
+        return _read_torch_step(reader, deadline)
     if looks_like_safetensors(head, reader.size_bytes):
         return ContentIdentity(CheckpointFormat.SAFETENSORS, None)
-    is_pickle = len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
-    if is_pickle or head[257:262] == b"ustar":
+    if is_pickle(head) or head[257:262] == b"ustar":
         return ContentIdentity(CheckpointFormat.PICKLE, None)
     return ContentIdentity(CheckpointFormat.UNKNOWN, None)
 
@@ -58,6 +68,19 @@ def _identify_archive(reader: FileReader) -> ContentIdentity:
     except DefectError:  # `check_file` finds it again, and says so
         is_npz = reader.read(0, min(_HEAD_BYTES, reader.size_bytes)).find(b".npy") >= 0
         return ContentIdentity(CheckpointFormat.NPZ if is_npz else CheckpointFormat.TORCH, None)
+
+
+def _read_torch_step(reader: FileReader, deadline: Deadline) -> ContentIdentity:
+    try:
+        content = torch_content(reader, deadline, _PICKLE_BYTES_MAX)
+    except DefectError:  # `check_file` finds it again, and says so
+        return ContentIdentity(CheckpointFormat.TORCH, None)
+    if isinstance(content, dict) and LIGHTNING_KEY in content:
+        return ContentIdentity(CheckpointFormat.LIGHTNING, step_in(content, "global_step"))
+    keys: tuple[str, ...] = ("global_step",)
+    if isinstance(content, dict) and "epoch" not in content:
+        keys = ("global_step", "step", "iteration", "iter")  # else it may count in the epoch
+    return ContentIdentity(CheckpointFormat.TORCH, step_in(content, *keys))
 
 
 def parse_npy_integer(data: bytes) -> int | None:
@@ -78,7 +101,7 @@ def check_file(reader: FileReader, kind: CheckpointFormat) -> str:
     """Return what was found whole, for a verdict; raise DefectError when it is not."""
     if reader.size_bytes == 0:
         raise DefectError("empty file")
-    if kind in {CheckpointFormat.TORCH, CheckpointFormat.NPZ}:
+    if kind in {CheckpointFormat.TORCH, CheckpointFormat.LIGHTNING, CheckpointFormat.NPZ}:
         return _check_archives(reader, kind)
     if kind is CheckpointFormat.SAFETENSORS:
         tensors = check_safetensors(reader)

@@ -1,27 +1,30 @@
-"""A checkpoint that is a folder: whole when its marker is there and every file in it is.
+"""A checkpoint that is a folder: whole when its format says so and every file in it is.
 
-The marker is what the framework writes last. Three things show that it is not this save's:
-a temporary file, a file written after it (a save over an older one), a shard that it names and
-that is missing.
+Where the script has a marker of its own, it is what the script writes last. Three things show that
+it is not this save's: a temporary file, a file written after it (a save over an older one), a
+shard that it names and that is missing.
 """
 
 import os
-import pickletools
 import stat
-import struct
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.formats.dcp import MARKER
+from recovery.checkpoints.formats.registry import format_of
+from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
 OWN_FOLDER: Final = ".rankmend"  # docs/use/checkpoints.md
-_MARKER_BYTES_MAX: Final = 64 << 20  # of a DCP .metadata that is searched for shard names
-_OPCODES_PER_CHECK: Final = 4096
+_TOP_NAMES_MAX: Final = 4096  # enough to recognise a format; a checkpoint may have 100,000 files
+_RANK_FOLDERS_MAX: Final = 64  # folders with a number for a name that are listed to recognise
+_RANK_NAMES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +32,41 @@ class Survey:
     """The files of a checkpoint folder as their status tells them; nothing was read."""
 
     signatures: tuple[Signature, ...]
+    folders: frozenset[str]
     size_bytes: int
     modified_unix_s: float  # of the newest file
     marker: Signature | None
     defect: str | None
 
+    def tree(self, path: str, beside: frozenset[str], deadline: Deadline) -> Tree:
+        """Return the folder as its format sees it."""
+        start = len(path.rstrip("/")) + 1
+        files = {signature[0][start:]: signature for signature in self.signatures}
+        return Tree(path, files, self.folders, beside, deadline)
+
+
+def glance(path: str, beside: frozenset[str], deadline: Deadline) -> Tree:
+    """Return the top level of a folder, which is enough to recognise its format."""
+    files: dict[str, Signature | None] = {}
+    folders: set[str] = set()
+    with os.scandir(path) as scan:
+        for entry in islice(scan, _TOP_NAMES_MAX):
+            deadline.check()
+            if entry.is_dir(follow_symlinks=False):
+                folders.add(entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                files[entry.name] = None
+    ranks = sorted(name for name in folders if name.isdecimal())[:_RANK_FOLDERS_MAX]
+    for rank in ranks:  # NVRx keeps each rank's part in a folder of its own
+        with os.scandir(f"{path}/{rank}") as scan:
+            files |= {f"{rank}/{entry.name}": None for entry in islice(scan, _RANK_NAMES_MAX)}
+    return Tree(path, files, frozenset(folders), beside, deadline)
+
 
 def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline) -> Survey:
     """Return what lies in the folder, and the first thing that speaks against it."""
     signatures: list[Signature] = []
+    folders: set[str] = set()
     marker: Signature | None = None
     defects: list[str] = []
     pending = [(folder, 0)]
@@ -49,7 +78,8 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                 deadline.check()
                 entries += 1
                 if entries > settings.entries_max:
-                    return Survey((), 0, 0.0, None, f"more than {settings.entries_max} entries")
+                    defect = f"more than {settings.entries_max} entries"
+                    return Survey((), frozenset(), 0, 0.0, None, defect)
                 name = os.path.relpath(entry.path, folder)
                 if entry.name == OWN_FOLDER:
                     continue
@@ -61,6 +91,7 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                     if depth == settings.depth_max:
                         defects.append(f"{shown(name)} lies too deep in it")
                     else:
+                        folders.add(name)
                         pending.append((entry.path, depth + 1))
                 else:
                     status = entry.stat(follow_symlinks=False)
@@ -70,10 +101,10 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                     if depth == 0 and entry.name == settings.marker:
                         marker = signatures[-1]
     signatures.sort()
-    defect = _marker_defect(folder, marker, signatures, settings) or min(defects, default=None)
+    found = _marker_defect(folder, marker, signatures, settings) or min(defects, default=None)
     newest_ns = max((signature[3] for signature in signatures), default=0)
     size_bytes = sum(signature[2] for signature in signatures)
-    return Survey(tuple(signatures), size_bytes, newest_ns / 1e9, marker, defect)
+    return Survey(tuple(signatures), frozenset(folders), size_bytes, newest_ns / 1e9, marker, found)
 
 
 def _marker_defect(
@@ -82,6 +113,8 @@ def _marker_defect(
     signatures: list[Signature],
     settings: CheckpointSettings,
 ) -> str | None:
+    if settings.marker is None:
+        return None
     if marker is None:
         return f"marker file {settings.marker} is missing"
     if marker[2] == 0:
@@ -95,19 +128,27 @@ def _marker_defect(
 
 
 def check_folder(
-    folder: str, survey: Survey, settings: CheckpointSettings, deadline: Deadline
+    tree: Tree, survey: Survey, kind: CheckpointFormat, settings: CheckpointSettings
 ) -> str:
     """Return what was found whole, for a verdict; raise DefectError when it is not."""
+    if survey.defect is not None and not survey.signatures:
+        raise DefectError(survey.defect)
+    proofs = []
+    if settings.marker is not None and survey.marker is not None:
+        proofs.append(f"marker {settings.marker}")
+    if (layout := format_of(kind)) is not None:
+        proofs.append(layout.check(tree))
+    elif settings.marker is None:
+        raise DefectError("no known layout: name the file that marks it with --checkpoint-marker")
     if survey.defect is not None:
         raise DefectError(survey.defect)
-    names = {Path(signature[0]).name for signature in survey.signatures}
     checked = unchecked = 0
     for signature in survey.signatures:
-        name = shown(os.path.relpath(signature[0], folder))
+        name = shown(os.path.relpath(signature[0], tree.path))
         try:
-            with FileReader(signature[0], deadline) as reader:
-                if signature == survey.marker:
-                    _check_named_shards(reader, names, deadline)
+            with FileReader(signature[0], tree.deadline) as reader:
+                if signature == survey.marker or Path(signature[0]).name == MARKER:
+                    pass  # read already
                 elif _check_part(reader):
                     checked += 1
                 else:
@@ -116,9 +157,9 @@ def check_folder(
         except DefectError as error:
             raise DefectError(f"{name}: {error}") from error
         except OSError as error:
-            raise DefectError(f"{name}: {explain(error)}") from error
+            raise OSError(error.errno, error.strerror, signature[0]) from error
     others = f", {unchecked} others present" if unchecked else ""
-    return f"marker {settings.marker}, {checked} files checked{others}"
+    return f"{', '.join(proofs)}; {checked} files checked{others}"
 
 
 def _check_part(reader: FileReader) -> bool:
@@ -132,19 +173,7 @@ def _check_part(reader: FileReader) -> bool:
     return True
 
 
-def _check_named_shards(reader: FileReader, names: set[str], deadline: Deadline) -> None:
-    """Raise when a PyTorch DCP marker names a shard that is not there.
-
-    The marker is a pickle, and its instructions are listed here, never carried out.
-    """
-    if reader.size_bytes > _MARKER_BYTES_MAX or reader.read(0, 1) != b"\x80":
-        return
-    data = reader.read(0, reader.size_bytes)
-    try:
-        for number, (_opcode, text, _at) in enumerate(pickletools.genops(data)):
-            if number % _OPCODES_PER_CHECK == 0:
-                deadline.check()
-            if isinstance(text, str) and text.endswith(".distcp") and text not in names:
-                raise DefectError(f"shard {shown(text)}, which it names, is missing")
-    except (ValueError, IndexError, OverflowError, MemoryError, struct.error) as error:
-        raise DefectError("damaged: no complete pickle") from error
+def explain_in(folder: str, error: OSError) -> str:
+    """Return why a file of the folder could not be read, with its name."""
+    name = os.path.relpath(error.filename, folder) if isinstance(error.filename, str) else ""
+    return explain(error) if name in {"", "."} else f"{shown(name)}: {explain(error)}"

@@ -107,7 +107,7 @@ class CheckpointVerdict:
 class CheckpointSettings:
     """What counts as a checkpoint, and how much work is spent on finding out."""
 
-    marker: str = ".metadata"  # PyTorch DCP writes it last
+    marker: str | None = None  # file that the script writes last; None: what the format writes
     name_pattern: str = "*"  # shell pattern that a candidate's name must match
     grace_s: float = 10.0  # a writer that pauses longer between two writes looks finished
     validate_timeout_s: float = 30.0  # what a caller waits for; about 30 GB at 1 GB/s
@@ -116,11 +116,13 @@ class CheckpointSettings:
     enough: int = 2  # valid ones to look for: the newest, and one to fall back on
     validate_max: int = 20  # candidates read or walked in one look
     entries_max: int = 100_000  # of the folder, and of each checkpoint: 16,384 ranks, 6 files each
-    depth_max: int = 3  # folders inside a checkpoint folder; Megatron and NeMo use 2
+    depth_max: int = 6  # folders inside a checkpoint folder; Orbax uses 3, NeMo's context more
     marker_skew_s: float = 10.0  # nodes of one job that stamp their files by their own clocks
 
     def __post_init__(self) -> None:
-        if not self.marker or "/" in self.marker or self.marker in {".", ".."}:
+        if self.marker is not None and (
+            not self.marker or "/" in self.marker or self.marker in {".", ".."}
+        ):
             raise ConfigError(f"checkpoint marker is not a file name: {self.marker!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)

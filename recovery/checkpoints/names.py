@@ -13,6 +13,20 @@ _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
 
 CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
 
+UNFINISHED: Final = "-unfinished"  # NeMo's marker beside a folder that it is still writing
+_NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin"})
+_DATA_WORDS: Final = frozenset(
+    {"data", "dataset", "datasets", "vocab", "tokenizer", "tokens", "pretrained"}
+)
+_WEIGHTS: Final = re.compile(
+    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|consolidated)"
+    r"(?:[-_.][0-9]+)?(?:-[0-9]{5}-of-[0-9]{5}|-of-[0-9]+)?\.(?:safetensors|bin|pth|pt)"
+)
+# Any of these beside weights says that they are a model to be loaded, and no state of a run.
+EXPORT_NAMES: Final = frozenset(
+    {"config.json", "adapter_config.json", "model_index.json", "params.json", "training_args.bin"}
+)
+
 # Megatron-LM, DeepSpeed, dlrover, and what scripts use
 POINTER_NAMES: Final = frozenset(
     {
@@ -51,7 +65,17 @@ def is_temporary(name: str) -> bool:
 
 
 def is_ignored(name: str) -> bool:
-    return name.startswith(".") or is_temporary(name)
+    """Return whether the name says that this is no checkpoint: hidden, unfinished, settings, data."""
+    is_marker = name.endswith(UNFINISHED)
+    if name.startswith(".") or is_marker or is_temporary(name) or name in _NO_CHECKPOINTS:
+        return True
+    words = re.split(r"[^a-z]+", name.lower())
+    return step_of(name) is None and not _DATA_WORDS.isdisjoint(words)
+
+
+def is_weights_name(name: str) -> bool:
+    """Return whether `save_pretrained` and its like give this name to a model's weights."""
+    return _WEIGHTS.fullmatch(name) is not None
 
 
 def has_checkpoint_suffix(name: str) -> bool:

@@ -15,6 +15,7 @@ from recovery.checkpoints.model import Candidate, CheckpointVerdict
 
 _Item = TypeVar("_Item")
 _DIGITS: Final = re.compile(r"[0-9]+")
+_DIGITS_MAX: Final = 18  # below 2**63
 
 
 def newest_first(items: Iterable[_Item], candidate_of: Callable[[_Item], Candidate]) -> list[_Item]:
@@ -22,7 +23,7 @@ def newest_first(items: Iterable[_Item], candidate_of: Callable[[_Item], Candida
     series: dict[Hashable, list[tuple[Candidate, _Item]]] = defaultdict(list)
     for item in items:
         candidate = candidate_of(item)
-        series[_series_of(candidate)].append((candidate, item))
+        series[series_of(candidate)].append((candidate, item))
     dated: list[tuple[float, int, int, _Item]] = []
     for members in series.values():
         members.sort(key=lambda member: (_step(member[0]), member[0].modified_unix_s))
@@ -55,14 +56,16 @@ def passed_over(
     )
 
 
-def _series_of(candidate: Candidate) -> Hashable:
-    """Return a key that is equal for candidates whose steps can be compared."""
-    if candidate.step is None:
-        return candidate.path
+def series_of(candidate: Candidate) -> Hashable:
+    """Return a key that is equal for candidates whose steps or numbers can be compared."""
     if candidate.is_step_exact:
         return True
-    return (candidate.directory, _DIGITS.sub("#", candidate.tag))
+    return (candidate.directory, candidate.step is None, _DIGITS.sub("#", candidate.tag))
 
 
 def _step(candidate: Candidate) -> int:
-    return -1 if candidate.step is None else candidate.step
+    """Return the step, or the number in a name that counts something else, such as saves."""
+    if candidate.step is not None:
+        return candidate.step
+    numbers = _DIGITS.findall(candidate.tag)
+    return int(numbers[-1][:_DIGITS_MAX]) if numbers else -1

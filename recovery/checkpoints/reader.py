@@ -20,6 +20,10 @@ class DefectError(RankmendError):
     """The candidate can't be restored; the message is the reason for a person."""
 
 
+class ChangedError(DefectError):
+    """The file is not the one that was listed: somebody writes it."""
+
+
 def signature_of(path: str, status: os.stat_result) -> Signature:
     return (path, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -64,7 +68,7 @@ class FileReader:
     def check_unchanged(self, signature: Signature) -> None:
         """Raise unless the file still is the one with this signature."""
         if signature_of(self.path, os.fstat(self._descriptor)) != signature:
-            raise DefectError("changed while it was read")
+            raise ChangedError("changed while it was read")
 
     def read(self, offset: int, count: int) -> bytes:
         """Return exactly ``count`` bytes, or raise: the file ends before."""
@@ -79,7 +83,7 @@ class FileReader:
             begin = 0
         data = self._window[begin : begin + count]
         if len(data) < count:
-            raise DefectError("changed while it was read")
+            raise ChangedError("changed while it was read")
         return data
 
     def chunks(self, offset: int, count: int) -> Iterator[bytes]:
@@ -95,7 +99,7 @@ class FileReader:
         while offset < end:
             data = self._pread(offset, min(CHUNK_BYTES, end - offset))
             if not data:
-                raise DefectError("changed while it was read")
+                raise ChangedError("changed while it was read")
             yield data
             offset += len(data)
 

@@ -183,16 +183,30 @@ def test_links_are_told_and_never_followed(tmp_path: Path) -> None:
 # Folders
 
 
-@pytest.mark.parametrize("marker", [".metadata", "COMMIT", "_CHECKPOINT_METADATA"])
-def test_a_folder_with_its_marker_is_whole(tmp_path: Path, marker: str) -> None:
-    save_folder(tmp_path / "step-7", marker)
+@pytest.mark.parametrize("marker", ["COMMIT", "done.txt"])
+def test_a_folder_with_its_configured_marker_is_whole(tmp_path: Path, marker: str) -> None:
+    path = tmp_path / "step-7"
+    path.mkdir()
+    (path / "rank0.pt").write_bytes(make_torch_layout())
+    (path / "config.yaml").write_text("a: 1")
+    (path / marker).write_text("done")
 
     verdict = find(tmp_path, marker=marker)[0]
 
-    assert verdict.reason == f"complete: marker {marker}, 2 files checked, 1 others present"
-    assert verdict.candidate.format is CheckpointFormat.FOLDER
+    assert verdict.is_valid
+    assert verdict.reason.startswith(f"complete: marker {marker}, ")
+    assert verdict.reason.endswith("; 1 files checked, 1 others present")
     assert verdict.candidate.step == 7
     assert verdict.candidate.size_bytes > 1000
+
+
+def test_a_folder_with_dcp_shards_and_a_marker_of_the_script_is_whole(tmp_path: Path) -> None:
+    save_folder(tmp_path / "step-7", "COMMIT")
+
+    verdict = find(tmp_path, marker="COMMIT")[0]
+
+    assert verdict.reason == "complete: marker COMMIT; 2 files checked, 1 others present"
+    assert verdict.candidate.format is CheckpointFormat.FOLDER
 
 
 def test_the_configured_folder_can_be_the_checkpoint_itself(tmp_path: Path) -> None:
@@ -259,7 +273,7 @@ def link_shard(path: Path) -> None:
 
 
 def nest_deeply(path: Path) -> None:
-    (path / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (path / "a/b/c/d/e/f/g").mkdir(parents=True)
 
 
 def put_fifo(path: Path) -> None:
@@ -281,7 +295,7 @@ def put_fifo(path: Path) -> None:
         (flip_nested, "model/model.safetensors: truncated: "),
         (overwrite_later, "__1_0.distcp was written after the marker .metadata"),
         (link_shard, "more in it is a link"),
-        (nest_deeply, "a/b/c/d lies too deep in it"),
+        (nest_deeply, "a/b/c/d/e/f/g lies too deep in it"),
         (put_fifo, "pipe in it is not a regular file"),
     ],
 )
@@ -323,7 +337,8 @@ def test_a_real_distributed_checkpoint_is_whole_and_a_flipped_bit_is_found(tmp_p
 
 
 def test_a_folder_without_step_and_marker_is_none(tmp_path: Path) -> None:
-    save_npz(save_folder(tmp_path / "runs", marker="other") / "x.npz")
+    (tmp_path / "runs").mkdir()
+    save_npz(tmp_path / "runs" / "x.npz")
 
     assert find(tmp_path) == []
 

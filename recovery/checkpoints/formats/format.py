@@ -1,0 +1,30 @@
+"""What a checkpoint format knows of its folders."""
+
+from typing import Protocol
+
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.model import CheckpointFormat
+
+
+class FolderFormat(Protocol):
+    """One framework's folder. Every method is bounded by the deadline of the tree."""
+
+    format: CheckpointFormat
+
+    def recognises(self, tree: Tree) -> bool:
+        """Return whether the framework wrote this folder, by names of its top level alone."""
+        ...
+
+    def step(self, tree: Tree) -> int | None:
+        """Return the step that the content holds, or None where the name has to tell it.
+
+        Raises DefectError when the file that holds it is damaged.
+        """
+        ...
+
+    def check(self, tree: Tree) -> str:
+        """Return what proves that every file of the save is there; raise DefectError otherwise.
+
+        The content of each file is checked by the caller, in the same way for all formats.
+        """
+        ...

@@ -1,0 +1,42 @@
+"""Lightning and Fabric: one `.ckpt` file, or a folder of that name for sharded strategies.
+
+The file is written in one transaction. A sharded folder holds PyTorch DCP shards and `meta.pt`,
+which rank 0 writes last, or `checkpoint/` of DeepSpeed. Source: lightning 2.6.6,
+fabric/strategies/{fsdp,model_parallel}.py, pytorch/strategies/deepspeed.py.
+"""
+
+from typing import Final
+
+from recovery.checkpoints.formats.dcp import SHARD, check_dcp
+from recovery.checkpoints.formats.deepspeed import DeepSpeedFormat, check_deepspeed, is_deepspeed
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.reader import DefectError
+
+_META: Final = "meta.pt"
+_DEEPSPEED: Final = "checkpoint"
+
+
+class LightningFormat:
+    format = CheckpointFormat.LIGHTNING
+
+    def recognises(self, tree: Tree) -> bool:
+        if _META in tree.top_files:
+            return True
+        is_sharded = bool(tree.matching(SHARD)) or _DEEPSPEED in tree.top_folders
+        return tree.name.endswith(".ckpt") and is_sharded
+
+    def step(self, tree: Tree) -> int | None:
+        if _META in tree.files:
+            return step_in(tree.torch_content(_META), "global_step", "step", "iteration")
+        inner = tree.under(_DEEPSPEED)
+        return DeepSpeedFormat().step(inner) if is_deepspeed(inner) else None
+
+    def check(self, tree: Tree) -> str:
+        if _DEEPSPEED in tree.top_folders:
+            return f"{_DEEPSPEED} with {check_deepspeed(tree.under(_DEEPSPEED))}"
+        if _META not in tree.files:
+            raise DefectError(f"{_META}, which is written last, is missing")
+        tree.require(_META)
+        return f"{_META}, {check_dcp(tree)}"

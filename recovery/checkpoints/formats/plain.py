@@ -1,0 +1,92 @@
+"""Folders that a script fills by itself: safetensors, files of torch.save, dlrover's rank files.
+
+Without a marker, the save before tells which files belong to a save.
+"""
+
+from typing import Final
+
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.formats.weights import check_weights
+from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.names import has_checkpoint_suffix, shown, step_of
+from recovery.checkpoints.reader import DefectError
+
+DLROVER_TRACKER: Final = "dlrover_latest.txt"
+DLROVER_STAGE: Final = "._dlrover_ckpt_stage"
+_TRACKER_BYTES_MAX: Final = 64
+
+
+class SafetensorsFormat:
+    """`save_pretrained` and its like, in a folder that names its step."""
+
+    format = CheckpointFormat.SAFETENSORS
+
+    def recognises(self, tree: Tree) -> bool:
+        return step_of(tree.name) is not None and any(
+            name.endswith((".safetensors", ".safetensors.index.json")) for name in tree.top_files
+        )
+
+    def step(self, tree: Tree) -> int | None:  # noqa: ARG002
+        return None
+
+    def check(self, tree: Tree) -> str:
+        weights = check_weights(tree) or "safetensors"
+        return f"{weights}, {_compare_with_earlier(tree)}"
+
+
+class TorchFolderFormat:
+    """Files of torch.save or np.savez, one for each object or rank."""
+
+    format = CheckpointFormat.TORCH
+
+    def recognises(self, tree: Tree) -> bool:
+        return step_of(tree.name) is not None and any(
+            has_checkpoint_suffix(name) for name in tree.top_files
+        )
+
+    def step(self, tree: Tree) -> int | None:  # noqa: ARG002
+        return None
+
+    def check(self, tree: Tree) -> str:
+        return _compare_with_earlier(tree)
+
+
+class DlroverFormat:
+    """A folder of dlrover's flash checkpoint: its tracker is written when all shards are done.
+
+    Source: dlrover's documentation of flash checkpoint. A save to memory alone leaves no tracker.
+    """
+
+    format = CheckpointFormat.DLROVER
+
+    def recognises(self, tree: Tree) -> bool:
+        is_dlrovers = DLROVER_TRACKER in tree.beside or DLROVER_STAGE in tree.beside
+        return is_dlrovers and TorchFolderFormat().recognises(tree)
+
+    def step(self, tree: Tree) -> int | None:  # noqa: ARG002
+        return None
+
+    def check(self, tree: Tree) -> str:
+        if DLROVER_TRACKER not in tree.beside:
+            raise DefectError(f"{DLROVER_TRACKER} is missing beside it: no save was committed")
+        with tree.open(f"../{DLROVER_TRACKER}") as reader:
+            text = reader.read(0, min(reader.size_bytes, _TRACKER_BYTES_MAX))
+        committed = text.strip()
+        step = step_of(tree.name)
+        if not committed.isdigit() or step is None or step > int(committed):
+            shown_text = shown(committed.decode("ascii", "replace")) or "empty"
+            raise DefectError(f"not committed: {DLROVER_TRACKER} is at {shown_text}")
+        return f"{DLROVER_TRACKER} at {int(committed)}, {_compare_with_earlier(tree)}"
+
+
+def _compare_with_earlier(tree: Tree) -> str:
+    """Return how the files compare with those of the save before; raise when one is missing."""
+    step = step_of(tree.name)
+    own = {name.replace(str(step), "#") for name in tree.top_files}
+    missing = sorted(name for name in tree.earlier - own if has_checkpoint_suffix(name))
+    if missing:
+        name = missing[0].replace("#", str(step))
+        raise DefectError(f"{shown(name)} is missing: the save before has one")
+    count = sum(has_checkpoint_suffix(name) for name in tree.top_files)
+    known = "as in the save before" if tree.earlier else "no earlier save to compare with"
+    return f"{count} files ({known})"

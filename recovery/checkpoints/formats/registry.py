@@ -1,0 +1,44 @@
+"""All folder formats, in the order in which they are asked: the more specific one first."""
+
+from typing import Final
+
+from recovery.checkpoints.formats.accelerate import AccelerateFormat
+from recovery.checkpoints.formats.dcp import DcpFormat
+from recovery.checkpoints.formats.deepspeed import DeepSpeedFormat
+from recovery.checkpoints.formats.format import FolderFormat
+from recovery.checkpoints.formats.lightning import LightningFormat
+from recovery.checkpoints.formats.megatron import MegatronDistFormat, MegatronFormat
+from recovery.checkpoints.formats.nemo import NemoFormat
+from recovery.checkpoints.formats.nvrx_local import NvrxLocalFormat
+from recovery.checkpoints.formats.orbax import OrbaxFormat
+from recovery.checkpoints.formats.plain import DlroverFormat, SafetensorsFormat, TorchFolderFormat
+from recovery.checkpoints.formats.trainer import TrainerFormat
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.model import CheckpointFormat
+
+FORMATS: Final[tuple[FolderFormat, ...]] = (
+    NemoFormat(),
+    NvrxLocalFormat(),
+    AccelerateFormat(),
+    TrainerFormat(),
+    MegatronFormat(),
+    DeepSpeedFormat(),
+    LightningFormat(),
+    MegatronDistFormat(),
+    DcpFormat(),
+    OrbaxFormat(),
+    DlroverFormat(),
+    SafetensorsFormat(),
+    TorchFolderFormat(),
+)
+_BY_FORMAT: Final = {one.format: one for one in FORMATS}
+
+
+def recognise(tree: Tree) -> FolderFormat | None:
+    """Return the format that wrote this folder, or None when no known one did."""
+    return next((one for one in FORMATS if one.recognises(tree)), None)
+
+
+def format_of(kind: CheckpointFormat) -> FolderFormat | None:
+    """Return the folder format of a candidate, or None where it is a file or has a marker alone."""
+    return _BY_FORMAT.get(kind)

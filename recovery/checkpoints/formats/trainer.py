@@ -1,0 +1,84 @@
+"""Hugging Face Trainer: `checkpoint-<step>/`.
+
+`trainer_state.json` is the last file of the rank that saves; nothing marks the end of the save on
+the other ranks. Source: transformers 5.23, trainer.py, `_save_checkpoint` and `_rotate_checkpoints`.
+"""
+
+import re
+from typing import Final
+
+from recovery.checkpoints.formats.dcp import check_dcp
+from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
+from recovery.checkpoints.formats.tree import Tree, require_whole_range
+from recovery.checkpoints.formats.weights import check_weights
+from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.reader import DefectError
+
+STATE: Final = "trainer_state.json"
+_NAME: Final = re.compile(r"checkpoint-([0-9]+)")
+_RNG: Final = re.compile(r"rng_state_([0-9]+)\.pth")
+_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"})
+_FSDP: Final = re.compile(r"(?:pytorch_model_fsdp|optimizer)_[0-9]+")
+_TAG: Final = re.compile(r"global_step[0-9]+")
+
+
+class TrainerFormat:
+    format = CheckpointFormat.TRAINER
+
+    def recognises(self, tree: Tree) -> bool:
+        if _NAME.fullmatch(tree.name) is None:  # `save_state` leaves one beside a finished model
+            return STATE in tree.top_files and _has_optimizer(tree)
+        if STATE in tree.top_files:
+            return True
+        return bool(_OWN & tree.top_files or tree.matching(_RNG)) or (
+            "config.json" in tree.top_files
+        )
+
+    def step(self, tree: Tree) -> int | None:
+        return step_in(tree.json(STATE), "global_step") if STATE in tree.files else None
+
+    def check(self, tree: Tree) -> str:
+        tree.require(STATE)
+        step = self.step(tree)
+        if step is None:
+            raise DefectError(f"{STATE}: it holds no global_step")
+        named = _NAME.fullmatch(tree.name)
+        if named is not None and int(named[1]) != step:
+            raise DefectError(f"{STATE} is of step {step}, the folder of step {int(named[1])}")
+        found = [STATE, _check_model(tree)]
+        if _has_optimizer(tree):
+            found.append("optimizer")
+        elif _saves_optimizer(tree):
+            raise DefectError("the optimizer's state (optimizer.pt) is missing")
+        ranks = {int(match[1]) for match in tree.matching(_RNG)}
+        require_whole_range(ranks, "rng_state_{}.pth")
+        if ranks:
+            found.append(f"rng states of {len(ranks)} ranks")
+        text = ", ".join(found)
+        return text if "optimizer" in found else f"{text}; no optimizer (save_only_model)"
+
+
+def _check_model(tree: Tree) -> str:
+    weights = check_weights(tree)
+    for folder in sorted(tree.top_folders):
+        if _FSDP.fullmatch(folder):
+            weights = f"{folder} with {check_dcp(tree.under(folder))}"
+        elif _TAG.fullmatch(folder) and is_deepspeed(tree.under(folder)):
+            weights = f"{folder} with {check_deepspeed(tree.under(folder))}"
+    if weights is None and "pytorch_model_fsdp.bin" not in tree.files:
+        raise DefectError("the model's weights (model.safetensors) are missing")
+    return weights or "pytorch_model_fsdp.bin"
+
+
+def _has_optimizer(tree: Tree) -> bool:
+    folders = any(
+        name.startswith("optimizer_") or _TAG.fullmatch(name) for name in tree.top_folders
+    )
+    return folders or bool({"optimizer.pt", "optimizer.bin"} & tree.top_files)
+
+
+def _saves_optimizer(tree: Tree) -> bool:
+    """Return whether this run saves more than the model, by what lies here and in the save before."""
+    names = tree.top_files | tree.earlier
+    return any(name.startswith(("optimizer", "scheduler.pt", "rng_state")) for name in names)

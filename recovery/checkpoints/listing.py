@@ -1,0 +1,366 @@
+"""What may be a checkpoint in the configured folder, newest first; files are only identified."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+from recovery.checkpoints.content import ContentIdentity, identify
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.folder import glance
+from recovery.checkpoints.formats.dcp import MARKER
+from recovery.checkpoints.formats.format import FolderFormat
+from recovery.checkpoints.formats.registry import recognise
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointSettings, Hindrance
+from recovery.checkpoints.names import (
+    EXPORT_NAMES,
+    POINTER_NAMES,
+    has_checkpoint_suffix,
+    is_ignored,
+    is_weights_name,
+    shown,
+    step_of,
+)
+from recovery.checkpoints.order import newest_first, series_of
+from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
+from recovery.checkpoints.saves import FlatSave, gather
+
+_POINTER_BYTES_MAX: Final = 4096
+_POINTER_TEXT_MAX: Final = 255
+_LINK_TEXT_MAX: Final = 400
+_METADATA_BYTES_MAX: Final = 1 << 20  # read for a step in each listing; a larger one only once
+# Where Accelerate and Lightning put their checkpoints by themselves.
+_CONTAINER: Final = re.compile(r"checkpoints|lightning_logs|version_[0-9]+")
+_CONTAINERS_DEEP: Final = 3
+_STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
+_NO_FILE_OF_OURS: Final = frozenset({CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A candidate as the listing shows it."""
+
+    candidate: Candidate
+    signature: Signature | None  # of a file
+    refusal: str | None = None  # why there is nothing to read
+    hindrance: Hindrance | None = None  # of the refusal
+    hint: str = ""  # the pointer that names it
+    tree: Tree | None = None  # the top level of a folder
+    others: tuple["Sighting", ...] = ()  # files of the same save
+
+
+_Identified = tuple[Signature, ContentIdentity]
+_Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None]
+
+
+class Listing:
+    """Lists the folder again and again; what has not changed is not read again."""
+
+    def __init__(self, folder: Path, settings: CheckpointSettings, clock: Clock) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._clock = clock
+        self._identities: dict[str, _Identified] = {}
+        self._glances: dict[str, _Glanced] = {}
+        self._known_identities: dict[str, _Identified] = {}
+        self._known_glances: dict[str, _Glanced] = {}
+
+    def list(self, deadline: Deadline) -> list[Sighting]:
+        """Return what may be a checkpoint. Raises SourceError when the folder can't be listed."""
+        self._known_identities, self._identities = self._identities, {}
+        self._known_glances, self._glances = self._glances, {}
+        try:
+            if (itself := self._sight_itself(deadline)) is not None:
+                return [itself]
+            sightings = list(self._list(self.folder, deadline, 0))
+        except OSError as error:
+            raise SourceError(
+                f"checkpoint folder {self.folder} can't be read: {error.strerror or error}"
+            ) from error
+        return _with_earlier(newest_first(_join_saves(sightings), lambda seen: seen.candidate))
+
+    def _sight_itself(self, deadline: Deadline) -> Sighting | None:
+        """Return the configured folder where it is a checkpoint and holds none."""
+        path, marker = self.folder, self._settings.marker
+        if marker is not None:
+            is_itself = (path / marker).is_file()
+            return (
+                self._sight_folder(path, path.stat(), frozenset(), deadline) if is_itself else None
+            )
+        layout = recognise(glance(str(path), frozenset(), deadline))
+        if layout is None:
+            return None
+        is_certain = layout.format in {CheckpointFormat.DCP, CheckpointFormat.NVRX_LOCAL}
+        if not is_certain and step_of(path.name) is None:
+            return None
+        return self._sight_folder(path, path.stat(), frozenset(), deadline)
+
+    def _list(self, folder: Path, deadline: Deadline, depth: int) -> Iterator[Sighting]:
+        settings = self._settings
+        with os.scandir(folder) as scan:
+            entries = list(islice(scan, settings.entries_max + 1))
+        names = frozenset(entry.name for entry in entries)
+        is_export = not EXPORT_NAMES.isdisjoint(names)
+        sightings: list[Sighting] = []
+        pointers = []
+        for entry in entries[: settings.entries_max]:
+            deadline.check()
+            if is_ignored(entry.name) or (is_export and is_weights_name(entry.name)):
+                continue
+            if entry.name in POINTER_NAMES and (text := _read_pointer(entry, deadline)):
+                pointers.append((entry.name, text))
+            elif not entry.name.isprintable():  # nor fit for the journal
+                refusal = "its name is not printable UTF-8"
+                sightings.append(_refused(Path(entry.path), None, refusal, Hindrance.DAMAGED))
+            elif fnmatchcase(entry.name, settings.name_pattern):
+                sightings += self._sight(entry, names, deadline, depth)
+        for name, text in pointers:
+            sightings = _follow(folder, name, text, sightings)
+        if len(entries) > settings.entries_max:
+            refusal = f"only {settings.entries_max} entries of it were looked at"
+            sightings.append(_refused(folder, None, refusal, Hindrance.UNREAD))
+        yield from sightings
+
+    def _sight(
+        self, entry: os.DirEntry[str], beside: frozenset[str], deadline: Deadline, depth: int
+    ) -> Iterator[Sighting]:
+        """Yield the entry as a candidate, or what lies in it; nothing where it is neither."""
+        path = Path(entry.path)
+        is_named = has_checkpoint_suffix(entry.name) or step_of(entry.name) is not None
+        status = None
+        try:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                yield _refused(path, status, *_describe_link(path))
+                return
+            if stat.S_ISDIR(status.st_mode):
+                seen = self._sight_folder(path, status, beside, deadline)
+                if seen is not None:
+                    yield seen
+                elif _CONTAINER.fullmatch(entry.name) and depth < _CONTAINERS_DEEP:
+                    yield from self._list(path, deadline, depth + 1)
+                return
+            if stat.S_ISREG(status.st_mode):
+                seen = self._sight_file(path, status, deadline)
+                if seen is not None:
+                    yield seen
+                return
+            refusal, hindrance = "not a regular file", Hindrance.DAMAGED
+        except OSError as error:
+            refusal, hindrance = explain(error), Hindrance.UNREADABLE
+        except DefectError as error:
+            refusal, hindrance = str(error), Hindrance.DAMAGED
+        if is_named:
+            yield _refused(path, status, refusal, hindrance)
+
+    def _sight_file(
+        self, path: Path, status: os.stat_result, deadline: Deadline
+    ) -> Sighting | None:
+        signature = signature_of(str(path), status)
+        known = self._known_identities.get(str(path))
+        if known is None or known[0] != signature:
+            with FileReader(str(path), deadline) as reader:
+                known = (signature, identify(reader, deadline))
+        self._identities[str(path)] = known
+        identity = known[1]
+        if identity.format in _NO_FILE_OF_OURS and not _is_named_checkpoint(path.name, status):
+            return None  # a log, a configuration, data
+        modified_unix_s = status.st_mtime_ns / 1e9
+        candidate = Candidate(
+            str(path),
+            identity.step if identity.step is not None else step_of(path.name),
+            identity.format,
+            status.st_size,
+            modified_unix_s,
+            is_step_exact=identity.step is not None,
+        )
+        return Sighting(candidate, signature)
+
+    def _recognise(self, tree: Tree) -> FolderFormat | None:
+        layout = recognise(tree)
+        is_dcp = layout is not None and layout.format is CheckpointFormat.DCP
+        # Shards that a script completes with a marker of its own in the place of DCP's.
+        return None if is_dcp and self._settings.marker and MARKER not in tree.files else layout
+
+    def _sight_folder(
+        self, path: Path, status: os.stat_result, beside: frozenset[str], deadline: Deadline
+    ) -> Sighting | None:
+        settings = self._settings
+        key = (status.st_ino, status.st_mtime_ns)
+        known = self._known_glances.get(str(path))
+        is_still = self._clock.unix_s() - status.st_mtime > _STILL_S
+        if known is None or known[0] != key or not is_still:
+            tree = glance(str(path), beside, deadline)
+            layout = self._recognise(tree)
+            known = (key, tree, layout, _early_step(layout, tree))
+        self._glances[str(path)] = known
+        _key, tree, layout, step = known
+        tree = replace(tree, beside=beside, deadline=deadline)
+        has_marker = settings.marker is not None and settings.marker in tree.files
+        if layout is None and not has_marker and step_of(path.name) is None:
+            return None
+        candidate = Candidate(
+            str(path),
+            step if step is not None else _step_of_folder(path.name, layout),
+            CheckpointFormat.FOLDER if layout is None else layout.format,
+            0,
+            status.st_mtime_ns / 1e9,
+            is_step_exact=step is not None,
+        )
+        if layout is None and not tree.files and not tree.folders:
+            return Sighting(candidate, None, "an empty folder", Hindrance.DAMAGED)
+        return Sighting(candidate, None, tree=tree)
+
+
+def _is_named_checkpoint(name: str, status: os.stat_result) -> bool:
+    """Return whether a file of no known content is a torn checkpoint by its name, and no data."""
+    if not has_checkpoint_suffix(name):
+        return False
+    return not name.endswith(".bin") or step_of(name) is not None or status.st_size == 0
+
+
+def _step_of_folder(name: str, layout: FolderFormat | None) -> int | None:
+    is_numbered = layout is not None and layout.format is CheckpointFormat.ACCELERATE
+    return None if is_numbered and "checkpoint_" in name else step_of(name)
+
+
+def _early_step(layout: FolderFormat | None, tree: Tree) -> int | None:
+    """Return the step that the content holds, where little has to be read for it."""
+    if layout is None:
+        return None
+    try:
+        if MARKER in tree.files and Path(tree.path, MARKER).stat().st_size > _METADATA_BYTES_MAX:
+            return None
+        return layout.step(tree)
+    except (DefectError, OSError):  # judging the folder finds it again, and says so
+        return None
+
+
+def _describe_link(path: Path) -> tuple[str, Hindrance]:
+    target = Path(os.path.realpath(path))
+    if not os.path.lexists(target):
+        reason = f"a link that leads nowhere: {shown(str(target), _LINK_TEXT_MAX)}"
+        return reason, Hindrance.MISSING
+    if target.parent != Path(os.path.realpath(path.parent)):
+        reason = f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
+        return reason, Hindrance.DAMAGED
+    return f"a link to {shown(target.name)}, which is looked at itself", Hindrance.ALIAS
+
+
+def _refused(
+    path: Path, status: os.stat_result | None, refusal: str, hindrance: Hindrance
+) -> Sighting:
+    """Return a sighting that is reported and not read; its path is made printable for a person."""
+    path = path.with_name(shown(path.name)) if not path.name.isprintable() else path
+    size_bytes = status.st_size if status else 0
+    modified_unix_s = status.st_mtime_ns / 1e9 if status else 0.0
+    step = step_of(path.name)
+    candidate = Candidate(str(path), step, CheckpointFormat.UNKNOWN, size_bytes, modified_unix_s)
+    return Sighting(candidate, None, refusal, hindrance)
+
+
+def _read_pointer(entry: os.DirEntry[str], deadline: Deadline) -> str | None:
+    """Return the name or number in a pointer file, or None when it is no such file."""
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        with FileReader(entry.path, deadline) as reader:
+            data = reader.read(0, min(reader.size_bytes, _POINTER_BYTES_MAX))
+    except (OSError, DefectError):
+        return None
+    text = data.decode("utf-8", "replace").strip()
+    is_name = text.isprintable() and 0 < len(text) <= _POINTER_TEXT_MAX
+    return text if is_name else None
+
+
+def _follow(root: Path, pointer: str, text: str, sightings: list[Sighting]) -> list[Sighting]:
+    """Return the sightings with this pointer as a hint, and with what it names if that is missing."""
+    name = PurePath(text).name
+    step = step_of(text)
+    hint = f"{pointer} points to it"
+    followed = []
+    is_found = False
+    for seen in sightings:
+        is_named = Path(seen.candidate.path).name == name
+        is_numbered = text.isdecimal() and step is not None and seen.candidate.step == step
+        is_found = is_found or is_named or is_numbered
+        followed.append(replace(seen, hint=hint) if is_named or is_numbered else seen)
+    if not is_found and name:
+        refusal = f"missing: named by the pointer file {pointer}"
+        followed.append(_refused(root / name, None, refusal, Hindrance.MISSING))
+    return followed
+
+
+def _join_saves(sightings: list[Sighting]) -> list[Sighting]:
+    """Return the sightings with the files of one save as one."""
+    files = {seen.candidate.path: seen for seen in sightings if seen.signature is not None}
+    saves = gather([seen.candidate for seen in files.values()])
+    if not saves:
+        return sightings
+    saves.sort(key=lambda save: -1 if save.main.step is None else save.main.step)
+    before: dict[object, FlatSave] = {}
+    joined: dict[str, Sighting] = {}
+    swallowed: set[str] = set()
+    for save in saves:
+        series = (series_of(save.main), save.has_model)
+        defect = save.defect(before.get(series))
+        before[series] = save
+        swallowed |= {other.path for other in save.others}
+        main = files[save.main.path]
+        joined[save.main.path] = replace(
+            main,
+            candidate=_whole(save),
+            refusal=defect,
+            hindrance=Hindrance.DAMAGED if defect else None,
+            others=tuple(files[other.path] for other in save.others),
+        )
+    last = {series_of(save.main): save for save in saves if save.has_model}
+    kept = []
+    for seen in sightings:
+        path = seen.candidate.path
+        if path in swallowed:
+            continue
+        earlier = last.get(series_of(seen.candidate))
+        if path in joined:
+            kept.append(joined[path])
+        elif earlier is not None and seen.signature is not None:  # a model without the rest
+            alone = FlatSave(seen.candidate, (), frozenset(), has_model=True)
+            kept.append(replace(seen, refusal=alone.defect(earlier), hindrance=Hindrance.DAMAGED))
+        else:
+            kept.append(seen)
+    return kept
+
+
+def _whole(save: FlatSave) -> Candidate:
+    members = (save.main, *save.others)
+    return replace(
+        save.main,
+        size_bytes=sum(member.size_bytes for member in members),
+        modified_unix_s=max(member.modified_unix_s for member in members),
+        parts=tuple(member.path for member in save.others),
+    )
+
+
+def _with_earlier(sightings: list[Sighting]) -> list[Sighting]:
+    """Return the sightings, newest first, each folder with the names of the save before it."""
+    earlier: dict[object, frozenset[str]] = {}
+    found = []
+    for seen in reversed(sightings):
+        if seen.tree is None:
+            found.append(seen)
+            continue
+        candidate = seen.candidate
+        series = (candidate.format, series_of(replace(candidate, is_step_exact=False)))
+        before = earlier.get(series, frozenset())
+        number = str(step_of(seen.tree.name))
+        earlier[series] = frozenset(name.replace(number, "#") for name in seen.tree.top_files)
+        found.append(replace(seen, tree=replace(seen.tree, earlier=before)))
+    return list(reversed(found))

@@ -1,0 +1,547 @@
+"""Each framework's folder: recognised without an option, its step, and what it proves to be torn.
+
+The trees are built in place after what the libraries write; `test_frameworks.py` has the real ones.
+"""
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recovery.checkpoints.model import CheckpointFormat, CheckpointVerdict, Hindrance
+from tests.recovery.checkpoints.test_content import make_safetensors
+from tests.recovery.checkpoints.test_finder import date, find, told, valid_names
+
+
+def torch_file(content: object = None) -> bytes:
+    """Return a file as torch.save lays it out, with this content beside one tensor's bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(content or {}, protocol=2))
+        archive.writestr("archive/data/0", bytes(range(256)))
+        archive.writestr("archive/version", "3\n")
+    return stream.getvalue()
+
+
+def write(path: Path, content: bytes | str | dict[str, object] = b"") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def save_dcp(path: Path) -> None:
+    for rank in range(2):
+        write(path / f"__{rank}_0.distcp", torch_file())
+    shards = [f"__{rank}_0.distcp" for rank in range(2)]
+    write(path / ".metadata", pickle.dumps({"storage": shards}, protocol=4))
+
+
+def save_trainer(root: Path, step: int) -> Path:
+    path = root / f"checkpoint-{step}"
+    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        write(path / name, make_safetensors())
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    write(path / "model.safetensors.index.json", {"weight_map": names})
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"):
+        write(path / name, torch_file())
+    write(path / "training_args.bin", torch_file())
+    write(path / "config.json", "{}")
+    write(path / "trainer_state.json", {"global_step": step, "log_history": []})
+    return path
+
+
+def save_accelerate(root: Path, step: int) -> Path:
+    path = root / f"checkpoint_{step}"
+    write(path / "model.safetensors", make_safetensors())
+    for name in ("optimizer.bin", "scheduler.bin", "random_states_0.pkl", "random_states_1.pkl"):
+        write(path / name, torch_file({"step": 0}))
+    write(path / "custom_checkpoint_0.pkl", torch_file())
+    return path
+
+
+def save_lightning(root: Path, step: int) -> Path:
+    path = root / f"epoch=0-step={step}.ckpt"
+    save_dcp(path)
+    write(path / "meta.pt", torch_file({"global_step": step, "epoch": 0}))
+    return path
+
+
+def save_megatron(root: Path, step: int) -> Path:
+    path = root / f"iter_{step:07}"
+    args = Namespace(tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+    for tensor in range(2):
+        for pipeline in range(2):
+            rank = path / f"mp_rank_{tensor:02}_{pipeline:03}"
+            write(rank / "model_optim_rng.pt", torch_file({"iteration": step, "args": args}))
+            write(rank / "distrib_optim.pt", torch_file())
+    write(root / "latest_checkpointed_iteration.txt", str(step))
+    return path
+
+
+def save_megatron_dist(root: Path, step: int) -> Path:
+    path = root / f"iter_{step:07}"
+    save_dcp(path)
+    write(path / "common.pt", torch_file({"iteration": step}))
+    write(path / "metadata.json", {"sharded_backend": "torch_dist", "common_backend": "torch"})
+    return path
+
+
+def save_deepspeed(root: Path, step: int) -> Path:
+    path = root / f"global_step{step}"
+    config = {"zero_optimization": {"stage": 2}}
+    state = {"global_steps": step, "dp_world_size": 4, "mp_world_size": 1, "ds_config": config}
+    write(path / "mp_rank_00_model_states.pt", torch_file(state))
+    for rank in range(4):
+        write(path / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", torch_file())
+    write(root / "latest", f"global_step{step}")
+    return path
+
+
+def save_nemo(root: Path, step: int) -> Path:
+    path = root / f"model--val_loss=0.10-step={step}-last"
+    save_dcp(path / "weights")
+    write(path / "weights" / "common.pt", torch_file({"global_step": step}))
+    write(path / "weights" / "metadata.json", {"sharded_backend": "torch_dist"})
+    write(path / "context" / "model.yaml", "a: 1")
+    return path
+
+
+def save_orbax(root: Path, step: int) -> Path:
+    path = root / str(step)
+    write(path / "_CHECKPOINT_METADATA", {"commit_timestamp_nsecs": 5, "item_handlers": {}})
+    write(path / "commit_success.txt", "ok")
+    write(path / "state" / "commit_success.txt", "ok")
+    write(path / "state" / "_METADATA", {"use_ocdbt": True})
+    write(path / "state" / "manifest.ocdbt", b"\x0c\xdb\x3a\x2a")
+    write(path / "state" / "d" / "2f8c", b"data")
+    return path
+
+
+def save_nvrx(root: Path, step: int) -> Path:
+    path = root / "session"
+    for rank in range(2):
+        write(path / str(rank) / f"iter_{step:07}_{rank}_local.pt", torch_file())
+    return path
+
+
+def save_dlrover(root: Path, step: int) -> Path:
+    path = root / f"checkpoint-{step}"
+    for rank in range(2):
+        write(path / f"rank_{rank}.pt", torch_file())
+    write(root / "dlrover_latest.txt", str(step))
+    return path
+
+
+def save_safetensors(root: Path, step: int) -> Path:
+    path = root / f"step_{step}"
+    write(path / "model.safetensors", make_safetensors())
+    write(path / "optimizer.pt", torch_file())
+    return path
+
+
+def save_torch_folder(root: Path, step: int) -> Path:
+    path = root / f"step_{step}"
+    for name in (f"model_{step}.pt", "optimizer.pt"):
+        write(path / name, torch_file())
+    return path
+
+
+def save_titan(root: Path, step: int) -> Path:
+    save_dcp(root / f"step-{step}")
+    return root / f"step-{step}"
+
+
+Save = Callable[[Path, int], Path]
+FORMATS: dict[CheckpointFormat, Save] = {
+    CheckpointFormat.DCP: save_titan,
+    CheckpointFormat.TRAINER: save_trainer,
+    CheckpointFormat.ACCELERATE: save_accelerate,
+    CheckpointFormat.LIGHTNING: save_lightning,
+    CheckpointFormat.MEGATRON: save_megatron,
+    CheckpointFormat.MEGATRON_DIST: save_megatron_dist,
+    CheckpointFormat.DEEPSPEED: save_deepspeed,
+    CheckpointFormat.NEMO: save_nemo,
+    CheckpointFormat.ORBAX: save_orbax,
+    CheckpointFormat.NVRX_LOCAL: save_nvrx,
+    CheckpointFormat.DLROVER: save_dlrover,
+    CheckpointFormat.SAFETENSORS: save_safetensors,
+    CheckpointFormat.TORCH: save_torch_folder,
+}
+# The content tells the step; elsewhere the name does, or (Accelerate) nothing.
+EXACT = set(FORMATS) - {
+    *(CheckpointFormat.DCP, CheckpointFormat.ACCELERATE, CheckpointFormat.DLROVER),
+    *(CheckpointFormat.SAFETENSORS, CheckpointFormat.TORCH),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_format_is_recognised_without_an_option(tmp_path: Path, kind: CheckpointFormat) -> None:
+    path = FORMATS[kind](tmp_path, 10)
+
+    (verdict,) = find(tmp_path)
+
+    candidate = verdict.candidate
+    assert verdict.is_valid, verdict.reason
+    assert (candidate.path, candidate.format) == (str(path), kind)
+    assert candidate.step == (None if kind is CheckpointFormat.ACCELERATE else 10)
+    assert candidate.is_step_exact == (kind in EXACT)
+    assert candidate.size_bytes > 0
+
+
+# What a save lacks when it was killed between two files, or when rotation has begun to delete it.
+TORN: list[tuple[CheckpointFormat, str, str]] = [
+    (CheckpointFormat.DCP, ".metadata", "marker file .metadata is missing"),
+    (CheckpointFormat.DCP, "__1_0.distcp", "shard __1_0.distcp, which it names, is missing"),
+    (CheckpointFormat.TRAINER, "trainer_state.json", "trainer_state.json is missing"),
+    (CheckpointFormat.TRAINER, "optimizer.pt", "the optimizer's state (optimizer.pt) is missing"),
+    (CheckpointFormat.TRAINER, "model-00002-of-00002.safetensors", "which it names, is missing"),
+    (CheckpointFormat.TRAINER, "model.safetensors.index.json", "(*.index.json) is missing"),
+    (CheckpointFormat.TRAINER, "rng_state_0.pth", "rng_state_0.pth is missing"),
+    (CheckpointFormat.ACCELERATE, "model.safetensors", "(model.safetensors) are missing"),
+    (CheckpointFormat.ACCELERATE, "random_states_0.pkl", "random_states_0.pkl is missing"),
+    (CheckpointFormat.ACCELERATE, "custom_checkpoint_0.pkl", "which the save before has"),
+    (CheckpointFormat.LIGHTNING, "meta.pt", "meta.pt, which is written last, is missing"),
+    (CheckpointFormat.LIGHTNING, ".metadata", "marker file .metadata is missing"),
+    (
+        CheckpointFormat.MEGATRON,
+        "mp_rank_01_001/model_optim_rng.pt",
+        "model_optim_rng.pt is missing",
+    ),
+    (CheckpointFormat.MEGATRON, "mp_rank_01_000/distrib_optim.pt", "distrib_optim.pt is missing"),
+    (CheckpointFormat.MEGATRON_DIST, "metadata.json", "metadata.json is missing"),
+    (CheckpointFormat.MEGATRON_DIST, "common.pt", "common.pt is missing"),
+    (CheckpointFormat.MEGATRON_DIST, "__0_0.distcp", "shard __0_0.distcp, which it names"),
+    (CheckpointFormat.DEEPSPEED, "mp_rank_00_model_states.pt", "model_states.pt is missing"),
+    (CheckpointFormat.DEEPSPEED, "zero_pp_rank_3_mp_rank_00_optim_states.pt", "zero_pp_rank_3"),
+    (CheckpointFormat.NEMO, "weights/metadata.json", "weights/metadata.json is missing"),
+    (CheckpointFormat.NEMO, "weights/.metadata", "weights/marker file .metadata is missing"),
+    (CheckpointFormat.ORBAX, "_CHECKPOINT_METADATA", "_CHECKPOINT_METADATA is missing"),
+    (CheckpointFormat.ORBAX, "commit_success.txt", "commit_success.txt is missing"),
+    (CheckpointFormat.ORBAX, "state/commit_success.txt", "state/commit_success.txt is missing"),
+    (CheckpointFormat.ORBAX, "state/manifest.ocdbt", "state/manifest.ocdbt is missing"),
+    (CheckpointFormat.ORBAX, "state/d/2f8c", "state/d/, which holds the arrays, is missing"),
+    (CheckpointFormat.DLROVER, "rank_1.pt", "rank_1.pt is missing: the save before has one"),
+    (CheckpointFormat.SAFETENSORS, "optimizer.pt", "optimizer.pt is missing: the save before"),
+    (CheckpointFormat.TORCH, "model_20.pt", "model_20.pt is missing: the save before has one"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "reason"), TORN)
+def test_a_save_that_lacks_a_file_is_passed_over(
+    tmp_path: Path, kind: CheckpointFormat, name: str, reason: str
+) -> None:
+    whole = FORMATS[kind](tmp_path, 10)
+    torn = FORMATS[kind](tmp_path, 20)
+    (torn / name).unlink()
+
+    verdicts = {verdict.candidate.path: verdict for verdict in find(tmp_path)}
+
+    assert verdicts[str(whole)].is_valid, verdicts[str(whole)].reason
+    assert reason in verdicts[str(torn)].reason
+    assert verdicts[str(torn)].hindrance is Hindrance.DAMAGED
+
+
+@pytest.mark.parametrize("kind", sorted(set(FORMATS) - {CheckpointFormat.ORBAX}, key=str))
+def test_any_file_of_torch_that_is_cut_off_or_flipped_is_found(
+    tmp_path: Path, kind: CheckpointFormat
+) -> None:
+    saved = FORMATS[kind](tmp_path, 10)
+    names = [file for file in saved.rglob("*") if file.is_file() and file.read_bytes()[:2] == b"PK"]
+    assert names
+
+    for file in names:
+        whole = file.read_bytes()
+        flipped = bytearray(whole)
+        flipped[whole.index(bytes(range(256))) + 5] ^= 1
+        for torn in (whole[:-9], b"", bytes(flipped)):
+            file.write_bytes(torn)
+            (verdict,) = find(tmp_path)
+            assert not verdict.is_valid, f"{file} of {len(torn)} bytes"
+            assert file.name in verdict.reason
+        file.write_bytes(whole)
+
+    assert find(tmp_path)[0].is_valid
+
+
+# Markers that lie
+
+
+def test_a_trainer_state_of_another_step_is_no_proof(tmp_path: Path) -> None:
+    path = save_trainer(tmp_path, 20)
+    write(path / "trainer_state.json", {"global_step": 10})
+
+    reason = told(find(tmp_path))["checkpoint-20"]
+
+    assert reason == "trainer_state.json is of step 10, the folder of step 20"
+
+
+def test_a_trainer_that_saves_the_model_alone_can_be_restored_and_says_so(tmp_path: Path) -> None:
+    path = save_trainer(tmp_path, 10)
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"):
+        (path / name).unlink()
+
+    (verdict,) = find(tmp_path)
+
+    assert verdict.is_valid
+    assert "no optimizer (save_only_model)" in verdict.reason
+
+
+def test_a_deepspeed_pointer_to_a_save_without_all_shards_is_not_followed(tmp_path: Path) -> None:
+    save_deepspeed(tmp_path, 10)
+    torn = save_deepspeed(tmp_path, 20)
+    (torn / "zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["global_step10"]
+    assert told(verdicts)["global_step20"] == (
+        "zero_pp_rank_2_mp_rank_00_optim_states.pt is missing; latest points to it"
+    )
+
+
+def test_an_empty_tracker_of_megatron_hides_nothing(tmp_path: Path) -> None:
+    save_megatron(tmp_path, 10)
+    write(tmp_path / "latest_checkpointed_iteration.txt", "")
+
+    assert valid_names(find(tmp_path)) == ["iter_0000010"]
+
+
+def test_a_megatron_save_without_a_pipeline_rank_is_torn(tmp_path: Path) -> None:
+    path = save_megatron(tmp_path, 10)
+    for tensor in range(2):
+        for file in (path / f"mp_rank_{tensor:02}_001").iterdir():
+            file.unlink()
+        (path / f"mp_rank_{tensor:02}_001").rmdir()
+
+    assert told(find(tmp_path))[path.name].startswith("mp_rank_00_001 is missing")
+
+
+def test_a_nemo_save_beside_its_unfinished_marker_is_torn(tmp_path: Path) -> None:
+    save_nemo(tmp_path, 10)
+    torn = save_nemo(tmp_path, 20)
+    write(tmp_path / f"{torn.name}-unfinished")
+
+    verdicts = find(tmp_path)
+
+    assert told(verdicts)[torn.name].startswith("the save did not finish: ")
+    assert [verdict.candidate.step for verdict in verdicts if verdict.is_valid] == [10]
+
+
+def test_an_orbax_save_without_its_commit_time_or_its_final_name_is_torn(tmp_path: Path) -> None:
+    save_orbax(tmp_path, 10)
+    torn = save_orbax(tmp_path, 20)
+    write(torn / "_CHECKPOINT_METADATA", {"commit_timestamp_nsecs": None})
+    save_orbax(tmp_path, 30).rename(tmp_path / "30.orbax-checkpoint-tmp-1700")
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["10"]
+    assert told(verdicts)["20"] == (
+        "_CHECKPOINT_METADATA holds no commit time: the save did not finish"
+    )
+
+
+def test_a_dlrover_save_that_is_newer_than_the_tracker_was_not_committed(tmp_path: Path) -> None:
+    save_dlrover(tmp_path, 10)
+    save_dlrover(tmp_path, 20)
+    write(tmp_path / "dlrover_latest.txt", "10")
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["checkpoint-10"]
+    assert "not committed: dlrover_latest.txt is at 10" in told(verdicts)["checkpoint-20"]
+
+
+def test_an_nvrx_session_is_at_the_newest_iteration_that_all_ranks_have(tmp_path: Path) -> None:
+    save_nvrx(tmp_path, 10)
+    write(tmp_path / "session" / "0" / "iter_0000020_0_local.pt", torch_file())
+
+    (verdict,) = find(tmp_path / "session")
+
+    assert verdict.is_valid
+    assert verdict.candidate.step == 10
+
+
+def test_a_dcp_shard_that_ends_before_its_last_item_is_torn(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    state = {"w": torch.arange(999.0), "step": 41}
+    dcp.save(state, checkpoint_id=tmp_path / "step_40", no_dist=True)
+    assert find(tmp_path)[0].candidate.step == 41
+    shard = tmp_path / "step_40" / "__0_0.distcp"
+    size_bytes = shard.stat().st_size
+    os.truncate(shard, size_bytes - 1)
+
+    reason = told(find(tmp_path))["step_40"]
+
+    assert reason == (
+        f"__0_0.distcp: truncated: {size_bytes - 1} bytes, but .metadata says {size_bytes}"
+    )
+
+
+# Newest means newest
+
+
+def test_last_ckpt_of_lightning_wins_over_the_best_one(tmp_path: Path) -> None:
+    content = {"pytorch-lightning_version": "2.6.6", "epoch": 0, "global_step": 80}
+    date(_written(tmp_path / "last.ckpt", torch_file(content)), 100)
+    best = torch_file({**content, "global_step": 20})
+    date(_written(tmp_path / "epoch=0-step=20.ckpt", best), 900)
+
+    newest = find(tmp_path)[0].candidate
+
+    assert (newest.tag, newest.step, newest.is_step_exact) == ("last.ckpt", 80, True)
+    assert newest.format is CheckpointFormat.LIGHTNING
+
+
+@pytest.mark.parametrize(
+    ("content", "step"),
+    [
+        ({"step": 95}, 95),
+        ({"global_step": 95, "epoch": 3}, 95),
+        ({"iteration": 95, "model": OrderedDict(a=1)}, 95),
+        ({"step": 5, "epoch": 3}, None),  # may count from the beginning of the epoch
+        ({"step": -1}, None),
+        ({"step": True}, None),
+        ({"step": "95"}, None),
+        ({"step": 1 << 70}, None),
+        ([("step", 95)], None),
+    ],
+)
+def test_a_step_in_a_file_of_torch_is_read_where_it_is_certain(
+    tmp_path: Path, content: object, step: int | None
+) -> None:
+    write(tmp_path / "last.pt", torch_file(content))
+
+    (verdict,) = find(tmp_path)
+
+    assert (verdict.candidate.step, verdict.candidate.is_step_exact) == (step, step is not None)
+
+
+def test_last_pt_wins_over_a_best_one_with_a_number(tmp_path: Path) -> None:
+    date(_written(tmp_path / "best_step_10.pt", torch_file()), 100)
+    date(_written(tmp_path / "last.pt", torch_file()), 900)
+
+    assert find(tmp_path)[0].candidate.tag == "last.pt"
+
+
+def test_saves_that_accelerate_numbers_have_an_order_and_no_step(tmp_path: Path) -> None:
+    for number, unix_s in ((9, 300), (10, 100)):
+        path = save_accelerate(tmp_path / "checkpoints", number)
+        date(path, unix_s)
+
+    verdicts = find(tmp_path)
+
+    assert [verdict.candidate.tag for verdict in verdicts] == ["checkpoint_10", "checkpoint_9"]
+    assert {verdict.candidate.step for verdict in verdicts} == {None}
+
+
+# Two files of one save
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        ("model_step_{}.pt", "optimizer_step_{}.pt"),
+        ("step_{}.pt", "step_{}_optim.pt"),
+        ("ckpt-{}.safetensors", "opt-ckpt-{}.pt"),
+    ],
+)
+def test_model_and_optimizer_of_one_step_are_one_candidate(
+    tmp_path: Path, model: str, optimizer: str
+) -> None:
+    for step in (10, 20):
+        _written(tmp_path / model.format(step), torch_file())
+        _written(tmp_path / optimizer.format(step), torch_file())
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == [model.format(20), model.format(10)]
+    assert len(verdicts) == 2
+    assert verdicts[0].candidate.parts == (str(tmp_path / optimizer.format(20)),)
+
+
+@pytest.mark.parametrize("missing", ["model_20.pt", "optimizer_20.pt"])
+def test_a_save_that_was_killed_between_two_files_is_passed_over(
+    tmp_path: Path, missing: str
+) -> None:
+    for name in ("model_10.pt", "optimizer_10.pt", "model_20.pt", "optimizer_20.pt"):
+        _written(tmp_path / name, torch_file())
+    (tmp_path / missing).unlink()
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["model_10.pt"]
+    assert [verdict.hindrance for verdict in verdicts] == [Hindrance.DAMAGED, None]
+
+
+def test_a_torn_optimizer_makes_its_model_no_checkpoint(tmp_path: Path) -> None:
+    _written(tmp_path / "model.pt", torch_file())
+    _written(tmp_path / "optimizer.pt", torch_file()[:-9])
+
+    assert told(find(tmp_path)) == {
+        "model.pt": "optimizer.pt: truncated: no zip directory at its end"
+    }
+
+
+def test_model_and_optimizer_of_two_steps_are_no_checkpoint(tmp_path: Path) -> None:
+    _written(tmp_path / "model.pt", torch_file({"step": 20}))
+    _written(tmp_path / "optimizer.pt", torch_file({"step": 10}))
+
+    assert told(find(tmp_path)) == {"model.pt": "it is of step 20, optimizer.pt of step 10"}
+
+
+# Nothing here, or something that can't be restored
+
+
+def test_what_a_finished_run_of_trainer_leaves_is_no_checkpoint(tmp_path: Path) -> None:
+    save_trainer(tmp_path, 60)
+    write(tmp_path / "model.safetensors", make_safetensors())
+    write(tmp_path / "training_args.bin", torch_file())
+    write(tmp_path / "config.json", "{}")
+    write(tmp_path / "tokenizer.json", "{}")
+
+    assert [verdict.candidate.tag for verdict in find(tmp_path)] == ["checkpoint-60"]
+
+
+def test_pretrained_weights_and_data_are_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", "{}")
+    write(tmp_path / "model-00001-of-00002.safetensors", make_safetensors())
+    write(tmp_path / "pytorch_model.bin", torch_file())
+    write(tmp_path / "training_args.bin", torch_file())
+    write(tmp_path / "train.bin", b"\x01\x02\x03" * 100)
+    write(tmp_path / "train_data.npz", b"PK\x03\x04")
+    write(tmp_path / "tokenizer.pt", torch_file())
+    write(tmp_path / "runs" / "events.out.tfevents.1", b"x")
+
+    assert find(tmp_path) == []
+
+
+def test_folders_that_look_like_checkpoints_are_told_apart_from_nothing(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-10").mkdir()
+    write(tmp_path / "step_20" / "notes.txt", "x")
+    write(tmp_path / "iter_0000030" / "common.pt", torch_file())
+
+    verdicts = find(tmp_path)
+
+    assert len(verdicts) == 3
+    assert all(_is_damaged(verdict) for verdict in verdicts)
+
+
+def _is_damaged(verdict: CheckpointVerdict) -> bool:
+    return verdict.looks_like_checkpoint and verdict.hindrance is Hindrance.DAMAGED
+
+
+def _written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
