@@ -16,8 +16,10 @@ from typing import Final
 
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
-from agent.nvml.child_protocol import NO_GPU
-from agent.nvml.monitor import GPUS_MAX, GpuMonitor, GpuView, MonitorState, MonitorView
+from agent.nvml.driver_call import NO_GPU
+from agent.nvml.gpu_view import GpuView, MonitorState, MonitorView, Values
+from agent.nvml.known_gpus import GPUS_MAX
+from agent.nvml.monitor import GpuMonitor
 from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
@@ -29,7 +31,6 @@ _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two
 
 Labels = tuple[tuple[str, str], ...]
-Values = tuple[tuple[str, tuple[str, ...], float], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """One collector child as the agent holds it: its process, its end of the connection, its page."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -7,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from agent.nvml.child_protocol import NvmlCall, make_page, read_call
+from agent.nvml.child_protocol import make_page, read_call
+from agent.nvml.driver_call import NvmlCall
 
-DEATH_S_MAX: Final = 0.2  # between the end of a connection and the end of its process
+DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of its process
 
 
 class ChildProcess:
@@ -63,8 +65,19 @@ class ChildProcess:
     def is_gone(self) -> bool:
         return self.process.poll() is not None
 
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the process has ended, at most so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+
     def status_text(self) -> str:
-        """Return how a child ended that has closed its connection, where it is known."""
+        """Return how the process ended after it closed its connection; empty where that is not known."""
         try:
             code = self.process.wait(DEATH_S_MAX)
         except subprocess.TimeoutExpired:

@@ -13,23 +13,15 @@ Standard library only, and as little of it as works: this is loaded by the child
 import mmap
 import os
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
+
+from agent.nvml.driver_call import NO_GPU, NvmlCall
 
 MESSAGE_BYTES_MAX: Final = (
     131072  # a GPU with 36 links needs 60 kB; the default send buffer is 208 kB
 )
-NO_GPU: Final = -1
 _CALL: Final = Struct("<Qdi44s")  # number (odd: in a call), CLOCK_MONOTONIC at its start, GPU, name
 PAGE_BYTES: Final = _CALL.size
-
-
-class NvmlCall(NamedTuple):
-    """The driver call that the child is in. A tuple: dataclasses would cost the child 1.4 MB."""
-
-    number: int
-    began_at_s: float
-    gpu: int  # index, or NO_GPU
-    name: str
 
 
 class CallPage:

@@ -16,7 +16,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import NO_GPU, CallPage
+from agent.nvml.child_protocol import CallPage
+from agent.nvml.driver_call import NO_GPU
 from agent.nvml.mig import INSTANCES_MAX, MigInstance, profile_of
 from agent.nvml.profiling import Profile
 

@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
-from agent.nvml.monitor import (
-    GpuMonitor,
+from agent.nvml.gpu_view import (
     GpuView,
     GroupView,
     MonitorState,
     MonitorView,
     StuckCall,
 )
+from agent.nvml.monitor import GpuMonitor
 from agent.ranks.table import RankSample
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.progress import RankIdentity

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from agent.assembly.families import FAMILIES
 from agent.nvml import fields
 from agent.nvml.child_messages import decode
-from agent.nvml.child_protocol import NO_GPU, CallPage, make_page, read_call
+from agent.nvml.child_protocol import CallPage, make_page, read_call
+from agent.nvml.driver_call import NO_GPU
 from agent.nvml.sampler import UNSUPPORTED_S, GpuLostError, GpuProcess, GpuSampler, NvmlGoneError
 from rankmend.errors import SourceError
 from tests.support.agent import PATIENT, FakeClock

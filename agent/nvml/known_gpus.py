@@ -1,0 +1,135 @@
+"""What the collector child has reported of each GPU, summed since the agent began. Pure."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from agent.nvml.child_messages import EventMessage, GpuMessage
+from agent.nvml.fields import EVENT_TYPES
+from agent.nvml.gpu_view import GpuView, GroupView, Values
+from rankmend.errors import SourceError
+
+GPUS_MAX: Final = 64
+XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
+
+
+class GpuChange(Enum):
+    NONE = "none"
+    LOST = "lost"
+    BACK = "back"
+
+
+class _Group(NamedTuple):
+    at_s: float
+    values: Values
+    revision: int
+
+
+@dataclass(slots=True)
+class _Gpu:
+    uuid: str = ""
+    pci_bus_id: str = ""
+    heard_at_s: float = 0.0
+    is_lost: bool = False
+    needs_reset: bool = False
+    error: str = ""
+    errors: int = 0
+    groups: dict[str, _Group] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=dict)
+    xids: dict[int, int] = field(default_factory=dict)
+    processes: tuple[tuple[int, int | None], ...] | None = None
+
+
+class KnownGpus:
+    """The GPUs of one node by index."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[int, _Gpu] = {}
+        self._revision = 0  # of the newest group of values
+        self._event_types: tuple[str, ...] = ()
+
+    def set_event_types(self, mask: int) -> None:
+        """Take note of the types of events that the driver reports."""
+        self._event_types = tuple(name for bit, name in EVENT_TYPES.items() if mask & bit)
+
+    def add_values(self, message: GpuMessage, now_s: float) -> GpuChange:
+        """Take one group of values; return whether the GPU was lost or came back."""
+        gpu = self._gpu(message.gpu, now_s)
+        if message.uuid and gpu.uuid and message.uuid != gpu.uuid:  # another card in its place
+            self._gpus[message.gpu] = gpu = _Gpu()
+        gpu.uuid = message.uuid or gpu.uuid
+        gpu.pci_bus_id = message.pci_bus_id or gpu.pci_bus_id
+        gpu.heard_at_s = now_s
+        change = GpuChange.NONE
+        if message.is_lost != gpu.is_lost:
+            change = GpuChange.LOST if message.is_lost else GpuChange.BACK
+        gpu.is_lost, gpu.needs_reset = message.is_lost, message.needs_reset
+        gpu.error = message.error
+        gpu.errors += message.errors
+        for reason, seconds in message.seconds.items():
+            gpu.seconds[reason] = gpu.seconds.get(reason, 0.0) + seconds
+        if message.is_lost:
+            gpu.groups.clear()
+            gpu.processes = None
+            return change
+        self._revision += 1
+        gpu.groups[message.group] = _Group(now_s, message.values, self._revision)
+        if message.group == "processes":
+            gpu.processes = None if message.processes is None else tuple(message.processes)
+        return change
+
+    def add_event(self, message: EventMessage, now_s: float) -> bool:
+        """Count an event; return whether it is an XID that was counted by its code as well."""
+        gpu = self._gpu(message.gpu, now_s)
+        gpu.events[message.event] = gpu.events.get(message.event, 0) + 1
+        has_code = message.event == "xid" and (
+            message.code in gpu.xids or len(gpu.xids) < XID_CODES_MAX
+        )
+        if has_code:
+            gpu.xids[message.code] = gpu.xids.get(message.code, 0) + 1
+        return has_code
+
+    def names_of(self, index: int) -> dict[str, object]:
+        """Return how a log names this GPU."""
+        gpu = self._gpus[index]
+        return {"gpu": index, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id}
+
+    def forget_values(self) -> None:
+        """Drop what was measured, and keep what was counted."""
+        for gpu in self._gpus.values():
+            gpu.groups.clear()
+            gpu.processes = None
+
+    def views(self, now_s: float, skipped: Container[int]) -> tuple[GpuView, ...]:
+        return tuple(
+            self._view(index, self._gpus[index], now_s, index in skipped)
+            for index in sorted(self._gpus)
+        )
+
+    def _gpu(self, index: int, now_s: float) -> _Gpu:
+        if not 0 <= index < GPUS_MAX:
+            raise SourceError(f"there is no GPU {index}")
+        return self._gpus.setdefault(index, _Gpu(heard_at_s=now_s))
+
+    def _view(self, index: int, gpu: _Gpu, now_s: float, is_skipped: bool) -> GpuView:
+        return GpuView(
+            index=index,
+            uuid=gpu.uuid,
+            pci_bus_id=gpu.pci_bus_id,
+            age_s=max(0.0, now_s - gpu.heard_at_s),
+            is_lost=gpu.is_lost,
+            is_skipped=is_skipped,
+            needs_reset=gpu.needs_reset,
+            error=gpu.error,
+            errors=gpu.errors,
+            groups={
+                name: GroupView(max(0.0, now_s - read.at_s), read.values, read.revision)
+                for name, read in gpu.groups.items()
+            },
+            seconds=dict(gpu.seconds),
+            events=dict.fromkeys(self._event_types, 0) | gpu.events,
+            xids=dict(gpu.xids),
+            processes=gpu.processes,
+        )

@@ -1,0 +1,360 @@
+"""Supervises the collector children: starts one, believes it for a while, replaces it.
+
+A driver call that does not come back is normal on a bad GPU, and a process inside one cannot be
+killed. So a child whose call is over its deadline is abandoned, not waited for. The next child
+leaves out every GPU that a call has hung on, so that the others are still read. A GPU that was left
+out is tried again in a child of its own, which asks about no other GPU, and only once no process
+hangs on it any more. At most one process hangs on a GPU, and at most `ABANDONED_MAX` in all.
+
+No thread and no lock: `agent/nvml/monitor.py` calls `tick` about once a second and guards the rest.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from agent.nvml.child_messages import (
+    EventMessage,
+    FailedMessage,
+    GpuMessage,
+    NodeMessage,
+    SweepMessage,
+    decode,
+)
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX
+from agent.nvml.child_rules import (
+    CALL_S_MAX,
+    SILENT_S_MAX,
+    Starts,
+    find_overdue,
+    may_try,
+    nvml_hangs,
+    too_many_hang,
+)
+from agent.nvml.children import Children, CollectorChild, Spawn
+from agent.nvml.driver_call import NO_GPU, NvmlCall
+from agent.nvml.gpu_view import MonitorState, MonitorView, StuckCall
+from agent.nvml.known_gpus import GPUS_MAX, GpuChange, KnownGpus
+from agent.nvml.left_out import LeftOut
+from agent.nvml.release import ReleaseFile
+from rankmend.errors import SourceError, StorageError
+
+PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself stood still
+IDLE_S_MAX: Final = 60.0  # without a question: the collectors of GPUs have been switched off
+END_S_MAX: Final = 1.0  # for the children to end with the agent
+_NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
+
+log = logging.getLogger(__name__)
+
+
+class GpuSupervisor:
+    def __init__(
+        self,
+        interval_s: float,
+        spawn: Spawn,
+        now_s: float,
+        call_s_max: float = CALL_S_MAX,
+        silent_s_max: float = SILENT_S_MAX,
+        kept: ReleaseFile | None = None,
+    ) -> None:
+        """``kept`` remembers a release over a restart of the agent."""
+        self._interval_s = interval_s
+        self._call_s_max = call_s_max
+        self._silent_s_max = silent_s_max
+        self._spawn = spawn
+        self._kept = kept
+        self.children = Children()
+        self._gpus = KnownGpus()
+        self._left_out = LeftOut()
+        self._starts = Starts()
+        self._ticked_at_s = self._resumed_at_s = now_s
+        self._asked_at_s = 0.0
+        self._state = MonitorState.STARTING
+        self._problem = "no answer yet"
+        self._has_swept = False
+        self._sweep_s: float | None = None
+        self._count: int | None = None
+        self._has_new_events = False
+        self._released_at_s: float | None = None
+        self._released_until_s = 0.0
+        if kept is not None and (release := kept.load(now_s)) is not None:
+            self._released_at_s, self._released_until_s = release.since_s, release.until_s
+            log.warning("the GPUs stay released", extra={"for_s": round(release.until_s - now_s)})
+
+    # ---- questions
+
+    def note_question(self, now_s: float) -> bool:
+        """Take note that somebody asks for values; return whether the next tick cannot wait."""
+        self._asked_at_s = now_s
+        if self._state is not MonitorState.RELEASED or self._released_at_s is not None:
+            return False
+        self._begin_anew()  # the GPUs were let go while nobody asked
+        return True
+
+    @property
+    def has_answered(self) -> bool:
+        return self._has_swept or self._state is not MonitorState.STARTING
+
+    def pop_new_events(self) -> bool:
+        """Return whether GPUs have reported events since the last call."""
+        has_new_events, self._has_new_events = self._has_new_events, False
+        return has_new_events
+
+    def view(self, now_s: float) -> MonitorView:
+        children, released_at_s = self.children, self._released_at_s
+        return MonitorView(
+            state=self._state,
+            problem=self._problem,
+            gpus=self._gpus.views(now_s, self._left_out),
+            count=self._count,
+            stuck=tuple(
+                StuckCall(call.name, call.gpu, max(0.0, now_s - call.began_at_s))
+                for call in children.stuck_calls()
+            ),
+            restarts=max(0, self._starts.count - 1),
+            released_s=None if released_at_s is None else now_s - released_at_s,
+            sweep_s=self._sweep_s,
+            pid=children.collector.pid if children.collector else None,
+        )
+
+    # ---- orders
+
+    def release(self, for_s: float, now_s: float) -> None:
+        """Let go of the GPUs for a time, from the next tick on."""
+        if self._kept is not None:
+            try:
+                self._kept.save(now_s, now_s + for_s)
+            except StorageError as error:
+                raise SourceError(f"the GPUs are not released: {error}") from error
+        self._released_at_s, self._released_until_s = now_s, now_s + for_s
+
+    def resume(self) -> bool:
+        """Take the GPUs up again at the next tick; return whether they were released."""
+        was_released = self._released_at_s is not None
+        self._end_release()
+        self._starts.next_at(0.0)
+        if not self.children.abandoned:
+            self._left_out.clear()
+        return was_released
+
+    # ---- what happens with time
+
+    def tick(self, now_s: float) -> None:
+        """Read what the children have sent, replace those that are stuck, bury the dead."""
+        if now_s - self._ticked_at_s > PAUSE_S:  # SIGSTOP, a frozen cgroup: of the child as well
+            self._resumed_at_s = self._asked_at_s = now_s  # nobody could ask, either
+        self._ticked_at_s = now_s
+        children = self.children
+        children.bury(now_s)
+        if self._released_at_s is not None and now_s >= self._released_until_s:
+            self._end_release()
+            log.warning("the time of the release is over, the GPUs are taken up again")
+        is_idle = now_s - self._asked_at_s > max(IDLE_S_MAX, 10 * self._interval_s)
+        if self._released_at_s is not None or is_idle:
+            self._let_go(now_s)
+            return
+        if self._state is MonitorState.RELEASED:
+            self._begin_anew()
+        for child in children.talking():
+            self._receive(child, now_s)
+        for child in children.talking():
+            self._check(child, now_s)
+        if children.collector is None and now_s >= self._starts.due_at_s:
+            self._start(now_s)
+        if children.trial is None and children.collector is not None:
+            self._try(now_s)
+
+    def end(self, now_s: Callable[[], float]) -> None:
+        """End the children with the agent. One in a driver call ends by itself later."""
+        self.children.abandon_all()
+        self.children.close(now_s, END_S_MAX)
+
+    def _end_release(self) -> None:
+        self._released_at_s = None
+        if self._kept is not None:
+            self._kept.clear()
+
+    def _begin_anew(self) -> None:
+        self._state, self._problem = MonitorState.STARTING, "no answer yet"
+        self._has_swept = False
+
+    def _let_go(self, now_s: float) -> None:
+        """End the children: the GPUs are released, or nobody asks for them."""
+        self.children.abandon_all()
+        if self._state is not MonitorState.RELEASED:
+            self.children.hurry_burial(now_s)
+        self._state, self._problem = MonitorState.RELEASED, "released"
+        self._count = None
+        self._starts.next_at(0.0)
+        self._gpus.forget_values()
+
+    def _start(self, now_s: float) -> None:
+        hanging = self.children.hanging_gpus()
+        if nvml_hangs(hanging):
+            return
+        if too_many_hang(hanging):
+            self._fail(f"{len(hanging)} collectors of the GPUs hang: no other is started")
+            return
+        self._starts.begin(now_s)
+        try:
+            child = self._spawn(self._interval_s, self._left_out.indexes(), now_s)
+        except OSError as error:
+            self._fail(f"cannot start the collector of the GPUs: {error}")
+            return
+        self.children.collector = child
+
+    # ---- messages
+
+    def _receive(self, child: CollectorChild, now_s: float) -> None:
+        for _ in range(8 * GPUS_MAX):  # then look at the clock again
+            try:
+                data, _ancillary, flags, _address = child.channel.recvmsg(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, flags = b"", 0
+            if not data:
+                self._lose(child, now_s)
+                return
+            child.heard_at_s = now_s
+            try:
+                if flags & socket.MSG_TRUNC:
+                    raise SourceError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+                self._handle(child, data, now_s)
+            except SourceError as error:
+                if child is self.children.trial:
+                    self._end_trial(now_s, None, has_answered=False)
+                    return
+                self._fail(str(error))
+                self.children.abandon(child, None)
+                return
+            if not child.is_connected:  # a trial that is over
+                return
+
+    def _handle(self, child: CollectorChild, data: bytes, now_s: float) -> None:
+        if child is self.children.trial:
+            self._handle_trial(data, now_s)
+            return
+        match decode(data):
+            case NodeMessage() as node:
+                if not 0 <= node.count <= GPUS_MAX:
+                    raise SourceError(f"the driver lists {node.count} GPUs")
+                self._count = node.count
+                self._gpus.set_event_types(node.event_mask)
+            case GpuMessage() as values:
+                self._add_values(values, now_s)
+            case EventMessage() as event:
+                self._add_event(event, now_s)
+            case SweepMessage() as sweep:
+                self._sweep_s, self._has_swept = sweep.duration_s, True
+                self._set_state(MonitorState.RUNNING, self._skipped_text())
+                self._starts.add_sweep(child.started_at_s, now_s)
+            case FailedMessage() as failed:
+                is_absent = failed.code in _NO_DRIVER_CODES
+                state = MonitorState.ABSENT if is_absent else MonitorState.BROKEN
+                self._count = None
+                self._set_state(state, f"NVML: {failed.error}")
+
+    def _add_values(self, message: GpuMessage, now_s: float) -> None:
+        change = self._gpus.add_values(message, now_s)
+        if change is not GpuChange.NONE:
+            text = "GPU lost" if change is GpuChange.LOST else "GPU is back"
+            log.error(text, extra=self._gpus.names_of(message.gpu))
+
+    def _add_event(self, event: EventMessage, now_s: float) -> None:
+        has_code = self._gpus.add_event(event, now_s)
+        self._has_new_events = True
+        names = self._gpus.names_of(event.gpu)
+        fields = {"gpu": names["gpu"], "uuid": names["uuid"], "event": event.event}
+        log.warning("GPU event", extra=fields | ({"xid": event.code} if has_code else {}))
+
+    # ---- GPUs that are left out
+
+    def _try(self, now_s: float) -> None:
+        """Ask about a GPU that was left out, in a child that asks about no other."""
+        hanging = self.children.hanging_gpus()
+        gpu = self._left_out.due(now_s, hanging) if may_try(hanging) else None
+        if gpu is None:
+            return
+        others = [index for index in range(GPUS_MAX) if index != gpu]
+        try:
+            child = self._spawn(self._interval_s, others, now_s)
+        except OSError as error:
+            self._left_out.add(gpu, now_s)
+            log.warning("cannot try a GPU again", extra={"gpu": gpu, "error": str(error)})
+            return
+        self.children.trial, self.children.trial_gpu = child, gpu
+        log.info("trying a GPU again that was left out", extra={"gpu": gpu})
+
+    def _handle_trial(self, data: bytes, now_s: float) -> None:
+        match decode(data):
+            case GpuMessage() as values if values.gpu == self.children.trial_gpu:
+                self._add_values(values, now_s)
+            case SweepMessage():
+                self._end_trial(now_s, None, has_answered=True)
+            case FailedMessage():
+                self._end_trial(now_s, None, has_answered=False)
+
+    def _end_trial(self, now_s: float, call: NvmlCall | None, *, has_answered: bool) -> None:
+        children, gpu = self.children, self.children.trial_gpu
+        assert children.trial is not None
+        if has_answered:
+            self._left_out.take_back(gpu)
+            if children.collector is not None:  # the next one asks about this GPU as well
+                children.abandon(children.collector, None)
+            self._starts.due_at_s = now_s
+        else:
+            self._left_out.add(gpu, now_s)
+        log.info("GPU tried again", extra={"gpu": gpu, "answers": has_answered})
+        children.abandon(children.trial, call)
+
+    # ---- what goes wrong
+
+    def _check(self, child: CollectorChild, now_s: float) -> None:
+        """Abandon a child that is over its deadline."""
+        overdue = find_overdue(
+            child.call(),
+            child.heard_at_s,
+            self._resumed_at_s,
+            now_s,
+            call_s_max=self._call_s_max,
+            silent_s_max=self._silent_s_max,
+            interval_s=self._interval_s,
+        )
+        if overdue is None:
+            return
+        call = overdue.call
+        if child is self.children.trial:
+            self._end_trial(now_s, call, has_answered=False)
+            return
+        self._fail(overdue.problem)
+        if call.gpu == NO_GPU:
+            self._starts.add_end(child.started_at_s, now_s)
+        else:  # the next child leaves it out, so start it at once: the other GPUs wait
+            self._left_out.add(call.gpu, now_s)
+            self._starts.next_at(now_s)
+        self.children.abandon(child, call)
+
+    def _lose(self, child: CollectorChild, now_s: float) -> None:
+        """Abandon a child that has closed its connection: it has ended, or is about to."""
+        if child is self.children.trial:
+            self._end_trial(now_s, None, has_answered=False)
+            return
+        if self._state not in (MonitorState.ABSENT, MonitorState.BROKEN):
+            self._fail(f"the collector of the GPUs has died{child.status_text()}")
+        self._starts.add_end(child.started_at_s, now_s)
+        self.children.abandon(child, None)
+
+    def _fail(self, problem: str) -> None:
+        self._set_state(MonitorState.BROKEN, problem)
+
+    def _set_state(self, state: MonitorState, problem: str) -> None:
+        if state is not self._state or (problem and problem != self._problem):
+            level = logging.ERROR if state is MonitorState.BROKEN else logging.INFO
+            log.log(level, "GPUs", extra={"state": state.value, "problem": problem or "none"})
+        self._state, self._problem = state, problem
+
+    def _skipped_text(self) -> str:
+        skipped = ", ".join(map(str, self._left_out.indexes()))
+        return f"left out, because a call hangs: GPU {skipped}" if skipped else ""
