@@ -98,7 +98,7 @@ def measure(nodes: int, slots: int, seconds: int) -> dict[str, float]:
     process = psutil.Process()
     bench = Bench()
     settings = JobSettings(
-        JOB_ID, "bench", (), "0", policy=Policy(), nodes_min=nodes, nodes_max=nodes, slots=slots
+        JOB_ID, "bench", "0", policy=Policy(), nodes_min=nodes, nodes_max=nodes, slots=slots
     )
     control = Controller(bench, bench, None, None, None, bench, settings)
     control.start()

@@ -8,7 +8,7 @@ from typing import Final
 from detectors.finding import Finding
 from recovery.job.alert_intake import fatal
 from recovery.job.diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
-from recovery.job.membership import has_launcher_of_attempt, placement_of
+from recovery.job.membership import has_launcher_of_attempt
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import AttemptVerified, Milestone, RelativeMilestone
@@ -47,7 +47,7 @@ class AttemptHealth:
     def find_failure(self, now_s: float, policy: Policy) -> Failure | None:
         """Return what has gone wrong with the attempt, once it can be judged."""
         ledger, seen, nodes = self._ledger, self._seen, self._nodes
-        doctor = Doctor(self._settings, policy, placement_of(ledger, self._settings))
+        doctor = Doctor(self._settings, policy, ledger.placement)
         is_due = self._is_look_due(now_s, policy)
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)
@@ -59,7 +59,7 @@ class AttemptHealth:
             has_stepped_before=has_stepped_before,
             looks_for_hang=is_due,
         )
-        if failure is not None or not self._settings.is_joined or seen.failed:
+        if failure is not None or seen.failed:
             return failure
         if not (is_due or seen.stopped or ledger.replaced_number > ledger.started_number):
             return None
@@ -142,8 +142,7 @@ class AttemptHealth:
         records += self.milestone(now_s, is_due=False)
         records += self._caught_up(now_s)
         records += self._situation.slow.due(now_s)
-        placement = placement_of(ledger, self._settings)
-        records += self._situation.causes.due(ledger, placement, now_s)
+        records += self._situation.causes.due(ledger, ledger.placement, now_s)
         return records
 
     def verified(self, now_s: float) -> AttemptVerified:

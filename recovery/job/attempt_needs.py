@@ -78,8 +78,6 @@ class AttemptNeeds:
     def place(self) -> tuple[Placement, ...] | NeedsMissing:
         """Return which node would have which ranks."""
         settings, ledger = self.settings, self.ledger
-        if not settings.is_joined:
-            return settings.placement
         usable = self.usable()
         is_first = ledger.attempt == 0 or ledger.is_resumed
         gathered_s = self.since("gather", ledger.attempt)
@@ -137,9 +135,10 @@ class AttemptNeeds:
 
     def meet(self, placement: tuple[Placement, ...]) -> Endpoint | NeedsMissing | None:
         """Return where the ranks would meet; None where the launcher itself chooses."""
-        if not self.settings.is_joined:
-            return None
         node = placement[0].node
+        member = self.ledger.members.get(node)
+        if len(placement) == 1 and member is not None and member.peer_endpoint is None:
+            return None  # no other node has to find it
         told = self.nodes.rendezvous(node, self.ledger)
         if told is not None:
             return told

@@ -253,7 +253,7 @@ class Attempts:
         The ranks may train on behind a network that is cut. Only proofs end the attempt.
         """
         ledger, limit_s = self._ledger, self._policy.hung.ceil_s
-        if not self._settings.is_joined or self._nodes.is_any_heard(ledger, now_s - limit_s):
+        if self._nodes.is_any_heard(ledger, now_s - limit_s):
             return False
         gone = self.gone(self._policy, now_s)
         if gone.is_proved:
@@ -269,16 +269,15 @@ class Attempts:
         return True
 
     def fence_bound_s(self, policy: Policy) -> float:
-        """Return for how long to wait for a proof: on several nodes a person may bring it."""
-        patience_s = policy.spare_wait_s if self._settings.is_joined else 0.0
-        return policy.fence_timeout_s + patience_s
+        """Return for how long to wait for a proof: a person may bring it for another node."""
+        return policy.fence_timeout_s + policy.spare_wait_s
 
     def tell_person(self, gone: Gone, now_s: float) -> bool:
         """Say once of which nodes nothing is proved after a while."""
         ledger = self._ledger
         waits = (*gone.silent, *gone.busy)
-        if set(waits) <= set(ledger.fence_waits):
-            return False
+        if set(waits) <= set(ledger.fence_waits) or not self._policy.spare_wait_s:
+            return False  # it was told, or nobody is waited for
         if self._situation.since(now_s, "unproved", ledger.attempt) < self._policy.fence_timeout_s:
             return False
         told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"

@@ -26,11 +26,10 @@ from recovery.job import shared_reasons
 from recovery.job.adoption import Waits
 from recovery.job.alert_intake import AlertIntake, fatal
 from recovery.job.attempt_health import AttemptHealth
-from recovery.job.attempts import AttemptFence, Attempts, Checkpoints, ended_unstarted
+from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
 from recovery.job.diagnosis import first_failure
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
-from recovery.job.membership import placement_of
 from recovery.job.memory import BudgetStore, JournalWriter
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
@@ -43,7 +42,6 @@ from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.incident_records import EvidenceCollected
 from recovery.journal.job_records import (
     BudgetsReset,
-    JobEnded,
     JobOpened,
     JobOutcome,
     LauncherStarted,
@@ -147,7 +145,6 @@ class Controller:
         if job_id not in (None, settings.job_id):
             raise JournalError(f"the journal belongs to job {job_id}, not to {settings.job_id}")
         self._nodes.start(self._situation.now_s())
-        names, size = self._nodes.names, settings.world_size
         epoch = max(self.ledger.epoch + 1, settings.epoch_min)
         records: list[Record] = []
         if job_id is None:
@@ -155,8 +152,8 @@ class Controller:
         records += self._book.lost_records(settings.job_id)
         records.append(
             LauncherStarted(
-                names,
-                size,
+                (settings.own_node,) if settings.own_node else (),
+                settings.slots if settings.own_node else 0,
                 settings.pid,
                 settings.rankmend_version,
                 epoch,
@@ -287,9 +284,10 @@ class Controller:
         if self._stop_wanted is not None and self.ledger.closing is None:
             self._situation.obey_unwritten(self._stop_records())
         seen = self._situation.observation
-        if not (self._nodes.are_empty(self.ledger) or seen.has_ended):
-            return
         closing = self._situation.obeyed.closing
+        is_over = closing is not None and not self.ledger.is_attempt_open
+        if not (is_over or self._nodes.are_empty(self.ledger) or seen.has_ended):
+            return
         is_known = closing is not None or seen.is_done
         patience_s = JOURNAL_PATIENCE_KNOWN_S if is_known else JOURNAL_PATIENCE_S
         if self._situation.since(now_s, "unwritten", self.ledger.number) < patience_s:
@@ -400,7 +398,7 @@ class Controller:
             return None
         if ledger.incident is not None:
             self._last_finding = ledger.incident.last_failure.finding
-        nodes = {place.node for place in placement_of(ledger, self._settings)}
+        nodes = {place.node for place in ledger.placement}
         return self._evidence.due(nodes, self._last_finding, now_s)
 
     def _tell_pool(self, evidence: EvidenceCollected) -> None:
@@ -438,39 +436,35 @@ class Controller:
         return [*records, wanted]
 
     def _take_up(self, now_s: float) -> bool:
-        """Look before acting: go on with what runs, give up what is not to be found."""
-        ledger = self.ledger
-        if self._settings.is_joined:
-            # Launchers outlive their controller: what runs goes on, and who stays silent is
-            # judged later, by what its peers say.
-            # A journal that was restored can know less than they: they are heard first.
-            missing = [] if ledger.is_resumed else self._nodes.missing(ledger)
-            wait_s = self._policy.lease_s + self._policy.node_silent_s
-            self._situation.is_taken_up = (
-                not missing or self._situation.since(now_s, "take up") >= wait_s
-            )
-            return self._situation.is_taken_up
-        if silent := self._nodes.missing(ledger):
-            if self._situation.since(now_s, "take up") < self._policy.start_timeout_s:
-                return False
-            if ledger.closing is not None:
-                self._situation.record(JobEnded(ledger.closing.outcome, is_empty=False))
-            else:
-                self._situation.record(
-                    ended_unstarted(f"nodes never reported: {', '.join(silent)}")
-                )
-            return True
+        """Look before acting: go on with what runs, give up what ended with the process before."""
+        # Launchers outlive a controller elsewhere: what runs goes on, and the silence of a node is
+        # judged later, by what its peers say. A journal that was restored can know less than they:
+        # they are heard first.
+        wait_s = min(
+            self._policy.lease_s + self._policy.node_silent_s, self._policy.start_timeout_s
+        )
+        if self._nodes.missing(self.ledger) and self._situation.since(now_s, "take up") < wait_s:
+            return False
         self._situation.is_taken_up = True
+        if self._has_ended_with_us(self.ledger):
+            self._give_up(self.ledger)
+        return True
+
+    def _has_ended_with_us(self, ledger: Ledger) -> bool:
+        """Return whether the attempt ran where this process did, and ended with the one before."""
         if not ledger.is_attempt_open or ledger.wish is not Wish.RANKS or ledger.closing:
-            return True
-        if any(report.attempt == ledger.attempt for report in self._nodes.reports):
-            return True  # it ran on, or it ended and its exits are told
+            return False
+        if {place.node for place in ledger.placement} != {self._settings.own_node}:
+            return False
+        # Else it ran on, or it ended and its exits are told.
+        return all(report.attempt != ledger.attempt for report in self._nodes.reports)
+
+    def _give_up(self, ledger: Ledger) -> None:
         reason = f"rankmend came back and attempt {ledger.attempt} is not running"
         if ledger.incident is None:
             self._situation.record(AttemptAbandoned(ledger.attempt, reason))
         elif ledger.incident.state.phase is not Phase.OPENED:  # which fences it anyway
             self._incidents.fail_try(ledger.incident, reason, None)
-        return True
 
     def _watch_attempt(self, now_s: float) -> bool:
         """Watch an attempt that runs, with no incident under way."""

@@ -84,7 +84,7 @@ class IncidentRunner:
 
     def weigh_slow(self, now_s: float) -> bool:
         """Move the rank that costs most where that pays; what it takes may come later than it."""
-        if not self._settings.is_joined or now_s - self._weighed_at_s < _WEIGH_S:
+        if now_s - self._weighed_at_s < _WEIGH_S:
             return False
         known = [
             one.found
@@ -108,7 +108,7 @@ class IncidentRunner:
         ledger, now_s = self._ledger, self._situation.now_s()
         is_running = ledger.is_verified and ledger.wish is Wish.RANKS
         is_running &= ledger.incident is None and ledger.closing is None
-        if not (self._settings.is_joined and self._situation.is_taken_up and is_running):
+        if not (self._situation.is_taken_up and is_running):
             return "only named: the job can't move a rank now"
         is_worth, reason = is_worth_moving(factor, ledger, self._policy)
         nodes = {place.node for place in ledger.placement}
@@ -263,8 +263,6 @@ class IncidentRunner:
 
     def _plan_again(self, incident: OpenIncident, now_s: float) -> bool:
         """Plan anew where nodes can't be used that could when the plan was made."""
-        if not self._settings.is_joined:
-            return False
         scene = self._planning.scene(incident, now_s)
         finding = incident.last_failure.finding
         made = plan(finding, self._ledger, incident.policy, None, scene)

@@ -16,11 +16,6 @@ from recovery.journal.limits import Policy
 from recovery.messages.exchange import WITNESSES_MAX, Peer
 
 
-def placement_of(ledger: Ledger, settings: JobSettings) -> tuple[Placement, ...]:
-    """Return which node has which ranks in the newest attempt, in the order of group ranks."""
-    return ledger.placement or settings.placement
-
-
 def has_launcher_of_attempt(ledger: Ledger, member: Member) -> bool:
     """Return whether the node's launcher is the one that the newest attempt was ordered from."""
     return member.launcher_since < ledger.started_number

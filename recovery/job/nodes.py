@@ -14,7 +14,6 @@ from recovery.job.membership import (
     has_launcher_of_attempt,
     judge_gone,
     peers_of,
-    placement_of,
 )
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
@@ -77,7 +76,6 @@ class JobNodes:
     def __init__(self, settings: JobSettings, orders: Orders) -> None:
         self._settings = settings
         self._orders = orders
-        self.names = tuple(place.node for place in settings.placement)
         self._heard: dict[str, HeardNode] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
         self._refused: set[str] = set()  # nodes above the most, each said once
@@ -98,17 +96,8 @@ class JobNodes:
 
     def hear(self, report: Report, ledger: Ledger, now_s: float) -> bool:
         """Take in what a node says; return False where it says nothing new, or must join first."""
-        if not self._settings.is_joined:
-            if report.node not in self.names:
-                log.warning("report refused", extra={"node": report.node})
-                return False
-            self._note(report, now_s)
-            return True
         if is_strange(ledger, report) and not report.leaving:
             self._strange.add(report.node)
-        return self._take_of_several(report, ledger, now_s)
-
-    def _take_of_several(self, report: Report, ledger: Ledger, now_s: float) -> bool:
         member = ledger.members.get(report.node)
         if refuses(ledger, report.node, report.launcher_id) is not None:
             return False
@@ -138,8 +127,6 @@ class JobNodes:
 
     def adoption(self, ledger: Ledger, now_s: float) -> Adopted | Waits | None:
         """Return what to do about launchers that know what the journal does not."""
-        if not self._settings.is_joined:
-            return None
         self._strange = {node for node in self._strange if self._is_strange(node, ledger)}
         if not self._strange:
             self._idle_since_s.clear()
@@ -313,18 +300,23 @@ class JobNodes:
     def missing(self, ledger: Ledger) -> list[str]:
         """Return the nodes of the newest attempt that have said nothing yet, and still may.
 
-        Before the first attempt: all that have joined.
+        Before the first attempt: all that have joined. Of a job on one node: that node.
         """
-        nodes = [place.node for place in placement_of(ledger, self._settings)]
+        if self._settings.own_node:
+            nodes = [self._settings.own_node]
+        elif ledger.is_resumed:
+            nodes = []  # a person has started it anew, perhaps elsewhere
+        else:
+            nodes = [place.node for place in ledger.placement] or list(ledger.members)
         ended = {node for node, one in ledger.members.items() if one.ended_through is not None}
         heard = self._heard.keys() | self._joining.keys() | ended
-        return [node for node in nodes or ledger.members if node not in heard]
+        return [node for node in nodes if node not in heard]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
         """Return the nodes of the newest attempt that have said nothing for so long."""
         return [
             place.node
-            for place in placement_of(ledger, self._settings)
+            for place in ledger.placement
             if now_s - self.heard_at_s(place.node) >= silent_s
         ]
 
@@ -392,7 +384,7 @@ class JobNodes:
 
     def are_empty(self, ledger: Ledger) -> bool:
         """Return whether every node has said that no process of the newest attempt is left."""
-        places = placement_of(ledger, self._settings)
+        places = ledger.placement
         return bool(places) and all(
             (heard := self._heard.get(place.node)) is not None
             and heard.empty_through >= ledger.attempt
@@ -401,8 +393,6 @@ class JobNodes:
 
     def gone(self, ledger: Ledger, policy: Policy, now_s: float) -> Gone:
         """Return whether the newest attempt is proved to be gone from all its nodes."""
-        if not self._settings.is_joined:
-            return Gone(self.are_empty(ledger))
         if not ledger.placement:
             return Gone(not ledger.is_attempt_open or self._all_say_empty(ledger))
         words = {
@@ -429,7 +419,7 @@ class JobNodes:
     def heard_through_s(self, ledger: Ledger) -> float:
         """Return the time through which every node has spoken; 0 before all have."""
         through_s = float("inf")
-        for place in placement_of(ledger, self._settings):
+        for place in ledger.placement:
             heard = self._heard.get(place.node)
             if heard is None:
                 return 0.0
@@ -468,9 +458,6 @@ class JobNodes:
     def _send(self, ledger: Ledger, nodes: Collection[str] | None) -> None:
         if ledger.wish is Wish.NOTHING_YET:
             return
-        is_gone = ledger.wish is Wish.RANKS and not self._settings.is_joined
-        if is_gone and self.are_empty(ledger):
-            return  # an attempt that is known to be gone is never started again
         for order in orders_for(ledger, self._settings, nodes):
             self._orders.send(order)
 
@@ -526,13 +513,12 @@ def orders_for(
     is_running = ledger.wish is Wish.RANKS
     collect, collect_s = collection_for(ledger)
     started = ledger.started if is_running else None
-    placement = placement_of(ledger, settings)
+    placement, members = ledger.placement, ledger.members
     ranks = {place.node: place.ranks for place in placement}
     groups = {place.node: group for group, place in enumerate(placement)}
-    members = ledger.members if settings.is_joined else {}
     names = [node for node in ranks if is_named(node)]
     names += [node for node in members if node not in ranks]
-    peers = peers_of(ledger) if is_running and settings.is_joined else ()
+    peers = peers_of(ledger) if is_running else ()
     world_size = sum(len(place.ranks) for place in placement)
     asked = asked_number(ledger) if is_running else 0
     readers = nodes_to_read(ledger, placement) if asked else set()

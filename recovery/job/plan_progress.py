@@ -51,8 +51,6 @@ class PlanProgress:
 
     def scene(self, incident: OpenIncident, now_s: float) -> Scene:
         """Return what there is to run on, as of now."""
-        if not self._settings.is_joined:
-            return Scene()
         ledger, policy, finding = self._ledger, incident.policy, incident.last_failure.finding
         usable = self._attempts.preparation(policy, now_s).usable()
         accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
@@ -144,8 +142,6 @@ class PlanProgress:
 
         What an alert accuses counts as a node that can't be used: the next plan would leave it.
         """
-        if not self._settings.is_joined:
-            return None
         preparation = self._attempts.preparation(self._settings.policy, now_s)
         accused = {
             kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"

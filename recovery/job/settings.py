@@ -1,25 +1,31 @@
 """What one job's controller is told when it starts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from rankmend.errors import ConfigError
-from recovery.journal.attempt_records import Placement
 from recovery.journal.job_records import ClaimTaken
 from recovery.journal.limits import Policy
+
+# For what a job on one node never has to wait for: 30 years. Limits are journaled as JSON, which has
+# no infinity.
+NEVER_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """One job: on nodes that are known beforehand (``placement``), or on nodes that join.
+    """One job, whose nodes join by reporting.
 
-    A job whose nodes join has a fixed size of ``nodes_min`` nodes, unless ``shrink_multiple`` says
-    which other sizes it can have. What is above its size are spares.
+    It has a fixed size of ``nodes_min`` nodes, unless ``shrink_multiple`` says which other sizes it
+    can have. What is above its size are spares.
     """
 
     job_id: str
     name: str
-    placement: tuple[Placement, ...]  # one for each node, in the order of group ranks; (): join
     rankmend_version: str
+    nodes_min: int
+    nodes_max: int
+    slots: int  # ranks a node
     pid: int = 0  # of the controller's process, for the journal
     policy: Policy = field(default_factory=Policy)
     # Between SIGTERM and SIGKILL of a planned stop where nobody says another: Slurm's KillWait,
@@ -27,9 +33,8 @@ class JobSettings:
     grace_s: float = 30.0
     budgets_reset_by: str | None = None  # who asked to forget the restarts counted so far
     claim_taken: ClaimTaken | None = None  # from whom the launcher took the checkpoint folder
-    nodes_min: int = 0
-    nodes_max: int = 0
-    slots: int = 0  # ranks a node
+    # The node whose launcher is in this process, and ends with it; empty: launchers are elsewhere.
+    own_node: str = ""
     # The number of ranks must be a multiple of it, since TP x PP must divide; 0: nodes_min, always.
     shrink_multiple: int = 0
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
@@ -44,17 +49,6 @@ class JobSettings:
     def __post_init__(self) -> None:
         if self.grace_s < 0:
             raise ConfigError(f"grace_s is {self.grace_s}: it can't be negative")
-        if self.is_joined:
-            self._check_join()
-            return
-        ranks = sorted(rank for place in self.placement for rank in place.ranks)
-        if not ranks or ranks != list(range(len(ranks))):
-            raise ConfigError(f"the nodes' ranks are not 0 to {len(ranks) - 1}, each once: {ranks}")
-        nodes = [place.node for place in self.placement]
-        if len(set(nodes)) != len(nodes):
-            raise ConfigError(f"a node is named twice: {nodes}")
-
-    def _check_join(self) -> None:
         if not 1 <= self.nodes_min <= self.nodes_max:
             raise ConfigError(f"nodes_min:nodes_max is {self.nodes_min}:{self.nodes_max}")
         if self.slots < 1:
@@ -72,11 +66,6 @@ class JobSettings:
         return f"{self.incident_prefix or self.job_id[:8]}-{number}"
 
     @property
-    def is_joined(self) -> bool:
-        """Its nodes join by reporting."""
-        return not self.placement and self.nodes_max > 0
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of nodes that the job can run on, the largest first."""
         if not self.shrink_multiple:
@@ -87,7 +76,10 @@ class JobSettings:
             if nodes * self.slots % self.shrink_multiple == 0
         )
 
-    @property
-    def world_size(self) -> int:
-        """Ranks of the fixed placement; 0 where nodes join."""
-        return sum(len(place.ranks) for place in self.placement)
+
+def for_one_node(policy: Policy) -> Policy:
+    """Return the limits of a job on one node, whose launcher shares the controller's process.
+
+    There is no other node to wait for, and a launcher can't fall silent while its process runs.
+    """
+    return replace(policy, lease_s=0.0, join_wait_s=0.0, spare_wait_s=0.0, node_silent_s=NEVER_S)

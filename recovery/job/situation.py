@@ -7,7 +7,6 @@ What is only observed may be lost, and is heard again after a crash.
 from collections.abc import Callable
 
 from rankmend.clock import Clock
-from recovery.job.membership import placement_of
 from recovery.job.memory import BudgetStore, JobMemory, JournalWriter
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
@@ -37,7 +36,7 @@ class Situation:
         self.settings = settings
         self.book = JobMemory(journal, budget_copy)
         self.nodes = JobNodes(settings, orders)
-        self.observation = Observation(0, settings.world_size)
+        self.observation = Observation(0, 0)
         self.slow = SlowRanks(settings.job_id)
         self.causes = SlowInquiry()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
@@ -97,17 +96,15 @@ class Situation:
     def observe_anew(self) -> None:
         """Observe the newest attempt, beginning with what its nodes have said of it."""
         ledger, gap_s = self.ledger, self.observation.proved_gap_s
-        placement = placement_of(ledger, self.settings)
-        size = sum(len(place.ranks) for place in placement)
-        places = {place.node: frozenset(place.ranks) for place in placement}
-        ran_before = self.settings.is_joined and ledger.has_run
+        size = sum(len(place.ranks) for place in ledger.placement)
+        places = {place.node: frozenset(place.ranks) for place in ledger.placement}
         failed = ledger.incident or ledger.behind
         seen = Observation(
             ledger.attempt,
             size,
             gap_s,
             places,
-            ran_before=ran_before,
+            ran_before=ledger.has_run,
             former_step=None if failed is None else failed.highest_before,
         )
         now_s = self.now_s()

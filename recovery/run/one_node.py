@@ -22,8 +22,8 @@ from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings
-from recovery.journal.attempt_records import AttemptStarted, Placement
+from recovery.job.settings import JobSettings, for_one_node
+from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
@@ -244,13 +244,16 @@ class _Session:
         return JobSettings(
             job_id=self._job_id,
             name=self._folder.key.name,
-            placement=(Placement(self._node, tuple(range(self._setup.slots))),),
             rankmend_version=RANKMEND_VERSION,
             pid=os.getpid(),
-            policy=self._policy,
+            policy=for_one_node(self._policy),
             grace_s=grace_s(self._options, self._environment),
             budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
             claim_taken=self._ownership.record,
+            nodes_min=1,
+            nodes_max=1,
+            slots=self._setup.slots,
+            own_node=self._node,
         )
 
     def _last_attempt(self, journal: Journal) -> int:

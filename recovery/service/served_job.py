@@ -153,7 +153,6 @@ def settings_of(
     return JobSettings(
         job_id=job_id,
         name=join.name,
-        placement=(),
         rankmend_version=RANKMEND_VERSION,
         pid=os.getpid(),
         policy=policy_of(join, policy),

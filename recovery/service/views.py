@@ -11,7 +11,6 @@ from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.alert_intake import fatal
-from recovery.job.membership import placement_of
 from recovery.journal.accounting import Account, account_all
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
@@ -129,7 +128,7 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
     if job.controller is None:
         return []
     ledger = job.controller.ledger
-    ranks = {place.node: place.ranks for place in placement_of(ledger, job.settings)}
+    ranks = {place.node: place.ranks for place in ledger.placement}
     accused = {
         kept.evidence.node: f"accused by {kept.evidence.alertname}: {kept.evidence.summary}"
         for kept in fatal(ledger)

@@ -23,8 +23,8 @@ from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
-from recovery.job.settings import JobSettings
-from recovery.journal.attempt_records import AttemptStarted, Placement
+from recovery.job.settings import JobSettings, for_one_node
+from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import JobOutcome, OutcomeKind, TailCut
 from recovery.journal.ledger import Ledger
@@ -259,12 +259,16 @@ class SimWorld:
         self.settings = JobSettings(
             JOB_ID,
             "sim",
-            (Placement(NODE, tuple(range(scenario.world_size))),),
             rankmend_version="0",
-            policy=POLICY,
+            nodes_min=1,
+            nodes_max=1,
+            slots=scenario.world_size,
+            own_node=NODE,
+            policy=for_one_node(POLICY),
             grace_s=20.0,
         )
         self._began_s = self.clock.now_s()
+        self._launchers = 0
         self.node = SimNode(self)
         self._controller: Controller | None = None
         self._generation = 0
@@ -296,6 +300,10 @@ class SimWorld:
         assert after.restarts_without_progress <= POLICY.no_progress_any_max, "no progress"
         assert after.spent.of_one_cause <= POLICY.no_progress_max, "no progress, and one cause"
         self.journaled = after
+
+    def next_launcher(self) -> int:
+        self._launchers += 1
+        return self._launchers
 
     # What the controller is given.
 
@@ -448,6 +456,9 @@ class SimNode:
         self._launch_error: str | None = None
         self._is_gone = False
         self.stop_requested: StopReason | None = None
+        self._launcher_id = f"launcher-{world.next_launcher()}"
+        self._started_s = self._clock.now_s()
+        self._reports = 0
 
     @property
     def is_alive(self) -> bool:
@@ -691,6 +702,7 @@ class SimNode:
         if self._is_gone:
             return
         attempt = self._attempt
+        self._reports += 1
         self._world.report(
             Report(
                 version=1,
@@ -706,6 +718,10 @@ class SimNode:
                 launch_error=self._launch_error,
                 launch_fault="ENOENT" if self._launch_error else "",
                 stop_requested=self.stop_requested,
+                launcher_id=self._launcher_id,
+                number=self._reports,
+                slots=self._world.scenario.world_size,
+                launcher_started_s=self._started_s,
             )
         )
 

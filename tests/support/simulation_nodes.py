@@ -425,7 +425,7 @@ class Cluster:
         self.cuts: dict[tuple[str, str], float] = {}  # one way, until when
         self.blamed: list[tuple[str, str]] = []
         self.settings = JobSettings(
-            JOB_ID, "sim", (), "0", policy=POLICY, grace_s=20.0,
+            JOB_ID, "sim", "0", policy=POLICY, grace_s=20.0,
             nodes_min=setting.nodes_min, nodes_max=setting.nodes_max, slots=SLOTS,
             shrink_multiple=setting.shrink_multiple, has_checkpoints=setting.has_checkpoints,
             hears_evidence=True,

@@ -71,9 +71,9 @@ def _end_leftovers(_order: Order | None, state: LauncherState, now_s: float) -> 
 
 def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
     """End as planned without a controller's order, where none comes."""
-    if state.stop_asked_at_s is None or order is None:
+    if state.stop_asked_at_s is None or (order is not None and order.stop is Stop.GRACE):
         return LauncherDecision(state)
-    if order.stop is Stop.GRACE or now_s - state.stop_asked_at_s < STOP_ALONE_S:
+    if now_s - state.stop_asked_at_s < STOP_ALONE_S:
         return LauncherDecision(state)
     attempt = state.attempt
     if attempt is None or state.empty_through >= attempt.number:

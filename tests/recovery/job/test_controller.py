@@ -14,13 +14,12 @@ from recovery.job.controller import (
     Controller,
 )
 from recovery.job.nodes import RESEND_S, JobNodes
-from recovery.job.settings import JobSettings
+from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
     Milestone,
-    Placement,
 )
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.incident_records import (
@@ -52,9 +51,12 @@ POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0,
 SETTINGS = JobSettings(
     "0c1d6a52-job",
     "digits",
-    (Placement("n1", (0, 1)),),
     rankmend_version="0.1",
-    policy=POLICY,
+    nodes_min=1,
+    nodes_max=1,
+    slots=2,
+    own_node="n1",
+    policy=for_one_node(POLICY),
     grace_s=20.0,
 )
 
@@ -135,6 +137,8 @@ class Bench:
         self.attempt = 0
         self.empty_through = 0
         self.extra: dict[str, object] = {}
+        self.launcher = 1
+        self.reports = 0
 
     def start(self) -> "Bench":
         self.control = Controller(
@@ -155,6 +159,7 @@ class Bench:
     def tell(self, after_s: float = 0.1, **changes: object) -> None:
         """Have the node report, ``after_s`` later."""
         self.clock.time_s += after_s
+        self.reports += 1
         report = Report(
             version=1,
             node="n1",
@@ -164,6 +169,9 @@ class Bench:
             attempt=self.attempt,
             ranks=tuple(self.ranks.values()),
             empty_through=self.empty_through,
+            launcher_id=f"launcher-{self.launcher}",
+            number=self.reports,
+            slots=2,
         )
         self.control.handle_report(replace(report, **self.extra, **changes))
         self.control.tick()
@@ -281,7 +289,7 @@ def test_a_node_that_never_reports_ends_the_start() -> None:
         bench.clock.time_s += 1.0
         bench.control.tick()
     assert bench.control.outcome.kind is OutcomeKind.ESCALATED
-    assert "nodes never reported: n1" in bench.control.outcome.reason
+    assert "0 of 1 nodes are there" in bench.control.outcome.reason
 
 
 def test_reports_of_other_jobs_and_nodes_change_nothing() -> None:
@@ -372,7 +380,7 @@ def test_a_fence_that_fails_escalates_with_the_failing_ranks_exit_code(training:
 
     outcome = training.control.outcome
     assert (outcome.kind, outcome.exit_code, outcome.rank) == (OutcomeKind.ESCALATED, 139, 1)
-    assert "still there after 60 s" in outcome.reason
+    assert "still there on n1 after 60 s" in outcome.reason
     assert training.records(JobEnded)[0].is_empty is False
 
 
@@ -661,6 +669,7 @@ def again(bench: Bench) -> Bench:
     after = Bench(opened=bench.journal.entries)
     after.clock.time_s = bench.clock.time_s + 30.0
     after.storage = bench.storage
+    after.launcher = bench.launcher + 1
     after.empty_through = bench.control.ledger.attempt
     return after
 
@@ -712,6 +721,7 @@ def test_a_takeover_while_verifying_is_a_failed_try(training: Bench) -> None:
 
 def test_ranks_that_outlived_the_controller_alone_are_left_to_run(training: Bench) -> None:
     after = again(training)
+    after.launcher, after.reports = training.launcher, training.reports
     after.empty_through = 0
     after.attempt, after.ranks = 1, training.ranks
     after.start().tell()
@@ -810,13 +820,25 @@ def test_a_job_whose_ranks_were_done_is_not_started_again_by_a_takeover(training
     after.tell(after_s=RESEND_S)
 
     assert after.control.outcome.kind is OutcomeKind.DONE
-    assert after.orders == []
+    assert all(order.ranks == () for order in after.orders)
 
 
 def test_a_proof_of_emptiness_stays_one_when_an_older_report_comes() -> None:
     bench = Bench().start()
+    bench.tell()
     nodes = JobNodes(SETTINGS, bench)
-    report = Report(1, "n1", "boot-1", SETTINGS.job_id, 4, 2, (), empty_through=2)
+    report = Report(
+        1,
+        "n1",
+        "boot-1",
+        SETTINGS.job_id,
+        4,
+        2,
+        (),
+        empty_through=2,
+        launcher_id="launcher-1",
+        slots=2,
+    )
 
     ledger = replace(bench.control.ledger, attempt=2)
     nodes.hear(report, ledger, 1.0)

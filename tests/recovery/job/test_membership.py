@@ -22,7 +22,7 @@ from recovery.messages.exchange import WITNESSES_MAX, Endpoint
 
 POLICY = Policy()
 BOUND_S = POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s
-SETTINGS = JobSettings("job", "sim", (), "0", nodes_min=2, nodes_max=4, slots=2)
+SETTINGS = JobSettings("job", "sim", "0", nodes_min=2, nodes_max=4, slots=2)
 
 
 def member(node: str, **changes: object) -> Member:
@@ -230,7 +230,7 @@ def test_a_job_that_says_nothing_of_its_size_keeps_that_of_its_minimum() -> None
 
 
 def test_the_multiple_is_of_ranks_and_not_of_nodes() -> None:
-    settings = JobSettings("j", "n", (), "0", nodes_min=2, nodes_max=9, slots=6, shrink_multiple=8)
+    settings = JobSettings("j", "n", "0", nodes_min=2, nodes_max=9, slots=6, shrink_multiple=8)
 
     assert settings.sizes == (8, 4)
     assert [size_for(settings, usable) for usable in (9, 7, 4, 3)] == [8, 4, 4, None]
@@ -238,7 +238,7 @@ def test_the_multiple_is_of_ranks_and_not_of_nodes() -> None:
 
 def test_a_multiple_that_no_number_of_nodes_gives_is_refused() -> None:
     with pytest.raises(ConfigError, match="from 1 to 2 with 6 ranks each gives a multiple of 8"):
-        JobSettings("j", "n", (), "0", nodes_min=1, nodes_max=2, slots=6, shrink_multiple=8)
+        JobSettings("j", "n", "0", nodes_min=1, nodes_max=2, slots=6, shrink_multiple=8)
 
 
 def test_the_finder_is_the_lowest_group_rank_that_was_not_asked() -> None:

@@ -48,7 +48,7 @@ from tests.recovery.job.test_controller import FakeClock, FakeJournal
 
 POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
 SETTINGS = JobSettings(
-    "0c1d6a52-job", "sim", (), "0", policy=POLICY, nodes_min=2, nodes_max=3, slots=1,
+    "0c1d6a52-job", "sim", "0", policy=POLICY, nodes_min=2, nodes_max=3, slots=1,
     controller_id="c-1",
 )  # fmt: skip
 

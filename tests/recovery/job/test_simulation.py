@@ -16,7 +16,7 @@ FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
 SEEDS_MAX = int(os.environ.get("RANKMEND_SIM_SEEDS", "100000"))
 
 ONE_KILL = Scenario(seed=7, steps=30)
-BOUNDARIES = 59  # crossings of an undisturbed run of ONE_KILL: appends, fences, orders, copies
+BOUNDARIES = 61  # crossings of an undisturbed run of ONE_KILL: appends, fences, orders, copies
 WAYS_TO_GIVE_UP = (
     "budget is spent",
     "attempts in a row",
@@ -164,7 +164,7 @@ def test_a_process_that_can_not_be_killed_ends_the_job_and_nothing_is_started_be
     world = SimWorld(Scenario(seed=4, faults=("unkillable",))).run()
 
     assert world.outcome.kind is OutcomeKind.ESCALATED
-    assert "are still there after 30 s" in world.outcome.reason
+    assert "are still there on node-1 after 30 s" in world.outcome.reason
     assert world.outcome.exit_code == 137
     assert world.started == [1]
 

@@ -10,19 +10,17 @@ from detectors.finding import Blame, Kind
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
 from recovery.job.slow_ranks import SlowRanks
-from recovery.journal.attempt_records import Placement
 from recovery.journal.records import Entry, Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.codec import decode_report, encode_message
-from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming
+from recovery.messages.exchange import VERSION, Endpoint, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures
 from tests.recovery.job.test_controller import FakeClock, FakeJournal
 
 STEP_S = 0.2
 REPORT_STEPS = 5
-SETTINGS = JobSettings(
-    "job-1", "sim", (Placement("n0", (0, 1)), Placement("n1", (2, 3))), rankmend_version="0"
-)
+SETTINGS = JobSettings("job-1", "sim", "0", nodes_min=2, nodes_max=2, slots=2)
+PORTS = {0: Endpoint("n0", 1000), 1: Endpoint("n1", 1001)}  # where the attempt can meet
 
 
 @dataclass
@@ -104,6 +102,9 @@ class SimNodes:
             attempt=self.attempt,
             ranks=ranks,
             empty_through=0,
+            launcher_id=f"n{node}-launcher",
+            slots=2,
+            rendezvous=PORTS[node],
         )
         return decode_report(encode_message(report))
 
@@ -193,6 +194,7 @@ def test_a_rank_that_is_found_slow_while_the_disk_is_full_is_on_record_once_it_i
     journal = FakeJournal(clock)
     through = ThroughController(clock, journal)
     nodes = SimNodes(through, now_s=clock.time_s)
+    nodes.attempt = 0  # it joins first
     nodes.run(1)
     nodes.start(through.attempt)
     nodes.run(30)
