@@ -30,6 +30,7 @@ from recovery.journal.job_key import key_of_one_node
 from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
+from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
@@ -73,7 +74,7 @@ def tell(entry: Entry) -> None:
     """Say on stderr what has just been made durable."""
     record = entry.record
     line = narrate(record)
-    if line is not None:
+    if line is not None and not isinstance(record, NodesJoined):  # that it runs here is no news
         say(line)
     if isinstance(record, AttemptStarted):
         for passed in describe_passed_over(record.choice):
