@@ -473,9 +473,9 @@ class HostGuard:
             self._hurry()
 
     def _hurry(self) -> None:
-        remote = self.node.remote if self.node is not None else None
-        if remote is not None:
-            remote.hurry()
+        link = self.node.link if self.node is not None else None
+        if link is not None:
+            link.hurry()
 
     def start(self) -> None:
         if self._site.folder is not None:

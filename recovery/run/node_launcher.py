@@ -1,13 +1,13 @@
 """Puts one node's launcher together: the same for the only node of a job and for one of several."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rankmend import console
 from rankmend.clock import Clock, read_boot_id
-from recovery.checkpoints.marks import BESIDE, check_writable
+from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
@@ -16,18 +16,18 @@ from recovery.launcher.evidence.collector import EvidenceCollector
 from recovery.launcher.guardian.client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
-from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.launcher.rendezvous.store import RendezvousStore
-from recovery.messages.exchange import Report
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
 from recovery.run.assembly import (
     choose_processors,
+    clear_former,
+    clear_leftovers,
     count_local_ranks,
     make_agent_link,
     make_command,
@@ -37,6 +37,8 @@ from recovery.run.assembly import (
     say,
     standard_input,
 )
+from recovery.run.controller_link import ControllerLink
+from recovery.run.error_file import write_error_file
 from recovery.run.options import (
     RunOptions,
     grace_s,
@@ -103,12 +105,40 @@ class NodeLauncher:
         job.folder.write_run(
             {"pid": os.getpid(), "node": job.node, "runtime": str(job.runtime.path)}
         )
+        self.fence = FenceFile(job.fence_path(setup))
         self._store, self._is_old_torch = self._make_store()
         name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
         log_plan = make_log_folder(setup.output_plan, name)
         self._output = Output(log_plan, console.take_over())
 
-    def make(self, send_report: Callable[[Report], None], membership: Membership) -> Launcher:
+    def serve(self, link: ControllerLink, ownership: Ownership) -> int:
+        """Run until the job ends or this node leaves it, and return the exit code for the shell."""
+        launcher = self._make(link)
+        ownership.keep_fence(self.fence.restore)
+        link.start(launcher)
+        try:
+            ownership.begin(launcher.finish)
+            launcher.run(link.empty_through)
+            link.flush()
+        finally:
+            link.close()
+            is_empty = launcher.close()
+            if is_empty:
+                link.leave(launcher.last_report())
+            self._store.close()
+            self._output.close()
+            is_over = link.outcome is not None or not link.membership.outlives_launcher
+            if is_empty and is_over:
+                ownership.note_empty()  # and so are the others: the job has ended
+        if link.outcome is not None:
+            write_error_file(link.outcome, self._setup.environment, self._clock.unix_s())
+        ownership.check()
+        code = link.exit_code(launcher.stop_requested)
+        if link.outcome is not None:
+            _say_rank_error(link.outcome)
+        return code
+
+    def _make(self, link: ControllerLink) -> Launcher:
         """Return the launcher, with its guardian running."""
         setup, job, clock = self._setup, self._job, self._clock
         options, environment = setup.options, setup.environment
@@ -132,17 +162,12 @@ class NodeLauncher:
             job.runtime,
             make_agent_link(options, environment, clock),
             clock,
-            send_report,
-            membership,
+            link.put,
+            link.membership,
             standbys,
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
         )
-
-    def close(self) -> None:
-        """Close what the launcher used, once that is closed."""
-        self._store.close()
-        self._output.close()
 
     def _make_store(self) -> tuple[RendezvousStore, bool]:
         setup, job = self._setup, self._job
@@ -182,6 +207,19 @@ class NodeLauncher:
         )
 
 
+def prove_empty(
+    ownership: Ownership,
+    job_id: str,
+    runtime: RuntimeFolder,
+    clock: Clock,
+    node: str | None = None,
+) -> None:
+    """End what an earlier launcher of this node left, also of the job that the folder was taken from."""
+    with ownership.clearing():
+        clear_former(ownership.former_job_id, job_id, clock)
+        clear_leftovers(job_id, clock, runtime, node)
+
+
 def own_folder(
     options: RunOptions, kind: OwnerKind, key: JobKey, environment: Mapping[str, str]
 ) -> Ownership:
@@ -199,7 +237,7 @@ def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
     return state.absolute()
 
 
-def say_rank_error(outcome: JobOutcome) -> None:
+def _say_rank_error(outcome: JobOutcome) -> None:
     """Show the first rank's error once more, at the end of a job that could not be recovered."""
     if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
         who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"

@@ -1,14 +1,7 @@
-"""`rankmend run` on one node: launcher and controller in one process, no service.
+"""`rankmend run` on one node: launcher and controller in one process, no service."""
 
-The main thread is the launcher's loop; the controller has a thread of its own, because it
-waits for the disk. They exchange reports and orders as they would over a network.
-"""
-
-import contextlib
 import logging
 import os
-import queue
-import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +15,12 @@ from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
+from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
-from recovery.journal.job_records import JobOutcome
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
 from recovery.journal.node_records import NodesJoined
@@ -35,26 +28,22 @@ from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.alone import alone
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
-from recovery.messages.exchange import Report, StopReason
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
-    clear_former,
-    clear_leftovers,
     make_watch,
     port_range,
     say,
 )
-from recovery.run.error_file import write_error_file
+from recovery.run.in_process_link import InProcessLink
 from recovery.run.node_launcher import (
     JobOnNode,
     NodeLauncher,
     NodeSetup,
     own_folder,
-    say_rank_error,
+    prove_empty,
 )
 from recovery.run.options import (
     RunOptions,
@@ -65,8 +54,6 @@ from recovery.run.options import (
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.05
-_REPORTS_MAX = 1000
 _CANDIDATES = 4  # valid ones; what was validated beside training costs a stat
 
 
@@ -89,47 +76,6 @@ class _Checkpoints:
 
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         return self._watch.candidates(is_training=is_training, enough=_CANDIDATES)
-
-
-class ControllerThread:
-    """Feeds the controller with reports and the passing of time."""
-
-    def __init__(self, controller: Controller, launcher: Launcher) -> None:
-        self._controller = controller
-        self._launcher = launcher
-        self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
-        self._should_end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
-        self.crash: Exception | None = None
-
-    @property
-    def outcome(self) -> JobOutcome | None:
-        return self._controller.outcome
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def put(self, report: Report) -> None:
-        try:
-            self._reports.put_nowait(report)
-        except queue.Full:  # the disk hangs; the next report says the same and more
-            return
-
-    def join(self, timeout_s: float) -> None:
-        self._should_end.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        try:
-            self._controller.start()
-            while self._controller.outcome is None and not self._should_end.is_set():
-                with contextlib.suppress(queue.Empty):
-                    self._controller.handle_report(self._reports.get(timeout=_TICK_S))
-                self._controller.tick()
-        except Exception as error:
-            log.exception("the controller failed")
-            self.crash = error
-        self._launcher.finish()
 
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
@@ -188,9 +134,7 @@ class _Session:
 
     def _run(self, journal: Journal) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
-        with self._ownership.clearing():
-            clear_former(self._ownership.former_job_id, self._job_id, self._clock)
-            clear_leftovers(self._job_id, self._clock, runtime)
+        prove_empty(self._ownership, self._job_id, runtime, self._clock)
         # Not before: the claim names whose ranks to look for.
         self._ownership.name_job(self._job_id)
         address = self._options.master_addr or "127.0.0.1"
@@ -208,38 +152,30 @@ class _Session:
         watch = make_watch(self._options, self._clock)
         if watch is not None:
             watch.start()
-        launcher = made.make(
-            lambda report: thread.put(report),  # noqa: PLW0108 - made below
-            alone(self._setup.slots),
-        )
-        fence = FenceFile(job.fence_path(self._setup))
-        self._ownership.keep_fence(fence.restore)
-        controller = Controller(
+        try:
+            link = InProcessLink(
+                lambda orders: self._make_controller(journal, orders, made.fence, watch),
+                alone(self._setup.slots),
+                self._last_attempt(journal),
+            )
+            return made.serve(link, self._ownership)
+        finally:
+            if watch is not None:
+                watch.stop()
+
+    def _make_controller(
+        self, journal: Journal, orders: Orders, fence: FenceFile, watch: CheckpointWatch | None
+    ) -> Controller:
+        return Controller(
             journal,
-            launcher,
-            _Checkpoints(watch) if watch else None,
+            orders,
+            _Checkpoints(watch) if watch is not None else None,
             fence,
             self._copy,
             self._clock,
             self._settings(),
             None if self._options.quiet else tell,
         )
-        thread = ControllerThread(controller, launcher)
-        thread.start()
-        try:
-            self._ownership.begin(launcher.finish)
-            launcher.run(self._last_attempt(journal))
-        finally:
-            thread.join(10.0)
-            if launcher.close():
-                self._ownership.note_empty()
-            made.close()
-            if watch is not None:
-                watch.stop()
-        if thread.outcome is not None:
-            write_error_file(thread.outcome, self._environment, self._clock.unix_s())
-        self._ownership.check()
-        return _exit_code(thread, launcher.stop_requested)
 
     def _settings(self) -> JobSettings:
         return JobSettings(
@@ -261,21 +197,6 @@ class _Session:
         """Return the newest attempt that an earlier start can have made: all of them are gone."""
         known = _read_copy(self._copy)
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
-
-
-def _exit_code(thread: ControllerThread, stop_requested: StopReason | None) -> int:
-    """Return the code for the shell, and show the first rank's error once more, at the end."""
-    outcome = thread.outcome
-    if outcome is None and thread.crash is None and stop_requested is not None:
-        say(
-            f"{stop_requested.value}: the ranks were stopped, and the journal did not take it in time"
-        )
-        return stop_requested.exit_code
-    if outcome is None:
-        say(f"the controller failed and the job was stopped: {thread.crash!r}")
-        return 1
-    say_rank_error(outcome)
-    return outcome.exit_code
 
 
 def _read_copy(copy: BudgetCopy | None) -> SavedBudgets | None:

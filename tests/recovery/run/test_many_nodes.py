@@ -9,7 +9,8 @@ import urllib3
 from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
 from recovery.api.tls_fault import TlsFault, tls_fault_of
 from recovery.api.wire import Join, JoinAnswer, Problem
-from recovery.run.many_nodes import describe, hint_for, join
+from recovery.run.joining import hint_for, join
+from recovery.run.remote_link import describe
 from tests.recovery.launcher.test_remote import order
 from tests.support.service import join_of
 

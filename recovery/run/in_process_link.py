@@ -1,0 +1,96 @@
+"""A controller in a thread of the launcher's process: calls in the place of HTTP.
+
+The main thread is the launcher's loop. The controller has a thread of its own, because it waits for
+the disk. They exchange the reports and orders that go over a network elsewhere.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from recovery.job.controller import Controller
+from recovery.job.nodes import Orders
+from recovery.journal.job_records import JobOutcome
+from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.node_membership import Membership
+from recovery.messages.exchange import Order, Report, StopReason
+from recovery.run.assembly import say
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.05
+_REPORTS_MAX: Final = 1000
+_JOIN_S_MAX: Final = 10.0  # for a write of the journal that is under way
+
+
+class InProcessLink:
+    def __init__(
+        self,
+        make_controller: Callable[[Orders], Controller],
+        membership: Membership,
+        empty_through: int,
+    ) -> None:
+        self.membership = membership
+        self.empty_through = empty_through
+        self._controller = make_controller(self)
+        self._launcher: Launcher | None = None
+        self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
+        self._should_end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+        self._crash: Exception | None = None
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        return self._controller.outcome
+
+    def start(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._thread.start()
+
+    def put(self, report: Report) -> None:
+        with contextlib.suppress(
+            queue.Full
+        ):  # the disk hangs; the next report says the same and more
+            self._reports.put_nowait(report)
+
+    def send(self, order: Order) -> None:
+        """Take an order to the launcher (`recovery.job.nodes.Orders`)."""
+        assert self._launcher is not None, "the controller's thread starts with the launcher"
+        self._launcher.send(order)
+
+    def flush(self) -> None:
+        """Do nothing: the launcher ends after the controller, or without it."""
+
+    def close(self) -> None:
+        self._should_end.set()
+        self._thread.join(_JOIN_S_MAX)
+
+    def leave(self, last: Report | None) -> None:
+        """Do nothing: the job does not go on without its only launcher."""
+
+    def exit_code(self, stop_requested: StopReason | None) -> int:
+        if self.outcome is not None:
+            return self.outcome.exit_code  # its end was told as it was journaled
+        if self._crash is None and stop_requested is not None:
+            say(
+                f"{stop_requested.value}: the ranks were stopped; the journal has no record of it yet"
+            )
+            return stop_requested.exit_code
+        say(f"the controller failed and the job was stopped: {self._crash!r}")
+        return 1
+
+    def _run(self) -> None:
+        assert self._launcher is not None, "started with it"
+        try:
+            self._controller.start()
+            while self._controller.outcome is None and not self._should_end.is_set():
+                with contextlib.suppress(queue.Empty):
+                    self._controller.handle_report(self._reports.get(timeout=_TICK_S))
+                self._controller.tick()
+        except Exception as error:
+            log.exception("the controller failed")
+            self._crash = error
+        self._launcher.finish()

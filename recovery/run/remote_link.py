@@ -1,0 +1,195 @@
+"""The way to a controller elsewhere: brings reports there and orders back, and tells the user of them.
+
+Messages go through `recovery.launcher.membership.remote.Remote`; this hears what comes back.
+"""
+
+import logging
+import threading
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import JobHeldError
+from recovery.api.controller_errors import ControllerError
+from recovery.api.wire import Accepted, Join
+from recovery.journal.job_records import JobOutcome
+from recovery.launcher.decision.pace import REMOTE_REPORT_S_MIN
+from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
+from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.checkpoint_access import Storage
+from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.membership.peers import Peers
+from recovery.launcher.membership.remote import Remote
+from recovery.messages.exchange import EPOCH_MAX, Order, Report, StopReason
+from recovery.run.assembly import say
+from recovery.run.joining import WAITING_SAID_AFTER_S, JoiningClient
+
+log = logging.getLogger(__name__)
+
+# Between two looks whether the job has begun at another controller of the list; one look costs
+# each of them a request.
+SEEK_EVERY_S: Final = 10.0
+WAITS: Final = (
+    "joined, and there is nothing to run yet: other nodes have to come, or the job has all the nodes that "
+    "--nnodes allows"
+)
+
+
+class RemoteLink:
+    """A launcher's way to its controller, and what came back (`remote.Heard`)."""
+
+    def __init__(
+        self,
+        client: JoiningClient,
+        request: Join,
+        peers: Peers,
+        storage: Storage,
+        clock: Clock,
+        *,
+        quiet: bool,
+    ) -> None:
+        """``request``: the join that was answered; it names the job."""
+        assert request.job_id is not None, "joined"
+        self._client = client
+        self._request = request
+        self._peers = peers
+        self._quiet = quiet
+        self._told = (0, False)  # attempt, and whether ranks of it were to run here
+        self._has_told = False
+        self._remote = Remote(
+            client, request.job_id, request.node, request.launcher_id, self, clock
+        )
+        self._ending = threading.Event()
+        self._waiting = threading.Timer(WAITING_SAID_AFTER_S, self._tell_waiting)
+        self._waiting.daemon = True
+        self.membership = Membership(
+            request.launcher_id,
+            request.slots,
+            peers,
+            storage,
+            lambda: client.contact,
+            REMOTE_REPORT_S_MIN,
+        )
+        self.empty_through = 0  # a controller elsewhere believes only what it hears
+        self.launcher: Launcher | None = None
+        self.newest: Order | None = None
+        self.is_moving = False  # to another controller, before the job has begun
+        self.outcome: JobOutcome | None = None
+        self._replaced_by: str | None = None
+
+    # The launcher's side (`recovery.run.controller_link.ControllerLink`).
+
+    def put(self, report: Report) -> None:
+        self._remote.put(report)
+
+    def start(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+        self._remote.start()
+        self._waiting.start()
+        if self._client.has_choice:
+            threading.Thread(target=self._seek, name="seek", daemon=True).start()
+
+    def flush(self) -> None:
+        if self._goes_on:
+            self._remote.flush()
+
+    def close(self) -> None:
+        self._ending.set()
+        self._waiting.cancel()
+        self._remote.close()
+
+    def leave(self, last: Report | None) -> None:
+        """Have the controller know at once that this node is empty, and no spare any more."""
+        if last is not None and self._goes_on:
+            say_within(self._client.report, last, LAUNCHER_S_MAX)
+
+    def exit_code(self, stop_requested: StopReason | None) -> int:
+        if self.outcome is not None:
+            say(f"the job has ended ({self.outcome.kind.value}): {self.outcome.reason}")
+            return self.outcome.exit_code
+        self.is_moving = self.is_moving and stop_requested is None
+        if self.is_moving:
+            return 0  # nothing ran here
+        if self._replaced_by is not None:
+            raise JobHeldError(f"this launcher was replaced: {self._replaced_by}")
+        said = "nobody" if stop_requested is None else stop_requested.value
+        say(f"{said}: this node leaves the job")
+        return 1 if stop_requested is None else stop_requested.exit_code
+
+    def hurry(self) -> None:
+        """Try again now: there is another controller to be asked."""
+        self._remote.hurry()
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the job goes on without this launcher."""
+        return self.outcome is None and self._replaced_by is None
+
+    # What the controller says (`recovery.launcher.membership.remote.Heard`).
+
+    def order(self, order: Order) -> None:
+        self.newest = order
+        told = (order.attempt, bool(order.ranks))
+        if (told != self._told or not self._has_told) and not self._quiet:
+            say(describe(order, is_over=self._told == (order.attempt, True)))
+            self._told, self._has_told = told, True
+        if self.launcher is not None:
+            self.launcher.send(order)
+
+    def _tell_waiting(self) -> None:
+        """Say that no order has come, where none has."""
+        if self.newest is None and not self._quiet:
+            say(WAITS)
+
+    def _seek(self) -> None:
+        """Leave, as long as the job has not begun, for a controller where all its launchers meet."""
+        while not self._ending.wait(SEEK_EVERY_S):
+            if self.newest is not None and self.newest.attempt > 0:
+                return
+            try:
+                self.is_moving = self._client.leave(self._request)
+            except ControllerError as error:
+                log.debug("no other controller was found: %s", error)
+            if self.is_moving:
+                say(
+                    f"{self._client.url}: leaving it, because the job meets at another controller of the list"
+                )
+                if self.launcher is not None:
+                    self.launcher.finish()
+                return
+
+    def taken(self, asked_at_s: float, accepted: Accepted) -> None:
+        self._peers.note_controller(asked_at_s)
+        if self.launcher is not None:
+            self.launcher.note_answer(accepted.epoch, accepted.controller_id)
+
+    def ended(self, outcome: JobOutcome) -> None:
+        self.outcome = self.outcome or outcome
+        if self.launcher is not None:
+            self.launcher.finish()
+
+    def replaced(self, reason: str) -> None:
+        self._replaced_by = reason
+        if self.launcher is not None:
+            self.launcher.finish()
+
+    def unknown(self) -> None:
+        if self.launcher is not None:
+            self._request.epoch = min(self.launcher.epoch, EPOCH_MAX)
+        joined = self._client.join(self._request)
+        self._peers.take_secret(joined.secret)
+        if joined.job_id != self._request.job_id:
+            raise ControllerError(f"the controller knows this job as {joined.job_id} now")
+
+
+def describe(order: Order, *, is_over: bool) -> str:
+    """Return an order in a few words; ``is_over``: ranks of its attempt were running here."""
+    if not order.ranks and not order.attempt:
+        return "waiting for other nodes: this node has nothing to run"
+    if not order.ranks and is_over:
+        return f"attempt {order.attempt} is over: this node has nothing to run"
+    if not order.ranks:
+        return f"attempt {order.attempt} needs no ranks of this node: it is a spare"
+    first, last = order.ranks[0], order.ranks[-1]
+    ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    source = order.restore.path if order.restore is not None else "the beginning"
+    return f"attempt {order.attempt}: {ranks} of {order.world_size} run here, from {source}"
