@@ -190,11 +190,12 @@ class Launcher:
 
     def _turn(self) -> None:
         """Take what has happened, do what follows from it, and report."""
-        for number in self._wakeups.take_signals():
+        signals = self._wakeups.take_signals()
+        self._take_orders()  # first: a stop that is ordered must not undo a second interrupt
+        for number in signals:
             self._take_signal(number)
         for event in self._keeper.guardian.read_events():
             self._take_event(event)
-        self._take_orders()
         self._check_time()
         self._keeper.look_after(self._needs_guardian)
         self._check_store()
