@@ -21,6 +21,11 @@ _COMMANDS = {
         "Run the root helper of the node agent.",
     ),
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
+    "checkpoints": (
+        "rankmend.cli.checkpoints",
+        "checkpoints",
+        "Show what a restart could restore.",
+    ),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
     "why": ("rankmend.cli.incidents", "why", "Explain why rankmend acted as it did."),
     "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),

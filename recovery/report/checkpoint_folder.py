@@ -1,0 +1,91 @@
+"""What lies in a checkpoint folder, and what a restart from it would read: `rankmend checkpoints`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock
+from recovery.checkpoints.background import CheckpointWatch
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict
+from recovery.checkpoints.order import passed_over
+
+_MEASURED_BYTES_MIN: Final = 1 << 20  # less says how long files take to open, and no rate
+_JUDGED_MAX: Final = 1000  # candidates read in one call; a folder rarely keeps more than 100
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """The candidates of one folder, newest first."""
+
+    path: str
+    looked_at_unix_s: float
+    verdicts: tuple[CheckpointVerdict, ...]
+    read_bytes_per_s: float | None  # while they were read just now; None when that was too little
+
+    @property
+    def chosen(self) -> CheckpointVerdict | None:
+        """Return the one that a restart would use, or None when none can be restored."""
+        return next((verdict for verdict in self.verdicts if verdict.is_valid), None)
+
+    @property
+    def passed_over(self) -> tuple[CheckpointVerdict, ...]:
+        """Return what is newer than the chosen one and can't be used."""
+        return passed_over(self.verdicts, self.chosen.candidate.path) if self.chosen else ()
+
+    @property
+    def looks_like_checkpoint_count(self) -> int:
+        return sum(verdict.looks_like_checkpoint for verdict in self.verdicts)
+
+    def restore_s(self, size_bytes: int, replicas: int) -> float | None:
+        """Return how long reading takes that each replica does, at the rate of this look."""
+        if not self.read_bytes_per_s or not size_bytes:
+            return None
+        return size_bytes * replicas / self.read_bytes_per_s
+
+
+def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) -> CheckpointFolder:
+    """Read every checkpoint in the folder. Raises SourceError when it can't be listed."""
+    settings = CheckpointSettings(
+        marker=marker, validate_max=_JUDGED_MAX, background_timeout_s=timeout_s
+    )
+    finder = _TimedFinder(CheckpointFinder(folder, settings, clock), clock)
+    watch = CheckpointWatch(finder, clock)  # its thread is left behind when storage hangs
+    try:
+        verdicts = watch.candidates(enough=_JUDGED_MAX, timeout_s=timeout_s)
+    finally:
+        watch.stop(timeout_s=0.0)
+    return CheckpointFolder(
+        str(folder.absolute()), clock.unix_s(), verdicts, finder.read_bytes_per_s
+    )
+
+
+class _TimedFinder:
+    """A finder that measures how fast whole checkpoints were read."""
+
+    def __init__(self, finder: CheckpointFinder, clock: Clock) -> None:
+        self.settings = finder.settings
+        self._finder = finder
+        self._clock = clock
+        self._read_bytes = 0
+        self._read_s = 0.0
+
+    @property
+    def read_bytes_per_s(self) -> float | None:
+        if self._read_s <= 0 or self._read_bytes < _MEASURED_BYTES_MIN:
+            return None
+        return self._read_bytes / self._read_s
+
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
+        before: Sequence[CheckpointVerdict] = ()
+        since_s = self._clock.now_s()
+        for verdicts in self._finder.look(deadline, enough):
+            now_s = self._clock.now_s()
+            for old, new in zip(before, verdicts, strict=False):
+                if new.is_valid and not old.is_valid:
+                    self._read_bytes += new.candidate.size_bytes
+                    self._read_s += now_s - since_s
+            before, since_s = verdicts, now_s
+            yield verdicts
