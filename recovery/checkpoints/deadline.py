@@ -16,6 +16,13 @@ class Deadline:
         self._parent = parent
         self._began_s = clock.now_s()
         self._ends_s = self._began_s + timeout_s
+        self.read_bytes = 0  # within this bound, by every reader
+
+    def count(self, read_bytes: int) -> None:
+        """Add what a reader has read."""
+        self.read_bytes += read_bytes
+        if self._parent is not None:
+            self._parent.count(read_bytes)
 
     def shorten(self, timeout_s: float) -> None:
         """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call."""

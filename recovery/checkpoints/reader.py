@@ -114,6 +114,7 @@ class FileReader:
             part = os.pread(self._descriptor, min(count, CHUNK_BYTES), offset)
             if not part:
                 break
+            self._deadline.count(len(part))
             parts.append(part)
             offset += len(part)
             count -= len(part)

@@ -1,6 +1,6 @@
 """What lies in a checkpoint folder, and what a restart from it would read: `rankmend checkpoints`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -63,7 +63,7 @@ def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) 
 
 
 class _TimedFinder:
-    """A finder that measures how fast whole checkpoints were read."""
+    """A finder that measures how fast checkpoints are read."""
 
     def __init__(self, finder: CheckpointFinder, clock: Clock) -> None:
         self.settings = finder.settings
@@ -79,13 +79,11 @@ class _TimedFinder:
         return self._read_bytes / self._read_s
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
-        before: Sequence[CheckpointVerdict] = ()
-        since_s = self._clock.now_s()
+        seen_bytes, since_s = deadline.read_bytes, self._clock.now_s()
         for verdicts in self._finder.look(deadline, enough):
             now_s = self._clock.now_s()
-            for old, new in zip(before, verdicts, strict=False):
-                if new.is_valid and not old.is_valid:
-                    self._read_bytes += new.candidate.size_bytes
-                    self._read_s += now_s - since_s
-            before, since_s = verdicts, now_s
+            if deadline.read_bytes > seen_bytes:
+                self._read_bytes += deadline.read_bytes - seen_bytes
+                self._read_s += now_s - since_s
+            seen_bytes, since_s = deadline.read_bytes, now_s
             yield verdicts

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
@@ -16,7 +17,9 @@ def checkpoints(*arguments: str) -> Result:
 
 
 def test_each_checkpoint_has_its_format_step_size_and_reason(tmp_path: Path) -> None:
-    (save_trainer(tmp_path, 10) / "large.dat").write_bytes(bytes(2 << 20))
+    whole = save_trainer(tmp_path, 10)
+    with (whole / "optimizer.pt").open("wb") as file:
+        np.savez(file, exp_avg=np.zeros(1 << 18))
     torn = save_trainer(tmp_path, 20)
     (torn / "trainer_state.json").unlink()
 
