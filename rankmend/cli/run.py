@@ -340,6 +340,11 @@ Examples:
 )
 @click.option("--reset-budgets", is_flag=True, help="Reset the job's restart budget.")
 @click.option(
+    "--start-from-scratch",
+    is_flag=True,
+    help="Start from the beginning if no checkpoint can be restored, instead of waiting for one.",
+)
+@click.option(
     "--take-over",
     is_flag=True,
     help="Take over the checkpoint folder from an owner that died without releasing it.",

@@ -24,6 +24,7 @@ _COLOURS = {
     "running": "green",
     "done": "green",
     "recovering": "yellow",
+    "waiting": "yellow",
     "stopping": "yellow",
     "interrupted": "red",
     "escalated": "red",

@@ -99,6 +99,7 @@ class Join(Struct, kw_only=True):
     job_id: Uuid | None = None
     has_checkpoints: bool = False
     budgets_reset_by: Text | None = None
+    starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None
     # Of the controller that it follows, where it has lost that one: a job that is not known here
     # begins above it.

@@ -107,6 +107,12 @@ class CheckpointWatch:
             )
             return tuple(map(self._settle, verdicts)) if is_training else verdicts
 
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        """Return what the last look found, as it counts while training runs; waits for no storage."""
+        with self._changed:
+            verdicts = self._verdicts if self._has_looked else ()
+            return tuple(self._settle(one) for one in verdicts if one.reason != PENDING)
+
     def _hurry(self, timeout_s: float) -> None:
         """End the look under way early: a caller waits for the one after it.
 

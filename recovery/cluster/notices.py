@@ -15,7 +15,7 @@ from recovery.cluster.ledger import ClusterLedger
 from recovery.cluster.limits import DAY_S, ClusterPolicy
 from recovery.cluster.verdict import HOUR_S, quarantine
 from recovery.journal.cluster_records import Hold
-from recovery.journal.incident_records import WaitsFor
+from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, stands_paused
 from recovery.journal.limits import Policy, exhausted
@@ -106,6 +106,15 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         is_approved = incident.approved_by is not None and incident.waits_for is WaitsFor.LEAVE
         if not is_approved:
             yield _waiting(job, incident)
+    if ledger.start_waits is not None:
+        yield Notice(
+            NoticeKind.PLAN_WAITS,
+            Severity.CRITICAL,
+            f"job {job.name} is not started: {ledger.start_waits.reason}",
+            f"put a valid checkpoint back, or `rankmend stop {job.name}` ends the job",
+            job.job_id,
+            job.name,
+        )
     if stands_paused(ledger):
         yield Notice(
             NoticeKind.PLAN_WAITS,
@@ -158,6 +167,11 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     plan, reason = incident.waits
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
     todo = f"`rankmend approve {incident_id}` or reject it, or end what holds it"
+    if incident.waits_cause is WaitCause.CHECKPOINT:
+        todo = (
+            f"put a valid checkpoint back; `rankmend approve {incident_id}` begins at zero, "
+            f"`rankmend reject {incident_id}` ends the job"
+        )
     if incident.waits_for is WaitsFor.NODES:
         todo = "bring a node back, or `rankmend resume --node NODE` takes one back that is sound"
     return Notice(

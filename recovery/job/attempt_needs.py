@@ -9,21 +9,20 @@ from typing import Final
 
 from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
 from rankmend.errors import StorageError
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
 from recovery.cluster.gate import Pool
+from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.membership import choose_placement, next_finder, size_for
 from recovery.job.nodes import JobNodes
-from recovery.job.planner import choose_checkpoint, from_nothing
+from recovery.job.restore_choice import choose_checkpoint, from_nothing
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Choice, Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import FinderChosen
-from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
+from recovery.messages.exchange import Endpoint
 
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
-_FORMATS: Final = {one.value: one for one in CheckpointFormat}
-_HINDRANCES: Final = {one.value: one for one in Hindrance}
+_LOOK_AGAIN_S: Final = 60.0  # each look is journaled, since it is an order to the launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +145,13 @@ class AttemptNeeds:
         reason = f"{node} has named no new place where the ranks can meet"
         return NeedsMissing(reason, self.policy.start_timeout_s - waited_s)
 
-    def find(self, placement: tuple[Placement, ...]) -> Choice | FinderChosen | NeedsMissing:
-        """Return where to restore from, by the word of a launcher that looked after the fence."""
+    def find(
+        self, placement: tuple[Placement, ...], *, may_begin: bool
+    ) -> Choice | FinderChosen | NeedsMissing:
+        """Return where to restore from, by the word of a launcher that looked after the fence.
+
+        ``may_begin``: a person wants the job to begin at zero where nothing can be restored.
+        """
         ledger = self.ledger
         if not self.settings.has_checkpoints:
             return from_nothing(ledger, "no checkpoint folder is configured")
@@ -157,7 +161,14 @@ class AttemptNeeds:
         found = None if report is None else report.found
         if found is not None and found.revision >= ledger.finder_number:
             if found.error is None and found.empty_through >= ledger.attempt:
-                return choose_checkpoint(ledger, self.policy, _verdicts(found))
+                choice = choose_checkpoint(
+                    ledger, self.policy, verdicts_of(found.checkpoints), may_begin=may_begin
+                )
+                looked_s = self.since("found", ledger.finder_number)
+                if choice.is_possible or looked_s < _LOOK_AGAIN_S:
+                    return choice
+                reason = "again, since nothing could be restored"
+                return FinderChosen(ledger.finder, ledger.attempt, reason)
             following = self._ask(placement) if len(ledger.finders) < _FINDERS_MAX else None
             if following is None:
                 reason = found.error or f"ranks through {found.empty_through} alone are gone"
@@ -183,21 +194,3 @@ class AttemptNeeds:
         last = self.ledger.finder
         reason = "the lowest group rank" if last is None else f"in the place of {last}"
         return FinderChosen(node, self.ledger.attempt, reason)
-
-
-def _verdicts(found: Found) -> list[CheckpointVerdict]:
-    return [
-        CheckpointVerdict(_candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance))
-        for one in found.checkpoints
-    ]
-
-
-def _candidate(found: FoundCheckpoint) -> Candidate:
-    return Candidate(
-        found.path,
-        found.step,
-        _FORMATS.get(found.kind, CheckpointFormat.UNKNOWN),
-        found.size_bytes,
-        found.modified_unix_s,
-        found.is_step_exact,
-    )

@@ -15,7 +15,8 @@ from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.diagnosis import EXIT_UNKNOWN
 from recovery.job.membership import Gone, size_for
-from recovery.job.planner import choose_checkpoint, is_progress
+from recovery.job.restorable import NOTE_S, checkpoint_seen
+from recovery.job.restore_choice import choose_checkpoint, is_progress
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
@@ -25,6 +26,7 @@ from recovery.journal.attempt_records import (
     Cause,
     Choice,
     Placement,
+    StartWaits,
 )
 from recovery.journal.faults import UNSEEN
 from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
@@ -33,6 +35,7 @@ from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.node_records import FenceWaits, FinderChosen
 from recovery.journal.records import Record
 
+_LOOK_AGAIN_S: Final = 5.0  # for something to restore, where a job is held for lack of it
 _RESULTS: Final = {
     OutcomeKind.DONE: AttemptResult.DONE,
     OutcomeKind.STOPPED: AttemptResult.STOPPED,
@@ -44,6 +47,10 @@ _RESULTS: Final = {
 class Checkpoints(Protocol):
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         """Return all checkpoints found, newest first, each with its verdict."""
+        ...
+
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        """Return what was found beside training, at once and without looking."""
         ...
 
 
@@ -79,6 +86,9 @@ class Attempts:
         self._pool = pool
         self._checkpoints = checkpoints
         self._fence = fence
+        self._noted_at_s = float("-inf")  # what a failure would restore
+        # The attempt before, when it was looked, and what came of it: nothing could be restored.
+        self._held: tuple[int, float, Choice] | None = None
 
     @property
     def _ledger(self) -> Ledger:
@@ -97,13 +107,16 @@ class Attempts:
         if cause is Cause.TAKEOVER and ledger.unconfirmed is not None:
             return self._tell_unconfirmed(ledger.unconfirmed)
         try:
-            ready = self.prepare(self._policy, now_s)
+            may_begin = self._settings.starts_from_scratch and not ledger.has_ordered
+            ready = self.prepare(self._policy, now_s, may_begin=may_begin)
             if isinstance(ready, NeedsMissing) and ready.left_s > 0:
                 return False
+            if isinstance(ready, NeedsMet) and not ready.choice.is_possible:
+                return self._hold_start(ready.choice, now_s)
             spent = self._spent(ready) if cause is Cause.TAKEOVER else None
             if spent is not None:
                 self._situation.record(ended_unstarted(spent, is_empty=True))
-            elif isinstance(ready, NeedsMet) and ready.choice.is_possible:
+            elif isinstance(ready, NeedsMet):
                 self.order(self.advance_fence(), cause, ready, None)
             else:
                 self._situation.record(self._unready(ready))
@@ -112,6 +125,24 @@ class Attempts:
         except (OSError, RankmendError) as error:
             reason = shared_reasons.cannot_start(error)
             self._situation.record(ended_unstarted(reason, is_empty=True))
+        return True
+
+    def _hold_start(self, choice: Choice, now_s: float) -> bool:
+        """Start nothing while that would begin at zero; return whether this was news."""
+        waited_s = self._situation.since(now_s, "held", self._ledger.epoch)
+        if waited_s >= self._policy.checkpoint_wait_s:
+            reason = shared_reasons.cannot_start(f"{choice.reason}; held for {waited_s:.0f} s")
+            self._situation.record(ended_unstarted(reason, is_empty=True))
+            return True
+        about, told = choice.held_about, self._ledger.start_waits
+        if told is not None and told.about == about:
+            return False
+        reason = (
+            f"{choice.reason}. Nothing is started, since that would train from the beginning. Put a "
+            f"valid checkpoint back (rankmend looks again), or stop this run and start it with "
+            f"--start-from-scratch"
+        )
+        self._situation.record(StartWaits(reason, about))
         return True
 
     def _spent(self, ready: NeedsMet | FinderChosen | NeedsMissing) -> str | None:
@@ -144,34 +175,52 @@ class Attempts:
         return True
 
     @staticmethod
-    def _unready(ready: NeedsMet | FinderChosen | NeedsMissing) -> Record:
+    def _unready(ready: FinderChosen | NeedsMissing) -> Record:
         """Return the next record on the way to an attempt, or that there is no way."""
         if isinstance(ready, FinderChosen):
             return ready
-        if isinstance(ready, NeedsMissing):
-            return ended_unstarted(shared_reasons.cannot_start(ready.reason), is_empty=True)
-        return ended_unstarted(ready.choice.reason, is_empty=True)
+        return ended_unstarted(shared_reasons.cannot_start(ready.reason), is_empty=True)
 
-    def prepare(self, policy: Policy, now_s: float) -> NeedsMet | FinderChosen | NeedsMissing:
-        """Return all that the next attempt needs, or what is missing."""
+    def prepare(
+        self, policy: Policy, now_s: float, *, may_begin: bool = False
+    ) -> NeedsMet | FinderChosen | NeedsMissing:
+        """Return all that the next attempt needs, or what is missing.
+
+        ``may_begin``: a person wants it to begin at zero where nothing can be restored.
+        """
         preparation = self.preparation(policy, now_s)
         placement = preparation.place()
         if isinstance(placement, NeedsMissing):
             return placement
-        choice = self._choose(preparation, placement, policy)
+        choice = self._choose(preparation, placement, policy, may_begin=may_begin)
         if not isinstance(choice, Choice):
             return choice
+        if not choice.is_possible:
+            return NeedsMet(placement, None, choice)
         rendezvous = preparation.meet(placement)
         if isinstance(rendezvous, NeedsMissing):
             return rendezvous
         return NeedsMet(placement, rendezvous, choice)
 
     def _choose(
-        self, preparation: AttemptNeeds, placement: tuple[Placement, ...], policy: Policy
+        self,
+        preparation: AttemptNeeds,
+        placement: tuple[Placement, ...],
+        policy: Policy,
+        *,
+        may_begin: bool,
     ) -> Choice | FinderChosen | NeedsMissing:
-        if self._checkpoints is not None:
-            return choose_checkpoint(self._ledger, policy, self._checkpoints.candidates(False))
-        return preparation.find(placement)
+        if self._checkpoints is None:
+            return preparation.find(placement, may_begin=may_begin)
+        ledger, now_s, held = self._ledger, preparation.now_s, self._held
+        if held is not None and not may_begin:
+            attempt, looked_at_s, choice = held
+            if attempt == ledger.attempt and now_s - looked_at_s < _LOOK_AGAIN_S:
+                return choice
+        found = self._checkpoints.candidates(False)
+        choice = choose_checkpoint(ledger, policy, found, may_begin=may_begin)
+        self._held = None if choice.is_possible else (ledger.attempt, now_s, choice)
+        return choice
 
     def preparation(self, policy: Policy, now_s: float) -> AttemptNeeds:
         """Return a look at what the next attempt needs."""
@@ -224,6 +273,19 @@ class Attempts:
         """Return whether the job can go on without the node."""
         usable = self.preparation(self._policy, now_s).usable().keys() - {node}
         return size_for(self._settings, len(usable)) is not None
+
+    def restorable(self, now_s: float) -> list[Record]:
+        """Return a record where a failure would restore another checkpoint than was noted last."""
+        if now_s - self._noted_at_s < NOTE_S:
+            return []
+        known = self._nodes.known_checkpoints(self._ledger)
+        if self._checkpoints is not None:
+            known = self._checkpoints.known()
+        seen = checkpoint_seen(self._ledger, self._policy, known)
+        if seen is None:
+            return []
+        self._noted_at_s = now_s
+        return [seen]
 
     # Gone?
 

@@ -495,7 +495,7 @@ class Controller:
             reason = shared_reasons.gone_unseen(ledger.attempt)
             self._situation.record(AttemptAbandoned(ledger.attempt, reason))
             return True
-        records = self._watch.progress(now_s)
+        records = [*self._watch.progress(now_s), *self._attempts.restorable(now_s)]
         if not records:
             return self._incidents.weigh_slow(now_s)
         self._situation.record(*records)

@@ -286,12 +286,16 @@ class IncidentRunner:
     def _order_attempt(self, incident: OpenIncident, now_s: float) -> bool:
         """Choose nodes and where to restore from, and order the next attempt."""
         try:
-            ready = self._attempts.prepare(incident.policy, now_s)
+            is_held = incident.waits_cause is WaitCause.CHECKPOINT
+            may_begin = is_held and incident.approved_by is not None
+            ready = self._attempts.prepare(incident.policy, now_s, may_begin=may_begin)
             if isinstance(ready, FinderChosen):
                 self._situation.record(ready)
                 return True
             if isinstance(ready, NeedsMissing):
                 return self._wait_for(ready, incident)
+            if not ready.choice.is_possible:
+                return self._wait_for_checkpoint(ready.choice, incident, now_s)
             finding = incident.last_failure.finding
             refusal = refuse_choice(finding, self._ledger, incident.policy, ready.choice)
             attempt = self._attempts.advance_fence() if refusal is None else 0
@@ -317,6 +321,23 @@ class IncidentRunner:
             return False
         why = WaitReason(WaitCause.NODES, missing.reason, missing.about)
         return self._planning.note_wait(incident, made, why, WaitsFor.NODES)
+
+    def _wait_for_checkpoint(self, choice: Choice, incident: OpenIncident, now_s: float) -> bool:
+        """Hold the job rather than begin at zero, and say so once; give up in the end."""
+        waited_s = self._situation.since(now_s, "held", expected_answer(incident.state))
+        if waited_s >= incident.policy.checkpoint_wait_s:
+            self._escalate(incident, f"{choice.reason}; held for {waited_s:.0f} s", choice)
+            return True
+        assert incident.plan is not None, "an attempt is ordered by a plan"
+        text = (
+            f"{choice.reason}. Nothing is started, since that would train from the beginning. Put a "
+            f"valid checkpoint back (rankmend looks again), or have it begin at zero: "
+            f"`rankmend approve {incident.state.incident_id}` where a controller service runs it, else "
+            f"stop this run and start it with --start-from-scratch"
+        )
+        why = WaitReason(WaitCause.CHECKPOINT, text, choice.held_about)
+        made = replace(incident.plan, choice=choice)
+        return self._planning.note_wait(incident, made, why, WaitsFor.LEAVE)
 
     def _is_held(self, incident: OpenIncident) -> bool:
         """Return whether a pause of the job holds what the incident owes."""

@@ -5,7 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
+from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.hang_verdict import collection_for
 from recovery.job.membership import (
     Gone,
@@ -281,6 +283,12 @@ class JobNodes:
     def report_of(self, node: str) -> Report | None:
         heard = self._heard.get(node)
         return None if heard is None else heard.report
+
+    def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
+        """Return what the launcher of the lowest group rank knows of the checkpoints it watches."""
+        first = ledger.placement[0].node if ledger.placement else ""
+        report = self.report_of(first)
+        return () if report is None else verdicts_of(report.known)
 
     def heard_at_s(self, node: str) -> float:
         """Return when the node was last heard; not before this controller started to hear."""

@@ -3,7 +3,6 @@
 The plan says its reason and evidence as data, for `rankmend why`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,16 +12,13 @@ from detectors.finding import Blame, Finding, Kind
 from detectors.wording import reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
-from recovery.journal.attempt_records import Choice, PassedOver
+from recovery.job.restore_choice import choose_checkpoint, is_progress
+from recovery.journal.attempt_records import Choice
 from recovery.journal.faults import OWN_ENDS
 from recovery.journal.incident_records import Plan
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
-from recovery.messages.exchange import Restore
-
-_DIGITS: Final = re.compile(r"[0-9]+")
-_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,123 +201,3 @@ def _restart_reason(finding: Finding) -> str:
     if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
         return "the ranks stand still and nothing accuses one of them: restart them where they are"
     return f"{finding.summary}: restart the ranks where they are"
-
-
-def choose_checkpoint(
-    ledger: Ledger, policy: Policy, candidates: Sequence[CheckpointVerdict]
-) -> Choice:
-    """Return the newest valid checkpoint that has not failed too often, and who was passed over.
-
-    Where all have, the newest of those that failed the least: whether to go on at all is for
-    the budgets to say.
-    """
-    passed_over: list[PassedOver] = []
-    failed: list[tuple[int, Choice]] = []
-    for verdict in candidates:
-        candidate = verdict.candidate
-        choice = Choice(
-            True,
-            Restore(candidate.path, candidate.step),
-            verdict.reason,
-            tuple(passed_over[:_PASSED_OVER_MAX]),
-            candidate.modified_unix_s,
-        )
-        restores = ledger.restores_of(choice.identity)
-        if verdict.is_valid and restores < policy.restore_failures_max:
-            if _is_rolled_back(ledger, candidate.step, candidates):
-                reason = (
-                    f"{choice.reason}; newer ones that were restored before are gone: a new run"
-                )
-                return replace(choice, reason=reason, is_new_run=True)
-            return choice
-        reason = verdict.reason
-        if verdict.is_valid:
-            reason = f"restored {restores} times without progress"
-            failed.append((restores, choice))
-        passed_over.append(PassedOver(candidate.path, candidate.step, reason))
-    first = tuple(passed_over[:_PASSED_OVER_MAX])
-    if failed:
-        restores, choice = min(failed, key=lambda one: one[0])  # of equals the first, the newest
-        how = f"restored {restores} times without progress, as was every other valid one"
-        return replace(choice, reason=f"{choice.reason}; {how}")
-    if passed_over:
-        what = f"none of the {len(passed_over)} checkpoints found is valid"
-        way_out = "bring a valid one back, or move these out of the folder"
-        return _from_the_beginning(ledger, what, way_out, first)
-    return _from_the_beginning(ledger, "no checkpoint found", "bring the checkpoints back", first)
-
-
-def from_nothing(ledger: Ledger, reason: str) -> Choice:
-    """Return the choice of an attempt that has no checkpoint to begin from."""
-    is_new_run = ledger.is_resumed and not ledger.was_given_up
-    return Choice(True, None, f"{reason}: from the beginning", is_new_run=is_new_run)
-
-
-def _from_the_beginning(
-    ledger: Ledger, what: str, way_out: str, passed_over: tuple[PassedOver, ...]
-) -> Choice:
-    """Return the choice to begin at zero, or not to where nobody can have wanted that.
-
-    A folder that a person has emptied before the start is a new run. One that is empty in the
-    middle of a run is a loss, or storage that is not there: to begin at zero would train for days
-    what is already there, and write over it.
-    """
-    before = ledger.last_restore_path
-    is_emptied = not passed_over and _is_persons_start(ledger)
-    # A job that was given up before it had saved anything is started again as it was.
-    if before is None and ledger.is_resumed and not ledger.was_given_up:
-        return Choice(True, None, f"{what}: a new run", passed_over, is_new_run=True)
-    if before is None:
-        return Choice(True, None, f"{what}: from the beginning", passed_over)
-    if is_emptied:
-        reason = f"{what}: a new run; the one before had begun from {before}"
-        return Choice(True, None, reason, passed_over, is_new_run=True)
-    reason = (
-        f"{what}, and an earlier attempt had begun from {before}: nothing is started, since it would "
-        f"train from the beginning; {way_out} and start the job again with the same command"
-    )
-    if not passed_over:
-        reason += "; if the folder is still empty then, that is a new run"
-    return Choice(False, None, reason, passed_over)
-
-
-def _is_persons_start(ledger: Ledger) -> bool:
-    """Return whether the next attempt is the first since somebody started the job (again).
-
-    On several nodes a controller also starts when another host takes over: nobody's wish.
-    """
-    return ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
-
-
-def _is_rolled_back(
-    ledger: Ledger, step: int | None, candidates: Sequence[CheckpointVerdict]
-) -> bool:
-    """Return whether a person has removed the checkpoints from ``step`` on before the start."""
-    if step is None or ledger.base_step is None or not _is_persons_start(ledger):
-        return False
-    there = {verdict.candidate.path for verdict in candidates}
-    return step < ledger.base_step and ledger.last_restore_path not in there
-
-
-def is_progress(ledger: Ledger, choice: Choice) -> bool:
-    """Return whether the checkpoint is newer than any that an attempt of this run began from.
-
-    By the step, where names of one pattern (or none at all) tell it, else also by time:
-    `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
-    """
-    if choice.restore is None or ledger.attempt == 0:
-        return False
-    if choice.restore.step is not None and ledger.base_step is not None:
-        if choice.restore.step > ledger.base_step:
-            return True
-        former = ledger.last_restore_path
-        if former is None or _pattern_of(choice.restore.path) == _pattern_of(former):
-            return False
-    if choice.modified_unix_s is None:
-        return False
-    before = ledger.base_modified_unix_s
-    return before is None or choice.modified_unix_s > before
-
-
-def _pattern_of(path: str) -> str:
-    return _DIGITS.sub("#", path.rpartition("/")[2])

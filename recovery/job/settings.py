@@ -32,6 +32,7 @@ class JobSettings:
     # 30 s by default, is what a launcher under it has.
     grace_s: float = 30.0
     budgets_reset_by: str | None = None  # who asked to forget the restarts counted so far
+    starts_from_scratch: bool = False  # where nothing can be restored: --start-from-scratch
     claim_taken: ClaimTaken | None = None  # from whom the launcher took the checkpoint folder
     # The node whose launcher is in this process, and ends with it; empty: launchers are elsewhere.
     own_node: str = ""

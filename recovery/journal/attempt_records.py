@@ -52,6 +52,12 @@ class Choice:
     is_new_run: bool = False
 
     @property
+    def held_about(self) -> str:
+        """Return which checkpoints are there, for a choice that is not possible."""
+        newest = self.passed_over[0].path if self.passed_over else ""
+        return f"{len(self.passed_over)} {newest}".rstrip()
+
+    @property
     def identity(self) -> str:
         """Tell this checkpoint from another one that was at the same path."""
         return "" if self.restore is None else f"{self.restore.path}@{self.modified_unix_s}"
@@ -69,6 +75,26 @@ class AttemptStarted:
     is_progress: bool = False  # its checkpoint is newer than any that an attempt began from before
     placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): that of the settings
     rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
+
+
+@dataclass(frozen=True, slots=True)
+class StartWaits:
+    """No attempt is started, since it would begin at zero: a person is told."""
+
+    reason: str
+    about: str  # which checkpoints are there: the same is journaled once
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    """The checkpoint that a failure would restore from now on."""
+
+    path: str
+    step: int | None
+    format: str  # value of a recovery.checkpoints.model.CheckpointFormat
+    label: str  # the format's name for people
+    modified_unix_s: float
+    reason: str  # what was checked
 
 
 @dataclass(frozen=True, slots=True)

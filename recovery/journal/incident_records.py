@@ -86,6 +86,7 @@ class WaitCause(Enum):
     APPROVAL = "approval"
     CLUSTER = "cluster"  # the cluster says no for another reason
     NODES = "nodes"  # too few may be used
+    CHECKPOINT = "checkpoint"  # none can be restored: an approval begins at zero
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from detectors.finding import Finding, Symptom
-from recovery.journal.attempt_records import Adopted, AttemptStarted, Placement
+from recovery.journal.attempt_records import (
+    Adopted,
+    AttemptStarted,
+    CheckpointSeen,
+    Placement,
+    StartWaits,
+)
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike
 from recovery.journal.incident_machine import IncidentState
 from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitReason, WaitsFor
@@ -168,6 +174,8 @@ class Ledger:
     # Identity of a checkpoint, and what its restores without progress ended with.
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
     last_restore_path: str | None = None  # of any attempt of this run
+    restorable: CheckpointSeen | None = None  # the newest that a failure could restore
+    start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     base_step: int | None = None  # highest step that an attempt of this run was restored from
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
     has_ordered: bool = False  # an attempt was started since this launcher or controller was
@@ -244,6 +252,11 @@ class Ledger:
     @property
     def restarts_without_progress(self) -> int:
         return len(self.barren)
+
+    @property
+    def restorable_path(self) -> str | None:
+        """Return a checkpoint of this run that could be restored once, or None where there was none."""
+        return self.last_restore_path if self.restorable is None else self.restorable.path
 
     @property
     def base(self) -> str:

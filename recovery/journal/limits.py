@@ -91,6 +91,9 @@ class Policy:
     join_wait_s: float = 30.0  # for nodes above the minimum, at the first attempt
     # For a spare or a returning node when too few are left to start: a reboot takes minutes.
     spare_wait_s: float = 600.0
+    # A job that is held because nothing can be restored, until it is given up: somebody has come to
+    # work by then. Most allocations end before.
+    checkpoint_wait_s: float = 86400.0
     # For what a hung job's ranks can still tell before they are stopped: NCCL's monitor looks once
     # a second whether a dump is wanted, and writing one takes about as long.
     collect_s: float = 5.0

@@ -14,7 +14,9 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
+    CheckpointSeen,
     Choice,
+    StartWaits,
 )
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import (
@@ -132,6 +134,17 @@ def _(record: PersonActed) -> list[str]:
 @narrate.register
 def _(record: AttemptStarted) -> str:
     return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
+
+
+@narrate.register
+def _(record: StartWaits) -> str:
+    return f"held: {record.reason}"
+
+
+@narrate.register
+def _(record: CheckpointSeen) -> str:
+    step = "" if record.step is None else f" at step {record.step}"
+    return f"a failure now restores {record.path}{step} ({record.label}; {record.reason})"
 
 
 _TAKEN_BECAUSE = {

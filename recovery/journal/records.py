@@ -19,9 +19,11 @@ from recovery.journal.attempt_records import (
     AttemptHeard,
     AttemptStarted,
     AttemptVerified,
+    CheckpointSeen,
     Milestone,
     RanksDone,
     RelativeMilestone,
+    StartWaits,
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS, ClusterRecord
 from recovery.journal.incident_records import (
@@ -77,6 +79,8 @@ KnownRecord: TypeAlias = (
     | LauncherStarted
     | ClaimTaken
     | AttemptStarted
+    | StartWaits
+    | CheckpointSeen
     | AttemptVerified
     | Milestone
     | RelativeMilestone
@@ -119,6 +123,8 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "launcher_started": LauncherStarted,
     "claim_taken": ClaimTaken,
     "attempt_started": AttemptStarted,
+    "start_waits": StartWaits,
+    "checkpoint_seen": CheckpointSeen,
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,
     "relative_milestone": RelativeMilestone,

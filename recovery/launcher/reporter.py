@@ -15,7 +15,7 @@ from recovery.launcher.membership.returns import spread_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.store import RendezvousStore
-from recovery.messages.exchange import VERSION, Endpoint, Found, Report, StopReason
+from recovery.messages.exchange import VERSION, Endpoint, Found, FoundCheckpoint, Report, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class Reporter:
             unreachable=membership.peers.unreachable,
             fence_attempt=membership.storage.fence_attempt,
             found=self._found(state, orders),
+            known=self._known(orders),
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,
@@ -95,6 +96,11 @@ class Reporter:
             contact=contact,
             spread_s=spread_s(orders.group_count),
         )
+
+    def _known(self, orders: FollowedOrders) -> tuple[FoundCheckpoint, ...]:
+        """Return the checkpoints that this node sees, where it speaks for the job."""
+        is_first = orders.newest is not None and orders.newest.group_rank == 0
+        return self._membership.storage.known() if is_first else ()
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
         """Return the checkpoints that the newest order asked for, once they were looked for."""

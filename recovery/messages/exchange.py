@@ -292,6 +292,8 @@ class Report:
     controller_id: str = ""
     claim: Claim | None = None  # only while another controller than that one takes its reports
     launch_fault: str = ""  # what the launch error is, for programs: ENOENT, store ...
+    # Newest first, at most 4: what was seen beside training; only from group rank 0.
+    known: tuple[FoundCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

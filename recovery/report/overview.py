@@ -45,9 +45,7 @@ class StoredJobView:
 
     job_id: str
     name: str
-    state: (
-        str  # running, recovering, standing, stopping, interrupted, done, stopped, escalated, ...
-    )
+    state: str  # running, recovering, waiting, standing, stopping, interrupted, done, stopped, escalated, ...
     state_dir: str
     attempt: int
     world_size: int
@@ -190,18 +188,20 @@ def _state(ledger: Ledger, *, is_held: bool) -> str:
     if ledger.closing is not None:
         return "stopping"
     if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
-        return "recovering"
+        return "recovering" if ledger.incident.waits is None else "waiting"
     if stands_paused(ledger):
         return "standing"
-    return "running" if ledger.wish is Wish.RANKS else "starting"
+    not_running = "starting" if ledger.start_waits is None else "waiting"
+    return "running" if ledger.wish is Wish.RANKS else not_running
 
 
 def _reason(ledger: Ledger) -> str | None:
     if ledger.ended is not None:
         return ledger.ended.reason
     if ledger.incident is not None:
-        return ledger.incident.failure.finding.summary
-    return None
+        summary, waits = ledger.incident.failure.finding.summary, ledger.incident.waits
+        return summary if waits is None else f"{summary}; waits: {waits[1]}"
+    return None if ledger.start_waits is None else ledger.start_waits.reason
 
 
 def _quietly_read(path: Path) -> dict[str, object]:

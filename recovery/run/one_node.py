@@ -77,6 +77,9 @@ class _Checkpoints:
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         return self._watch.candidates(is_training=is_training, enough=_CANDIDATES)
 
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        return self._watch.known()
+
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code for the shell."""
@@ -186,6 +189,7 @@ class _Session:
             policy=for_one_node(self._policy),
             grace_s=grace_s(self._options, self._environment),
             budgets_reset_by=f"uid {os.getuid()}" if self._options.reset_budgets else None,
+            starts_from_scratch=self._options.start_from_scratch,
             claim_taken=self._ownership.record,
             nodes_min=1,
             nodes_max=1,

@@ -91,6 +91,7 @@ class RunOptions:
     agent_socket: Path | None = None
     agent_url: str | None = None
     reset_budgets: bool = False
+    start_from_scratch: bool = False
     take_over: bool = False
     config_path: Path | None = None
     quiet: bool = False

@@ -55,12 +55,20 @@ def foresee(job: Job, desk: ClusterController, node: str | None) -> wire.PlanVie
         incident_id=incident_id,
         try_number=1,
         step=made.step.value,
-        reason=made.reason,
+        reason=f"{made.reason}; {_say_restorable(ledger)}",
         judgement=answer.judgement.value,
         judgement_reason=answer.reason,
         without=list(made.without),
         plan_id=views.plan_id(incident_id, 1, made),
     )
+
+
+def _say_restorable(ledger: Ledger) -> str:
+    seen = ledger.restorable
+    if seen is None:
+        return "no checkpoint has been seen that it could restore"
+    step = "" if seen.step is None else f" at step {seen.step}"
+    return f"restore {seen.path}{step} ({seen.label})"
 
 
 def _scene(job: Job, ledger: Ledger, desk: ClusterController, lost: str | None) -> Scene:

@@ -158,6 +158,7 @@ def settings_of(
         policy=policy_of(join, policy),
         grace_s=join.grace_s,
         budgets_reset_by=join.budgets_reset_by,
+        starts_from_scratch=join.starts_from_scratch,
         claim_taken=_claim_taken(join),
         nodes_min=join.nodes_min,
         nodes_max=join.nodes_max,

@@ -33,7 +33,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 _KEPT: Final = frozenset(
     {
         *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
-        *("claim_taken", "epoch", "begins"),
+        *("starts_from_scratch", "claim_taken", "epoch", "begins"),
     }
 )
 FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _KEPT | {"version"})

@@ -36,6 +36,8 @@ def view_job(job: Job) -> wire.JobView:
         reason = ledger.incident.failure.finding.summary
         if ledger.incident.waits is not None:
             reason = f"{reason}; waits: {ledger.incident.waits[1]}"
+    elif ledger.start_waits is not None:
+        reason = ledger.start_waits.reason
     elif stands_paused(ledger):
         reason = (
             f"does not train: {ledger.paused_by} has it left as it is "
@@ -118,6 +120,8 @@ def _state(ledger: Ledger) -> str:
         return "stopping"
     if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
         return "waiting" if ledger.incident.waits is not None else "recovering"
+    if ledger.start_waits is not None:
+        return "waiting"
     if stands_paused(ledger):
         return "standing"
     return "running" if ledger.wish is Wish.RANKS else "starting"

@@ -65,6 +65,7 @@ POLICY = Policy(
     verify_timeout_s=240.0,
     join_wait_s=10.0,
     spare_wait_s=300.0,
+    checkpoint_wait_s=200.0,
     hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0),
 )
 HORIZON_S = 6 * 3600.0

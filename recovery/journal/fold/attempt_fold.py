@@ -13,10 +13,12 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
+    CheckpointSeen,
     Choice,
     Milestone,
     Placement,
     RelativeMilestone,
+    StartWaits,
 )
 from recovery.journal.fold.budget_fold import (
     RESTARTS,
@@ -64,6 +66,7 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
         finder=None,
         finders=(),
         fence_waits=(),
+        start_waits=None,
         slow={},
     )
     if record.rendezvous is not None:
@@ -83,6 +86,7 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         reaches=(),
         restores=(),
         last_restore_path=None,
+        restorable=None,
         base_step=None,
         base_modified_unix_s=None,
         errors=None,
@@ -137,6 +141,14 @@ def fold_relative_milestone(record: RelativeMilestone, ledger: Ledger) -> Ledger
 
 def _kept(reaches: Mapping[str, Reach]) -> tuple[tuple[str, Reach], ...]:
     return tuple(reaches.items())[-_BASES_MAX:]
+
+
+def fold_start_waits(record: StartWaits, ledger: Ledger) -> Ledger:
+    return replace(ledger, start_waits=record)
+
+
+def fold_checkpoint_seen(record: CheckpointSeen, ledger: Ledger) -> Ledger:
+    return replace(ledger, restorable=record)
 
 
 def fold_attempt_abandoned(_record: AttemptAbandoned, ledger: Ledger) -> Ledger:

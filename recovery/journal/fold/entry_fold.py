@@ -74,6 +74,8 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     job_fold.fold_stop_requested,
     job_fold.fold_job_ended,
     attempt_fold.fold_attempt_started,
+    attempt_fold.fold_start_waits,
+    attempt_fold.fold_checkpoint_seen,
     attempt_fold.fold_attempt_verified,
     attempt_fold.fold_milestone,
     attempt_fold.fold_relative_milestone,

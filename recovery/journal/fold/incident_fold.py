@@ -17,6 +17,7 @@ from recovery.journal.incident_records import (
     IncidentOpened,
     PlanWaits,
     TryFailed,
+    WaitCause,
 )
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
@@ -143,7 +144,9 @@ def fold_plan_waits(record: PlanWaits, ledger: Ledger) -> Ledger:
         record.plan.step,
         record.plan.without,
     )
-    approved_by = ledger.incident.approved_by if is_same else None
+    # To begin at zero takes a word of its own.
+    is_other = not is_same or record.cause is WaitCause.CHECKPOINT
+    approved_by = None if is_other else ledger.incident.approved_by
     incident = replace(
         ledger.incident,
         waits=waits,

@@ -33,6 +33,7 @@ def fold_launcher_started(record: LauncherStarted, ledger: Ledger) -> Ledger:
         fault=None,  # it would be told anew as if it had just come
         slow={},  # the detector starts anew, too
         has_ordered=False,
+        start_waits=None,
     )
     if ledger.ended is not None and ledger.ended.kind is OutcomeKind.DONE:
         after = without_spent(after)  # it came to its end: what it took is nobody's fault now

@@ -97,7 +97,7 @@ def fold_finder_chosen(record: FinderChosen, ledger: Ledger) -> Ledger:
         ledger,
         finder=record.node,
         finder_number=ledger.number,
-        finders=(*ledger.finders, record.node),
+        finders=tuple(dict.fromkeys((*ledger.finders, record.node))),
         wish=Wish.NOTHING,
         revision=ledger.number,
     )

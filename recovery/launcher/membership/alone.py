@@ -10,7 +10,7 @@ from collections.abc import Callable
 from recovery.launcher.membership.checkpoint_access import Advance
 from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
-from recovery.messages.exchange import Endpoint, Found
+from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
 
 
 class NoPeers:
@@ -54,6 +54,10 @@ class ControllersStorage:
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:  # noqa: ARG002 - a protocol
         """Answer at once: the controller wrote the fence before it ordered the attempt."""
         self.advance = Advance(attempt, None)
+
+    def known(self) -> tuple[FoundCheckpoint, ...]:
+        """Know none: the controller watches them itself."""
+        return ()
 
     def ask_found(self, empty_through: int, revision: int) -> None:
         """Find nothing: the controller looks for checkpoints itself."""

@@ -18,6 +18,7 @@ from recovery.messages.exchange import Found, FoundCheckpoint
 log = logging.getLogger(__name__)
 
 CANDIDATES_MAX: Final = 20  # of one report (docs/reference/messages.md)
+_KNOWN_MAX: Final = 4  # in each report (docs/reference/messages.md)
 ENOUGH: Final = 4  # valid ones; what was validated beside training costs a stat
 
 
@@ -44,6 +45,10 @@ class Watch(Protocol):
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
     ) -> tuple[CheckpointVerdict, ...]:
         """Return all checkpoints found, newest first, each with its verdict."""
+        ...
+
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        """Return what was found beside training, at once and without looking."""
         ...
 
 
@@ -82,6 +87,12 @@ class Storage:
         """Look at checkpoints beside training, so that finding them later is quick."""
         if self._watch is not None:
             self._watch.start()
+
+    def known(self) -> tuple[FoundCheckpoint, ...]:
+        """Return the newest checkpoints that were found beside training, at once."""
+        if self._watch is None:
+            return ()
+        return tuple(map(_told, self._watch.known()[:_KNOWN_MAX]))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` tells the end.

@@ -99,6 +99,10 @@ class FakeStorage:
         self.fence: int | None = None
         self.copy: bytes | None = None
         self.is_failing = False
+        self.is_watched = False  # beside training
+
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        return tuple(self.verdicts) if self.is_watched else ()
 
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         assert not is_training

@@ -5,7 +5,8 @@ import pytest
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.job.planner import choose_checkpoint, from_nothing, is_progress, plan
+from recovery.job.planner import plan
+from recovery.job.restore_choice import choose_checkpoint, from_nothing, is_progress
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import Fault
 from recovery.journal.incident_machine import IncidentState
@@ -247,8 +248,7 @@ def test_checkpoints_that_vanished_in_a_run_do_not_begin_the_job_anew() -> None:
     for found in ([], [verdict(20, is_valid=False)]):
         chosen = choose_checkpoint(known, POLICY, found)
         assert not chosen.is_possible
-        assert "had begun from /c/20" in chosen.reason
-        assert "start the job again with the same command" in chosen.reason
+        assert chosen.reason.endswith("and /c/20 could be restored before")
 
 
 @pytest.mark.parametrize("changes", [{"is_resumed": True}, {}])
@@ -260,7 +260,10 @@ def test_a_folder_that_was_emptied_before_the_job_is_started_again_is_a_new_run(
     chosen = choose_checkpoint(known, POLICY, [])
 
     assert (chosen.is_possible, chosen.restore, chosen.is_new_run) == (True, None, True)
-    assert chosen.reason == "no checkpoint found: a new run; the one before had begun from /c/20"
+    assert (
+        chosen.reason
+        == "no checkpoint found: a new run; the one before could be restored from /c/20"
+    )
 
 
 def test_job_that_was_given_up_before_it_saved_anything_is_no_new_run() -> None:
@@ -280,7 +283,7 @@ def test_damaged_checkpoints_alone_are_no_new_run() -> None:
     chosen = choose_checkpoint(known, POLICY, [verdict(20, is_valid=False)])
 
     assert not chosen.is_possible
-    assert "move these out of the folder and start the job again" in chosen.reason
+    assert "1 file or folder looks like a checkpoint, but can't be restored" in chosen.reason
 
 
 def test_on_several_nodes_another_host_taking_over_is_no_persons_start() -> None:
@@ -307,7 +310,10 @@ def test_checkpoints_removed_down_to_an_older_one_before_a_start_are_a_new_run_f
     ("found", "words"),
     [
         ([], "no checkpoint found: from the beginning"),
-        ([verdict(5, is_valid=False)], "none of the 1 checkpoints found is valid"),
+        (
+            [verdict(5, is_valid=False)],
+            "looks like a checkpoint, but can't be restored (5: whole): from the beginning",
+        ),
     ],
 )
 def test_without_any_restore_before_a_job_begins_at_the_beginning(

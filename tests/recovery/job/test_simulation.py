@@ -22,7 +22,7 @@ WAYS_TO_GIVE_UP = (
     "attempts in a row",
     "tries failed; the last",
     "without progress before",
-    "nothing is started, since it would train from the beginning",
+    "; held for",
     "are still there",
     "no attempt can be started",
 )

@@ -153,7 +153,7 @@ def test_each_open_incident_of_an_old_journal_gives_the_plans_that_it_gave(name:
 
     for line, ledger in journal.states():
         expected = line.get("plans_today", line.get("plans", expected))
-        assert plans_of(ledger) == expected, f"record {line['n']}"
+        assert plans_of(ledger) == _held_today(expected, ledger), f"record {line['n']}"
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -245,6 +245,20 @@ def plans_of(ledger: Ledger) -> dict[str, list[Any]] | None:
             path = None if restore is None else restore.path
             plans[f"{found}/{place}"] = [made.step.value, list(made.without), path]
     return plans
+
+
+def _held_today(
+    expected: dict[str, list[Any]] | None, ledger: Ledger
+) -> dict[str, list[Any]] | None:
+    """Return the plans with those that are held today: a recovery beside torn checkpoints alone."""
+    is_start = ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
+    if expected is None or is_start:
+        return expected
+    begins, held = [PlanStep.RESTART_IN_PLACE.value, [], None], [PlanStep.ESCALATE.value, [], None]
+    return {
+        name: held if name.startswith("torn/") and made == begins else made
+        for name, made in expected.items()
+    }
 
 
 def _checkpoint(

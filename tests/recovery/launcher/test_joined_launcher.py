@@ -69,6 +69,9 @@ class Watch:
     def stop(self) -> bool:
         return True
 
+    def known(self) -> tuple[CheckpointVerdict, ...]:
+        return self.verdicts
+
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
     ) -> tuple[CheckpointVerdict, ...]:

@@ -1,0 +1,42 @@
+"""Notes which checkpoint a failure would restore now, by what was looked at beside training.
+
+It is what a person reads on the console and in `rankmend plan`, and what tells later that
+there was something to restore. A note an hour is usual; saves that come faster share one.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from recovery.checkpoints.model import CheckpointVerdict
+from recovery.job.restore_choice import choose_checkpoint
+from recovery.journal.attempt_records import CheckpointSeen
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import Policy
+
+NOTE_S: Final = 10.0  # between two notes; saves are minutes apart, or it is a short run
+
+
+def checkpoint_seen(
+    ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict]
+) -> CheckpointSeen | None:
+    """Return the checkpoint that a failure would restore now, where that is news. Pure."""
+    if not any(verdict.is_valid for verdict in known):
+        return None
+    restore = choose_checkpoint(ledger, policy, known).restore
+    chosen = next((one for one in known if restore and one.candidate.path == restore.path), None)
+    if chosen is None:
+        return None
+    candidate, noted = chosen.candidate, ledger.restorable
+    if noted is not None and (noted.path, noted.modified_unix_s) == (
+        candidate.path,
+        candidate.modified_unix_s,
+    ):
+        return None
+    return CheckpointSeen(
+        candidate.path,
+        candidate.step,
+        candidate.format.value,
+        candidate.format.label,
+        candidate.modified_unix_s,
+        chosen.reason,
+    )

@@ -1,0 +1,188 @@
+"""Which checkpoint the next attempt begins from, and when to hold the job rather than begin at zero. Pure.
+
+Never from zero where something is there. In a recovery nothing is started while checkpoints are
+there of which none can be restored, or while those that were there are gone. At a start by a person
+that holds only where the job's own journal says that one could be restored: a folder with torn
+or foreign files must not keep a new job from starting.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.order import passed_over
+from recovery.journal.attempt_records import Choice, PassedOver
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import Policy
+from recovery.messages.exchange import Restore
+
+_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
+_NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
+def choose_checkpoint(
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[CheckpointVerdict],
+    *,
+    may_begin: bool = False,
+) -> Choice:
+    """Return the newest valid checkpoint that has not failed too often, and what was passed over.
+
+    Where all have, the newest of those that failed the least: whether to go on at all is for
+    the budgets to say. ``may_begin``: a person wants the job to begin at zero where there is none.
+    """
+    failed: list[tuple[int, CheckpointVerdict]] = []
+    for verdict in candidates:
+        if not verdict.is_valid:
+            continue
+        restores = ledger.restores_of(_choice_of(verdict).identity)
+        if restores < policy.restore_failures_max:
+            choice = _with_passed_over(verdict, candidates, failed)
+            if _is_rolled_back(ledger, verdict.candidate.step, candidates):
+                reason = (
+                    f"{choice.reason}; newer ones that were restored before are gone: a new run"
+                )
+                return replace(choice, reason=reason, is_new_run=True)
+            return choice
+        failed.append((restores, verdict))
+    if failed:
+        restores, verdict = min(failed, key=lambda one: one[0])  # of equals the first, the newest
+        choice = _with_passed_over(verdict, candidates, failed)
+        how = f"restored {restores} times without progress, as was every other valid one"
+        return replace(choice, reason=f"{choice.reason}; {how}")
+    return _without_checkpoint(ledger, candidates, may_begin=may_begin)
+
+
+def from_nothing(ledger: Ledger, reason: str) -> Choice:
+    """Return the choice of an attempt that has no checkpoint to begin from."""
+    is_new_run = ledger.is_resumed and not ledger.was_given_up
+    return Choice(True, None, f"{reason}: from the beginning", is_new_run=is_new_run)
+
+
+def is_progress(ledger: Ledger, choice: Choice) -> bool:
+    """Return whether the checkpoint is newer than any that an attempt of this run began from.
+
+    By the step, where names of one pattern (or none at all) tell it, else also by time:
+    `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
+    """
+    if choice.restore is None or ledger.attempt == 0:
+        return False
+    if choice.restore.step is not None and ledger.base_step is not None:
+        if choice.restore.step > ledger.base_step:
+            return True
+        former = ledger.last_restore_path
+        if former is None or _pattern_of(choice.restore.path) == _pattern_of(former):
+            return False
+    if choice.modified_unix_s is None:
+        return False
+    before = ledger.base_modified_unix_s
+    return before is None or choice.modified_unix_s > before
+
+
+def _choice_of(verdict: CheckpointVerdict) -> Choice:
+    candidate = verdict.candidate
+    return Choice(
+        True,
+        Restore(candidate.path, candidate.step),
+        verdict.reason,
+        modified_unix_s=candidate.modified_unix_s,
+    )
+
+
+def _with_passed_over(
+    chosen: CheckpointVerdict,
+    candidates: Sequence[CheckpointVerdict],
+    failed: Sequence[tuple[int, CheckpointVerdict]],
+) -> Choice:
+    """Return the choice with every other candidate that a person may take for the newest."""
+    times = {one.candidate.path: restores for restores, one in failed}
+    others = []
+    for verdict in passed_over(candidates, chosen.candidate.path)[:_PASSED_OVER_MAX]:
+        path = verdict.candidate.path
+        reason = verdict.reason
+        if path in times:
+            reason = f"restored {times[path]} times without progress"
+        elif verdict.is_valid:
+            reason = f"written later, but of a lower step; {reason}"
+        others.append(PassedOver(path, verdict.candidate.step, reason))
+    return replace(_choice_of(chosen), passed_over=tuple(others))
+
+
+def _without_checkpoint(
+    ledger: Ledger, candidates: Sequence[CheckpointVerdict], *, may_begin: bool
+) -> Choice:
+    """Return the choice to begin at zero, or not to (`Choice.is_possible`) where that would lose training.
+
+    A folder that a person has emptied before the start is a new run. One that is empty in the
+    middle of a run is a loss, or storage that is not there: to begin at zero would train for days
+    what is already there, and write over it.
+    """
+    seen = [verdict for verdict in candidates if verdict.looks_like_checkpoint]
+    others = tuple(
+        PassedOver(verdict.candidate.path, verdict.candidate.step, verdict.reason)
+        for verdict in candidates[:_PASSED_OVER_MAX]
+    )
+    known = ledger.restorable_path
+    is_start = ledger.attempt == 0 or _is_persons_start(ledger)
+    what = _say_unrestorable(seen) if seen else "no checkpoint found"
+    if may_begin:
+        reason = f"{what}: from the beginning, as a person wants it"
+        return Choice(True, None, reason, others, is_new_run=ledger.attempt > 0)
+    is_lost = known is not None and (bool(seen) or not is_start)
+    is_unknown = bool(seen) and not is_start and not _are_known(ledger, others)
+    if is_lost or is_unknown:
+        before = "" if known is None else f", and {known} could be restored before"
+        return Choice(False, None, f"{what}{before}", others)
+    if known is not None:
+        reason = f"{what}: a new run; the one before could be restored from {known}"
+        return Choice(True, None, reason, others, is_new_run=True)
+    # A job that was given up before it had saved anything is started again as it was.
+    if ledger.is_resumed and not ledger.was_given_up:
+        return Choice(True, None, f"{what}: a new run", others, is_new_run=True)
+    return Choice(True, None, f"{what}: from the beginning", others)
+
+
+def _say_unrestorable(seen: Sequence[CheckpointVerdict]) -> str:
+    """Return how many look like checkpoints, and why none of them can be restored."""
+    named = "; ".join(f"{one.candidate.tag}: {one.reason}" for one in seen[:_NAMED_MAX])
+    more = f"; and {len(seen) - _NAMED_MAX} more" if len(seen) > _NAMED_MAX else ""
+    if len(seen) == 1:
+        return f"1 file or folder looks like a checkpoint, but can't be restored ({named})"
+    return (
+        f"{len(seen)} files or folders look like checkpoints, but none can be restored "
+        f"({named}{more})"
+    )
+
+
+def _are_known(ledger: Ledger, others: tuple[PassedOver, ...]) -> bool:
+    """Return whether the newest attempt began at zero in sight of the same candidates."""
+    started = ledger.started
+    if started is None or started.choice.restore is not None:
+        return False
+    return {one.path for one in others} <= {one.path for one in started.choice.passed_over}
+
+
+def _is_persons_start(ledger: Ledger) -> bool:
+    """Return whether the next attempt is the first since somebody started the job (again).
+
+    On several nodes a controller also starts when another host takes over: nobody's wish.
+    """
+    return ledger.is_resumed or (not ledger.has_ordered and not ledger.members)
+
+
+def _is_rolled_back(
+    ledger: Ledger, step: int | None, candidates: Sequence[CheckpointVerdict]
+) -> bool:
+    """Return whether a person has removed the checkpoints from ``step`` on before the start."""
+    if step is None or ledger.base_step is None or not _is_persons_start(ledger):
+        return False
+    there = {verdict.candidate.path for verdict in candidates}
+    return step < ledger.base_step and ledger.last_restore_path not in there
+
+
+def _pattern_of(path: str) -> str:
+    return _DIGITS.sub("#", path.rpartition("/")[2])

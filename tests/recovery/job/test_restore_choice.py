@@ -1,0 +1,226 @@
+"""A job is held rather than begun at zero while something is there, and a person can say otherwise."""
+
+from dataclasses import replace
+
+import pytest
+
+from recovery.checkpoints.model import Hindrance
+from recovery.job.restore_choice import choose_checkpoint
+from recovery.journal.attempt_records import (
+    AttemptStarted,
+    Cause,
+    CheckpointSeen,
+    Choice,
+    PassedOver,
+    StartWaits,
+)
+from recovery.journal.incident_records import PlanWaits, WaitCause
+from recovery.journal.job_records import OutcomeKind
+from recovery.messages.exchange import Restore, StopReason
+from recovery.messages.outside import PersonAct, PersonCommand
+from tests.recovery.job.test_controller import SETTINGS, Bench
+from tests.recovery.job.test_planner import POLICY, ledger, verdict
+
+IMPATIENT = replace(SETTINGS, policy=replace(SETTINGS.policy, checkpoint_wait_s=20.0))
+TORN = verdict(20, is_valid=False, reason="torn")
+SEEN = CheckpointSeen("/c/10", 10, "npz", "npz file", 1000.0, "whole")
+
+
+def begun_at_zero(*paths: str) -> AttemptStarted:
+    passed_over = tuple(PassedOver(path, None, "torn") for path in paths)
+    return AttemptStarted(3, Cause.FIRST, Choice(True, None, "none", passed_over))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "is_possible"),
+    [
+        # A recovery: something is there, or was.
+        ({"has_ordered": True}, [TORN], False),
+        ({"has_ordered": True, "restorable": SEEN}, [], False),
+        ({"has_ordered": True}, [], True),
+        ({"has_ordered": True, "started": begun_at_zero("/c/20")}, [TORN], True),
+        ({"has_ordered": True, "started": begun_at_zero("/c/10")}, [TORN], False),
+        (
+            {"has_ordered": True, "started": begun_at_zero("/c/20"), "restorable": SEEN},
+            [TORN],
+            False,
+        ),
+        # A start by a person: only where this job had one.
+        ({"is_resumed": True}, [TORN], True),
+        ({"is_resumed": True, "restorable": SEEN}, [TORN], False),
+        ({"is_resumed": True, "restorable": SEEN}, [], True),
+    ],
+)
+def test_a_job_begins_at_zero_only_where_nothing_is_lost_by_it(
+    changes: dict[str, object], found: list[object], is_possible: bool
+) -> None:
+    chosen = choose_checkpoint(ledger(**changes), POLICY, found)
+
+    assert (chosen.is_possible, chosen.restore) == (is_possible, None)
+
+
+def test_another_name_of_a_checkpoint_does_not_hold_a_job() -> None:
+    alias = replace(verdict(20, is_valid=False), hindrance=Hindrance.ALIAS)
+
+    assert choose_checkpoint(ledger(has_ordered=True), POLICY, [alias]).is_possible
+
+
+def test_a_valid_one_is_restored_even_where_the_job_may_begin_at_zero() -> None:
+    found = [TORN, verdict(10)]
+
+    chosen = choose_checkpoint(ledger(has_ordered=True), POLICY, found, may_begin=True)
+
+    assert chosen.restore == Restore("/c/10", 10)
+
+
+def test_a_younger_one_that_is_ordered_behind_the_chosen_one_is_named() -> None:
+    older = verdict(10)
+    copied = replace(older, candidate=replace(older.candidate, modified_unix_s=5000.0))
+
+    chosen = choose_checkpoint(ledger(), POLICY, [verdict(20), copied, verdict(5)])
+
+    assert [one.path for one in chosen.passed_over] == ["/c/10"]
+    assert "written later" in chosen.passed_over[0].reason
+
+
+@pytest.fixture
+def training() -> Bench:
+    return begin(Bench())
+
+
+def begin(bench: Bench) -> Bench:
+    """Begin the job in an empty folder and make ten steps."""
+    bench.start().tell()
+    bench.run_attempt(1)
+    bench.step(10, 10)
+    return bench
+
+
+def fail(bench: Bench) -> None:
+    bench.end(1, signal=9)
+    bench.tell(after_s=1.0)
+    bench.empty()
+    bench.tell(after_s=1.0)
+
+
+def test_a_recovery_that_finds_only_torn_checkpoints_waits_for_a_person(training: Bench) -> None:
+    training.storage.verdicts = [TORN]
+
+    fail(training)
+    training.tell(after_s=6.0)
+
+    (waits,) = training.records(PlanWaits)
+    assert waits.cause is WaitCause.CHECKPOINT
+    assert "20: torn" in waits.reason
+    assert "--start-from-scratch" in waits.reason
+    assert len(training.records(AttemptStarted)) == 1
+    assert training.control.outcome is None
+
+
+def test_a_job_that_is_held_goes_on_by_itself_once_a_checkpoint_is_whole(training: Bench) -> None:
+    training.storage.verdicts = [TORN]
+    fail(training)
+
+    training.storage.verdicts = [TORN, verdict(10)]
+    training.tell(after_s=6.0)
+
+    assert training.orders[-1].restore == Restore("/c/10", 10)
+
+
+def test_a_person_who_approves_has_the_job_begin_at_zero(training: Bench) -> None:
+    training.storage.verdicts = [TORN]
+    fail(training)
+    incident_id = training.control.ledger.incident.state.incident_id
+
+    training.control.take_command(
+        PersonCommand(PersonAct.APPROVE, "ada", "", incident_id=incident_id)
+    )
+    training.tell()
+
+    second = training.records(AttemptStarted)[-1]
+    assert (second.choice.restore, second.choice.is_new_run) == (None, True)
+    assert "as a person wants it" in second.choice.reason
+
+
+def test_a_job_that_is_held_too_long_is_given_up() -> None:
+    bench = begin(Bench(IMPATIENT))
+    bench.storage.verdicts = [TORN]
+    fail(bench)
+
+    for _look in range(5):
+        bench.tell(after_s=6.0)
+
+    assert bench.control.outcome.kind is OutcomeKind.ESCALATED
+    assert "held for" in bench.control.outcome.reason
+
+
+def started_again(bench: Bench, *, from_scratch: bool = False) -> Bench:
+    """Stop the job, tear its checkpoint and start it again, as a person would."""
+    bench.storage.is_watched = True
+    bench.storage.verdicts = [verdict(10)]
+    bench.step(11, 11)
+    bench.tell(stop_requested=StopReason.SIGTERM)
+    bench.empty()
+    assert bench.control.outcome is not None
+    settings = replace(bench.settings, starts_from_scratch=from_scratch)
+    last = Bench(settings, bench.journal.entries)
+    last.storage.verdicts = [verdict(10, is_valid=False, reason="torn")]
+    last.empty_through = 1
+    last.start().tell()
+    return last
+
+
+def test_what_a_failure_would_restore_is_noted_beside_training(training: Bench) -> None:
+    training.storage.is_watched = True
+    training.storage.verdicts = [TORN, verdict(10)]
+    training.step(11, 11)
+    training.storage.verdicts = [verdict(15), TORN, verdict(10)]
+    training.step(12, 12, after_s=11.0)
+    training.step(13, 13, after_s=11.0)
+
+    assert [one.path for one in training.records(CheckpointSeen)] == ["/c/10", "/c/15"]
+
+
+def test_a_start_waits_where_the_journal_knows_a_checkpoint_that_could_be_restored(
+    training: Bench,
+) -> None:
+    last = started_again(training)
+    last.tell(after_s=6.0)
+
+    (waits,) = last.records(StartWaits)
+    assert "1 file or folder looks like a checkpoint" in waits.reason
+    assert len(last.records(AttemptStarted)) == 1
+    assert last.control.outcome is None
+
+    last.storage.verdicts = [verdict(10)]
+    last.tell(after_s=6.0)
+    assert last.orders[-1].restore == Restore("/c/10", 10)
+
+
+def test_a_person_who_starts_from_scratch_means_it(training: Bench) -> None:
+    last = started_again(training, from_scratch=True)
+
+    choice = last.records(AttemptStarted)[-1].choice
+    assert (choice.restore, choice.is_new_run) == (None, True)
+    assert last.control.ledger.restorable is None
+
+
+def test_that_a_start_was_from_scratch_counts_for_its_first_attempt_alone(training: Bench) -> None:
+    last = started_again(training, from_scratch=True)
+    last.run_attempt(2)
+    last.step(10, 10)
+    last.storage.verdicts = [TORN]
+
+    fail(last)
+
+    (waits,) = last.records(PlanWaits)
+    assert waits.cause is WaitCause.CHECKPOINT
+
+
+def test_without_a_word_a_held_start_is_given_up_in_the_end() -> None:
+    last = started_again(begin(Bench(IMPATIENT)))
+
+    for _look in range(5):
+        last.tell(after_s=6.0)
+
+    assert last.control.outcome.kind is OutcomeKind.ESCALATED
