@@ -19,7 +19,8 @@ from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
-from detectors.slow.cause_table import CAUSES, SlowSection  # noqa: E402
+from detectors.slow.cause_signs import SlowSection  # noqa: E402
+from detectors.slow.cause_table import CAUSES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
 

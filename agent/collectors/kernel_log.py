@@ -24,7 +24,8 @@ from agent.sources.kmsg import (
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup, KernelLogState
 from detectors.kernel.event_policy import PolicyTable
-from detectors.kernel.verdict import KernelFinding, judge
+from detectors.kernel.log_cases import KernelFinding
+from detectors.kernel.verdict import judge
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import NoSourceError, SourceError
 

@@ -18,13 +18,10 @@ from agent.metrics import Family, Metric, counter, gauge
 from agent.sampling.collection import CollectorView
 from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
-from detectors.kernel.verdict import KernelFinding
+from detectors.kernel.log_cases import KernelFinding
 from detectors.kernel.verdict import judge as judge_log
 from detectors.node.alerts import alert_annotations, alert_labels
-from detectors.node.checks import (
-    Check,
-    for_one_scan,
-)
+from detectors.node.checks import Check, for_one_scan
 from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
     DriverEvents,

@@ -7,13 +7,8 @@ from typing import Final
 
 from agent.metrics import Family, MetricType
 from detectors.kernel.event_policy import PolicyTable, complete, parse_policy
-from detectors.node.checks import (
-    Check,
-    MetricShape,
-    compile_table,
-    override,
-    parse_rows,
-)
+from detectors.node.check_table import MetricShape, compile_table, override, parse_rows
+from detectors.node.checks import Check
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped
 

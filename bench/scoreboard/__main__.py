@@ -32,8 +32,9 @@ from bench.scoreboard.scores import Result, score
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.slow.from_records import diagnose_slow
-from detectors.slow.odd_nodes import METRICS, HostTable, diagnose_hosts
-from detectors.slow.odd_nodes import table_of as table_of_readings
+from detectors.slow.host_table import METRICS, HostTable
+from detectors.slow.host_table import table_of as table_of_readings
+from detectors.slow.odd_nodes import diagnose_hosts
 from detectors.slow.work_table import WorkTable, total_work
 from rankmend.cli import main as rankmend
 from rankmend.cli.diagnose_hosts import read_csv_table

@@ -7,7 +7,7 @@ import numpy as np
 
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.standings import JobStandings
-from detectors.slow.odd_nodes import HostTable
+from detectors.slow.host_table import HostTable
 from detectors.slow.peers import column_medians, group_rows
 from detectors.slow.work_table import WorkTable, total_work
 

@@ -11,7 +11,7 @@ import numpy as np
 from bench.scoreboard.hang_jobs import hang_cases
 from bench.scoreboard.host_cases import FAULTS, host_job
 from detectors.hang.standings import JobStandings
-from detectors.slow.odd_nodes import HostTable
+from detectors.slow.host_table import HostTable
 from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.errors import ConfigError
 

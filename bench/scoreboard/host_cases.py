@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from detectors.slow.odd_nodes import HostTable
+from detectors.slow.host_table import HostTable
 
 # quantity -> usual level, spread between nodes, noise of a sample (shares of the level)
 LEVELS: Mapping[str, tuple[float, float, float]] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from detectors.formats.work_rows import number_column, require
-from detectors.slow.odd_nodes import CELLS_MAX, NODES_MAX, HostTable
+from detectors.slow.host_table import CELLS_MAX, NODES_MAX, HostTable
 from rankmend.errors import SourceError
 
 

@@ -1,28 +1,24 @@
 """What the events of a kernel log mean together: the table's verdict, or a stronger one.
 
-There is one finding for each kind, code and device, however many messages. The registers of XIDs 144
-to 150 select their row (table `nvlink5`). The driver's own verdict (XID 154) overrides the table.
-XIDs caused by another one (45, 171, 172, 63 beside 48) are its victims and need no action. Every
+There is one finding for each kind, code and device, however many messages (`log_cases` makes them). The
+driver's own verdict (XID 154) overrides the table. XIDs caused by another one (45, 171, 172, 63 beside 48) are its victims and need no action. Every
 finding gives the reason for its action.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Action, Severity
-from detectors.kernel.event import EventKind, KernelEvent, ManyEvents
+from detectors.kernel.event import EventKind, ManyEvents
 from detectors.kernel.event_groups import BURST_GAP_S, BURSTS_MAX, EventGroup
 from detectors.kernel.event_policy import (
     EventPolicy,
-    EventTable,
     PolicyTable,
-    policy_of,
     policy_of_many,
     policy_of_verdict,
 )
-from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
-from detectors.kernel.nvlink5 import nvlink5_codes
+from detectors.kernel.log_cases import SEVERITY_ORDER, KernelFinding, LogCase, cases_of
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
@@ -33,87 +29,25 @@ REPEATS_PLACE: Final = 2  # the same: XID 13 on one TPC, XID 31 on one GPU
 PLACES_MAX: Final = 2  # a faulty program fails on most of the 60 to 72 TPCs at once
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
 _DAY_S: Final = 86_400.0
-
 CORRECTED_PER_MINUTE_MAX: Final = 60  # PCIe errors; docs/operate/findings.md, pcie_corrected
 BURSTS_FAILING: Final = 3  # bursts of a network card; own choice, docs/reference/kernel-log.md
-
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
 _PROGRAM: Final = frozenset({13, 31})
+
+
 _CORRECTED: Final = {
     EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
     EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
 }
+
+
 # Events that a later message ends, however late.
 _LINK_UPS: Final = {
     EventKind.LINK_DOWN: EventKind.LINK_UP,
     EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
 }
 _NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFinding:
-    """What is wrong with one device in one way, and what to do about it."""
-
-    kind: EventKind
-    code: int | None
-    name: str
-    meaning: str
-    device: str  # PCI address, network device, disk; empty: the node
-    sub_codes: tuple[str, ...]
-    severity: Severity
-    action: Action
-    blames_hardware: bool
-    count: int
-    first: KernelEvent
-    last: KernelEvent
-    reason: str  # why this severity and this action
-    many: ManyEvents | None = None  # what this many mean, if more than one alone
-
-
-@dataclass(frozen=True, slots=True)
-class KernelAccount:
-    """What the log says about a finding, for `rankmend check log` and the agent alike."""
-
-    kind: str
-    code: int | None
-    device: str
-    sub_codes: tuple[str, ...]
-    count: int
-    first: str  # times as the log writes them; empty where it has none
-    last: str
-    first_s: float | None  # the same on the log's own axis: since boot, or since 1970
-    last_s: float | None
-
-
-def account_of(finding: KernelFinding) -> KernelAccount:
-    """Return what the log says about a finding."""
-    return KernelAccount(
-        kind=finding.kind.value,
-        code=finding.code,
-        device=finding.device,
-        sub_codes=finding.sub_codes,
-        count=finding.count,
-        first=finding.first.when,
-        last=finding.last.when,
-        first_s=finding.first.at_s,
-        last_s=finding.last.at_s,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A finding in the making, with the groups behind it."""
-
-    finding: KernelFinding
-    groups: tuple[EventGroup, ...]
-    last_number: int
-    asks_driver: bool = False  # NVIDIA leaves what to do to the driver's verdict
-
-    @property
-    def code(self) -> int | None:
-        return self.finding.code if self.finding.kind is EventKind.XID else None
 
 
 def judge(
@@ -123,7 +57,7 @@ def judge(
 
     Without it, the newest event is now: the way to read a recorded log.
     """
-    cases = _cases_of(groups, policy)
+    cases = cases_of(groups, policy)
     if now_s is None:
         now_s = max(
             (burst[1] for case in cases for g in case.groups for burst in g.bursts), default=0
@@ -140,92 +74,14 @@ def judge_xids(
     return judge((group for group in groups if group.kind in mine), policy, now_s)
 
 
-_SEVERITIES: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
-
-
 def _order(finding: KernelFinding) -> tuple[int, str, str, int]:
     code = -1 if finding.code is None else finding.code
-    return _SEVERITIES[finding.severity], finding.device, finding.kind.value, code
+    return SEVERITY_ORDER[finding.severity], finding.device, finding.kind.value, code
 
 
-def _cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[_Case]:
-    by_key: dict[tuple[EventKind, int | None, str], list[EventGroup]] = {}
-    for group in groups:
-        by_key.setdefault((group.kind, group.code, group.device), []).append(group)
-    return [
-        _case_of(tuple(members), _row_of(tuple(members), kind, code, policy))
-        for (kind, code, _device), members in by_key.items()
-    ]
-
-
-def _row_of(
-    groups: Sequence[EventGroup], kind: EventKind, code: int | None, policy: PolicyTable
-) -> EventPolicy:
-    """Return the row for events of one kind and code: the worst one that their details select."""
-    if kind is not EventKind.XID or code not in NVLINK5_XIDS:
-        return policy_of(policy, kind, code)
-    rows = [_nvlink5_row(group, policy) for group in groups]
-    return min(rows, key=lambda row: (_SEVERITIES[row.severity], not row.blames_hardware))
-
-
-def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
-    code, words = group.code, group.sub_code.split()
-    assert code is not None
-    row = policy_of(policy, EventKind.XID, code)
-    if len(words) < 3 or not group.last.registers:
-        return row
-    for together in nvlink5_codes(code, words[1], group.last.registers):
-        found = [policy.get((EventTable.NVLINK5, one)) for one in together]
-        known = [one for one in found if one is not None]
-        if len(known) == len(found):
-            return _raised(min(known, key=lambda one: _SEVERITIES[one.severity]), words, row)
-    if words[2] == "Nonfatal":
-        return replace(
-            row,
-            severity=Severity.INFO,
-            action=Action.WATCH,
-            source="the driver: Nonfatal, with a status that NVIDIA's table does not list",
-            asks_driver=False,
-        )
-    return row
-
-
-def _case_of(groups: tuple[EventGroup, ...], row: EventPolicy) -> _Case:
-    newest = max(groups, key=lambda group: group.last_number)
-    oldest = min(groups, key=lambda group: _first_order(group.first))
-    finding = KernelFinding(
-        kind=newest.kind,
-        code=newest.code,
-        name=row.name,
-        meaning=row.meaning,
-        device=newest.device,
-        sub_codes=tuple(sorted({group.sub_code for group in groups} - {""})),
-        severity=row.severity,
-        action=row.action,
-        blames_hardware=row.blames_hardware,
-        count=sum(group.count for group in groups),
-        first=oldest.first,
-        last=newest.last,
-        reason=row.source,
-    )
-    return _Case(finding, groups, newest.last_number, row.asks_driver)
-
-
-def _first_order(event: KernelEvent) -> float:
-    return event.at_s if event.at_s is not None else float("inf")
-
-
-def _raised(row: EventPolicy, words: Sequence[str], worst: EventPolicy) -> EventPolicy:
-    """Return the row, or the worst if the driver calls an error fatal and NVIDIA's table doesn't.
-
-    A link that goes down is always fatal to the link; its reason decides what to do.
-    """
-    is_link = words[1].startswith("NETIR_LINK")
-    is_raised = words[2] == "Fatal" and row.severity is not Severity.CRITICAL
-    return worst if is_raised and not is_link else row
-
-
-def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s: float) -> _Case:
+def _judge_case(
+    case: LogCase, cases: Sequence[LogCase], policy: PolicyTable, now_s: float
+) -> LogCase:
     """Return the case after all rules that override its row, the strongest last."""
     beside = [other for other in cases if _is_beside(case, other)]
     case = _by_words(case)
@@ -235,7 +91,7 @@ def _judge_case(case: _Case, cases: Sequence[_Case], policy: PolicyTable, now_s:
     return _by_many(_by_others(case, beside), policy, now_s)
 
 
-def _by_words(case: _Case) -> _Case:
+def _by_words(case: LogCase) -> LogCase:
     """Lower the severity if the driver calls the error harmless in every message."""
     finding = case.finding
     words = [group.sub_code for group in case.groups]
@@ -249,8 +105,8 @@ def _by_words(case: _Case) -> _Case:
 
 
 def _by_company(  # noqa: PLR0911 - one return for each rule
-    case: _Case, beside: Sequence[_Case], cases: Sequence[_Case], now_s: float
-) -> _Case:
+    case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase], now_s: float
+) -> LogCase:
     """Judge an XID by the others on its GPU and by how often it came."""
     code = case.code
     codes = {other.code for other in beside} - {None}
@@ -278,7 +134,7 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
     return case
 
 
-def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Case:
+def _by_driver(case: LogCase, beside: Sequence[LogCase], policy: PolicyTable) -> LogCase:
     """Let the driver's own verdict override the table."""
     if case.code == 154:
         verdict = _verdict_of(case, policy)
@@ -294,7 +150,7 @@ def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Ca
         if action is not Action.NONE:
             if case.finding.action is Action.REPLACE:
                 return case  # it returns after what the driver asks for
-            worst = min(case.finding.severity, row.severity, key=_SEVERITIES.__getitem__)
+            worst = min(case.finding.severity, row.severity, key=SEVERITY_ORDER.__getitem__)
             return _with(case, worst, action, f"XID 154, the driver's verdict: {words}")
         if case.last_number < other.last_number:
             reason = f"XID 154, the driver's later verdict: {words}"
@@ -302,7 +158,7 @@ def _by_driver(case: _Case, beside: Sequence[_Case], policy: PolicyTable) -> _Ca
     return case
 
 
-def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
+def _by_others(case: LogCase, beside: Sequence[LogCase]) -> LogCase:
     """Judge events other than XIDs by what else happened on the device."""
     finding = case.finding
     codes = {other.code for other in beside} - {None}
@@ -321,12 +177,12 @@ def _by_others(case: _Case, beside: Sequence[_Case]) -> _Case:
     return case
 
 
-def _asks_driver(case: _Case) -> bool:
+def _asks_driver(case: LogCase) -> bool:
     """Return whether the driver's verdict decides: the action ends the GPU's use, or NVIDIA says so."""
     return case.finding.action.ends_use or case.asks_driver
 
 
-def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
+def _by_many(case: LogCase, policy: PolicyTable, now_s: float) -> LogCase:
     """Judge by the number of events where one alone says little."""
     finding = case.finding
     if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
@@ -341,14 +197,14 @@ def _by_many(case: _Case, policy: PolicyTable, now_s: float) -> _Case:
     return case
 
 
-def _as_many(case: _Case, many: ManyEvents, policy: PolicyTable, reason: str) -> _Case:
+def _as_many(case: LogCase, many: ManyEvents, policy: PolicyTable, reason: str) -> LogCase:
     row = policy_of_many(policy, many)
     judged = _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
     finding = replace(judged.finding, name=row.name, meaning=row.meaning, many=many)
     return replace(judged, finding=finding)
 
 
-def _per_minute(case: _Case) -> float:
+def _per_minute(case: LogCase) -> float:
     """Return how often it came per minute while it lasted; without times the rate is not known."""
     rates = []
     for group in case.groups:
@@ -358,7 +214,7 @@ def _per_minute(case: _Case) -> float:
     return sum(rates)
 
 
-def _is_beside(case: _Case, other: _Case) -> bool:
+def _is_beside(case: LogCase, other: LogCase) -> bool:
     """Return whether the other case is on the same device and, if times are known, near in time."""
     if other is case or other.finding.device != case.finding.device:
         return False
@@ -375,7 +231,7 @@ def _is_beside(case: _Case, other: _Case) -> bool:
     )
 
 
-def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
+def _causes_of_45(case: LogCase, codes: set[int | None]) -> str:
     """Return the XIDs that caused a 45: those it names, or those on the same GPU."""
     said = {
         int(group.sub_code.removeprefix("caused by "))
@@ -385,7 +241,7 @@ def _causes_of_45(case: _Case, codes: set[int | None]) -> str:
     return _text(said or codes - {45, 154})
 
 
-def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[EventPolicy, str] | None:
+def _verdict_of(case: LogCase, policy: PolicyTable) -> tuple[EventPolicy, str] | None:
     """Return the newest verdict of an XID 154, or None if its text has none."""
     newest = max(case.groups, key=lambda group: group.last_number)
     number, _space, words = newest.sub_code.partition(" ")
@@ -394,7 +250,7 @@ def _verdict_of(case: _Case, policy: PolicyTable) -> tuple[EventPolicy, str] | N
     return policy_of_verdict(policy, int(number)), words
 
 
-def _is_place_bound(case: _Case, cases: Sequence[_Case], now_s: float) -> bool:
+def _is_place_bound(case: LogCase, cases: Sequence[LogCase], now_s: float) -> bool:
     """Return whether XID 13 stays on one TPC, or XID 31 on one GPU: silicon, not the program."""
     devices = {other.finding.device for other in cases if other.code == case.code}
     if len(devices) > 1:
@@ -411,7 +267,7 @@ def _recent(group: EventGroup, now_s: float) -> list[tuple[float, float]]:
     return [burst for burst in group.bursts if burst[1] >= now_s - REPEAT_WINDOW_S]
 
 
-def _bursts(case: _Case, now_s: float) -> int:
+def _bursts(case: LogCase, now_s: float) -> int:
     """Return how often it came within the window; simultaneous sub-codes count once."""
     recent = sorted(burst for group in case.groups for burst in _recent(group, now_s))
     count, end_s = 0, float("-inf")
@@ -422,14 +278,14 @@ def _bursts(case: _Case, now_s: float) -> int:
     return count
 
 
-def _per_day(case: _Case) -> float:
+def _per_day(case: LogCase) -> float:
     first_s, last_s = case.finding.first.at_s, case.finding.last.at_s
     if first_s is None or last_s is None:
         return float(case.finding.count)
     return case.finding.count * _DAY_S / max(_DAY_S, last_s - first_s)
 
 
-def _newest(cases: Sequence[_Case], code: int) -> int:
+def _newest(cases: Sequence[LogCase], code: int) -> int:
     return max((case.last_number for case in cases if case.code == code), default=0)
 
 
@@ -442,8 +298,8 @@ def _text(codes: Iterable[int | None]) -> str:
 
 
 def _with(
-    case: _Case, severity: Severity, action: Action, reason: str, *, hardware: bool | None = None
-) -> _Case:
+    case: LogCase, severity: Severity, action: Action, reason: str, *, hardware: bool | None = None
+) -> LogCase:
     finding = replace(case.finding, severity=severity, action=action, reason=reason)
     if hardware is not None:
         finding = replace(finding, blames_hardware=hardware)

@@ -11,7 +11,7 @@ from typing import Final
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
-from detectors.kernel.verdict import KernelFinding, account_of
+from detectors.kernel.log_cases import KernelFinding, account_of
 from detectors.node.checks import Component
 from detectors.node.rank_places import pci_address
 from detectors.node.state import CheckLook, Labels, NodeState, Snapshot, finding_id

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from detectors.finding import Action, Severity
-from detectors.kernel.verdict import KernelAccount
+from detectors.kernel.log_cases import KernelAccount
 from detectors.node.checks import Component
 from detectors.node.counter_growth import Growth
 from detectors.persistence import (

@@ -14,23 +14,16 @@ A metric that nobody measured is reported as missing; it is never a sign of heal
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from math import isfinite
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from detectors.finding import Action, Evidence
-from detectors.slow.cause_table import (
-    CAUSES,
-    Directness,
-    Scope,
-    Sign,
-    SlowCause,
-    SlowSection,
-    Statistic,
-)
+from detectors.finding import Evidence
+from detectors.slow.cause_signs import Directness, Scope, Sign, SlowCause, SlowSection, Statistic
+from detectors.slow.cause_table import CAUSES
+from detectors.slow.explanation import LikelyCause, SlowExplanation, SlowPeriod, SlowPlace
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
+from detectors.slow.measured_parts import Part, SeriesOfParts, tabulate, value_of_part
 
 SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.verdict
 CAUSES_MAX: Final = 8
@@ -43,156 +36,18 @@ _IMPLIED_BY: Final = {cause.name: cause.implied_by for cause in CAUSES}
 _ANY_DEVICE: Final = 0.8  # it isn't known which of the node's devices the rank uses
 
 
-@dataclass(frozen=True, slots=True)
-class SlowPlace:
-    """What is slow, as far as it is known, and in which part of a step."""
-
-    section: SlowSection = SlowSection.UNKNOWN
-    rank: int | None = None
-    node: str | None = None
-    device: str | None = None
-    job_id: str | None = None  # separates the ranks of several jobs on these nodes
-
-    def name(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"rank {self.rank}{where}" if self.rank is not None else f"{self.node}"
-
-
-@dataclass(frozen=True, slots=True)
-class SlowPeriod:
-    """When it was slow, by the clock that dates the readings; ``onset_s`` is None if always."""
-
-    start_s: float
-    end_s: float
-    onset_s: float | None = None
-
-    @property
-    def slow_from_s(self) -> float:
-        return self.start_s if self.onset_s is None else max(self.start_s, self.onset_s)
-
-
-@dataclass(frozen=True, slots=True)
-class LikelyCause:
-    cause: str
-    scope: Scope
-    node: str
-    device: str
-    summary: str
-    action: Action
-    confidence: float
-    strength: float  # the deviation as a multiple of the sign's figure
-    evidence: tuple[Evidence, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SlowExplanation:
-    """Why one rank is slow; with no causes and nothing missing, hardware shows no reason."""
-
-    accused: SlowPlace
-    causes: tuple[LikelyCause, ...]  # the likeliest first
-    reason: str  # one sentence for a person
-    looked_at: tuple[str, ...]  # causes that could be judged
-    missing: tuple[str, ...]  # causes for which nothing was measured
-    beside: tuple[str, ...] = ()  # what also deviates but can't slow down this section
-
-
 def explain_slow(
     accused: Sequence[SlowPlace], readings: Iterable[HardwareReading], window: SlowPeriod
 ) -> tuple[SlowExplanation, ...]:
     """Return the likeliest causes that hardware shows for each slow rank."""
-    case = _Case(_tabulate(readings, window), window, accused)
+    case = _Case(tabulate(readings, window), window, accused)
     return tuple(case.explain(one) for one in accused)
-
-
-def explanation_page(explanation: SlowExplanation) -> dict[str, object]:
-    """Return an explanation in the form that `rankmend diagnose ... --json` prints."""
-    return {
-        "rank": explanation.accused.rank,
-        "host": explanation.accused.node,
-        "section": explanation.accused.section.value,
-        "reason": explanation.reason,
-        "causes": [
-            {
-                "cause": cause.cause,
-                "host": cause.node,
-                "device": cause.device or None,
-                "summary": cause.summary,
-                "action": cause.action.value,
-                "confidence": round(cause.confidence, 3),
-                "evidence": [{"source": line.source, "text": line.text} for line in cause.evidence],
-            }
-            for cause in explanation.causes
-        ],
-        "looked_at": list(explanation.looked_at),
-        "missing": list(explanation.missing),
-        "beside": list(explanation.beside),
-    }
-
-
-# -- readings by metric, part and time
-
-_Part = tuple[str, str]  # node and device
-_Labels = tuple[tuple[str, str], ...]
-
-
-@dataclass(slots=True)
-class _Series:
-    before: list[tuple[float, float]] = field(default_factory=list)  # time and value
-    inside: list[tuple[float, float]] = field(default_factory=list)
-
-
-_Parts = dict[_Part, dict[_Labels, _Series]]
-
-
-def _tabulate(readings: Iterable[HardwareReading], window: SlowPeriod) -> dict[str, _Parts]:
-    table: dict[str, _Parts] = defaultdict(lambda: defaultdict(lambda: defaultdict(_Series)))
-    for one in readings:
-        if not window.start_s <= one.at_s <= window.end_s or not isfinite(one.value):
-            continue
-        series = table[one.metric][one.node, one.device][one.labels]
-        points = series.inside if one.at_s >= window.slow_from_s else series.before
-        points.append((one.at_s, one.value))
-    for parts in table.values():
-        for by_labels in parts.values():
-            for series in by_labels.values():
-                series.before.sort()
-                series.inside.sort()
-    return table
-
-
-def _measure(points: Sequence[tuple[float, float]], statistic: Statistic) -> float | None:
-    """Return the statistic of one series; a counter that falls was reset."""
-    if statistic is Statistic.LEVEL:
-        return median(value for _at, value in points) if points else None
-    if statistic is Statistic.HIGHEST:
-        return max((value for _at, value in points), default=None)
-    if len(points) < 2 or points[-1][0] <= points[0][0]:
-        return None
-    values = [value for _at, value in points]
-    grown = sum(after - before if after >= before else after for before, after in pairwise(values))
-    return grown / (points[-1][0] - points[0][0])
-
-
-def _of_part(by_labels: dict[_Labels, _Series], sign: Sign, *, is_inside: bool) -> float | None:
-    """Return a part's value: the sum of its counters, or its worst gauge."""
-    values = []
-    for labels, series in by_labels.items():
-        if sign.where is not None and dict(labels).get(sign.where[0]) not in sign.where[1]:
-            continue
-        measured = _measure(series.inside if is_inside else series.before, sign.statistic)
-        if measured is not None:
-            values.append(measured)
-    if not values:
-        return None
-    if sign.statistic is Statistic.RATE:
-        return sum(values)
-    return min(values) if sign.is_low else max(values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Deviation:
     sign: Sign
-    part: _Part
+    part: Part
     value: float
     usual: float  # the peers', or its own in the past
     strength: float  # 1: just the sign's figure
@@ -205,7 +60,7 @@ class _Case:
     """One look at all readings of one period."""
 
     def __init__(
-        self, table: dict[str, _Parts], window: SlowPeriod, accused: Sequence[SlowPlace]
+        self, table: dict[str, SeriesOfParts], window: SlowPeriod, accused: Sequence[SlowPlace]
     ) -> None:
         self._table = table
         self._window = window
@@ -300,8 +155,8 @@ class _Case:
         return found, is_measured
 
     def _values(
-        self, cause: SlowCause, sign: Sign, parts: _Parts, own: Sequence[_Part]
-    ) -> list[tuple[_Part, float | None, float]]:
+        self, cause: SlowCause, sign: Sign, parts: SeriesOfParts, own: Sequence[Part]
+    ) -> list[tuple[Part, float | None, float]]:
         """Return the accused's parts with past and present value; a node's devices count as one."""
         if cause.scope is Scope.NODE and own:
             node = own[0][0]
@@ -310,17 +165,17 @@ class _Case:
             return [] if now is None else [((node, ""), past, now)]
         values = []
         for part in own:
-            now = _of_part(parts[part], sign, is_inside=True)
+            now = value_of_part(parts[part], sign, is_inside=True)
             if now is not None:
-                values.append((part, _of_part(parts[part], sign, is_inside=False), now))
+                values.append((part, value_of_part(parts[part], sign, is_inside=False), now))
         return values
 
     def _peers(
-        self, cause: SlowCause, sign: Sign, parts: _Parts
+        self, cause: SlowCause, sign: Sign, parts: SeriesOfParts
     ) -> tuple[list[float], list[float]]:
         """Return what unaccused parts show before the onset and after it."""
         if cause.scope is Scope.NODE:
-            by_node: dict[str, list[_Part]] = defaultdict(list)
+            by_node: dict[str, list[Part]] = defaultdict(list)
             for part in parts:
                 if part[0] not in self._accused_nodes:
                     by_node[part[0]].append(part)
@@ -341,7 +196,7 @@ class _Case:
                 others = self._rank_groups(others)
             others = others[:PEERS_SAMPLE_MAX]
             both = [
-                [_of_part(parts[part], sign, is_inside=side) for part in others]
+                [value_of_part(parts[part], sign, is_inside=side) for part in others]
                 for side in (False, True)
             ]
         past, now = ([one for one in values if one is not None] for values in both)
@@ -350,7 +205,7 @@ class _Case:
     def _deviate(
         self,
         sign: Sign,
-        part: _Part,
+        part: Part,
         before: float | None,
         inside: float,
         peers: tuple[list[float], list[float]],
@@ -389,7 +244,7 @@ class _Case:
 
     # -- what a rank stands on
 
-    def _info(self, metric: str) -> Iterable[tuple[_Part, dict[str, str]]]:
+    def _info(self, metric: str) -> Iterable[tuple[Part, dict[str, str]]]:
         for part, by_labels in self._table.get(metric, {}).items():
             for labels in by_labels:
                 yield part, dict(labels)
@@ -416,7 +271,7 @@ class _Case:
         }
         return named.pop() if len(named) == 1 else None
 
-    def _parts_of(self, accused: SlowPlace, scope: Scope) -> tuple[set[_Part], bool]:
+    def _parts_of(self, accused: SlowPlace, scope: Scope) -> tuple[set[Part], bool]:
         """Return the parts of its node that a rank may use, and whether that is known."""
         node = self._node_of(accused)
         if node is None or scope is Scope.NODE:
@@ -450,7 +305,7 @@ class _Case:
             }
         return (own, True) if own else ({part for part, _labels in everything}, False)
 
-    def _all_parts(self, node: str, scope: Scope) -> list[tuple[_Part, dict[str, str]]]:
+    def _all_parts(self, node: str, scope: Scope) -> list[tuple[Part, dict[str, str]]]:
         metrics = {
             sign.metric
             for cause in CAUSES
@@ -464,12 +319,12 @@ class _Case:
             if part[0] == node and part[1]
         ]
 
-    def _rank_groups(self, groups: Sequence[_Part]) -> list[_Part]:
+    def _rank_groups(self, groups: Sequence[Part]) -> list[Part]:
         """Return the control groups that hold ranks, if that is known."""
         ranks = {part for part, _labels in self._info("rankmend_rank_cgroup_info")}
         return [part for part in groups if part in ranks] or list(groups)
 
-    def _network_devices(self) -> dict[_Part, str]:
+    def _network_devices(self) -> dict[Part, str]:
         """Return the network device of each RDMA device."""
         return {
             part: labels["network_device"]
@@ -478,11 +333,13 @@ class _Case:
         }
 
 
-def _of_node(parts: _Parts, own: Sequence[_Part], sign: Sign, *, is_inside: bool) -> float | None:
+def _of_node(
+    parts: SeriesOfParts, own: Sequence[Part], sign: Sign, *, is_inside: bool
+) -> float | None:
     values = [
         value
         for part in own
-        if (value := _of_part(parts[part], sign, is_inside=is_inside)) is not None
+        if (value := value_of_part(parts[part], sign, is_inside=is_inside)) is not None
     ]
     if not values:
         return None

@@ -17,7 +17,7 @@ from rankmend.errors import RankmendError
 if TYPE_CHECKING:
     from detectors.kernel.event_groups import KernelLogState
     from detectors.kernel.event_policy import PolicyTable
-    from detectors.kernel.verdict import KernelFinding
+    from detectors.kernel.log_cases import KernelFinding
 
 UNREADABLE = 64  # EX_USAGE of sysexits.h: neither good nor bad
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
@@ -121,7 +121,7 @@ def _report(
 def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
     from dataclasses import asdict
 
-    from detectors.kernel.verdict import account_of
+    from detectors.kernel.log_cases import account_of
 
     return {
         **asdict(account_of(finding)),

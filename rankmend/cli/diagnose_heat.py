@@ -12,7 +12,7 @@ from rankmend.errors import StorageError
 from rankmend.files import write_output
 
 if TYPE_CHECKING:
-    from detectors.slow.causes import SlowExplanation
+    from detectors.slow.explanation import SlowExplanation
     from detectors.slow.verdict import SlowDiagnosis
     from detectors.slow.work_table import WorkTable
 

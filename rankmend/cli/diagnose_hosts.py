@@ -17,7 +17,7 @@ from rankmend.files import read_capped
 
 if TYPE_CHECKING:
     from detectors.diagnosis import Diagnosis
-    from detectors.slow.odd_nodes import HostTable
+    from detectors.slow.host_table import HostTable
 
 UNREADABLE: Final = 2
 LOOK_BACK_S: Final = 1_800.0  # without --start: twice Minder's 15 min, so that most have a past
@@ -56,7 +56,7 @@ def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
 
 
 def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
-    from detectors.slow.odd_nodes import METRICS, SELECTIONS, table_of
+    from detectors.slow.host_table import METRICS, SELECTIONS, table_of
 
     if options["url"] is not None:
         if files:

@@ -25,7 +25,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
-    from detectors.slow.causes import SlowExplanation, SlowPeriod
+    from detectors.slow.explanation import SlowExplanation, SlowPeriod
     from detectors.slow.verdict import SlowDiagnosis, Span
     from detectors.slow.work_table import WorkTable
 
@@ -79,7 +79,7 @@ def slow(
     except ImportError:
         fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
     from detectors.diagnosis import diagnosis_page
-    from detectors.slow.causes import explanation_page
+    from detectors.slow.explanation import explanation_page
     from detectors.slow.from_records import diagnose_slow
     from detectors.slow.placement import parse_topology
 
@@ -173,8 +173,10 @@ def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
 ) -> "tuple[SlowDiagnosis, tuple[SlowExplanation, ...] | None]":
     """Return the verdict with what readings add to it, and why each culprit is slow."""
-    from detectors.slow.cause_table import METRICS, SELECTIONS, Scope, SlowSection
-    from detectors.slow.causes import SlowPlace, explain_slow
+    from detectors.slow.cause_signs import Scope, SlowSection
+    from detectors.slow.cause_table import METRICS, SELECTIONS
+    from detectors.slow.causes import explain_slow
+    from detectors.slow.explanation import SlowPlace
 
     if not options["metrics"] and options["url"] is None:
         return found, None
@@ -219,7 +221,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     """Return when it was slow: as the options say, else by the times of the records."""
     import numpy as np
 
-    from detectors.slow.causes import SlowPeriod
+    from detectors.slow.explanation import SlowPeriod
     from detectors.slow.verdict import Reason
 
     known = np.array([]) if table.starts_s is None else table.starts_s

@@ -10,8 +10,10 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from detectors.finding import Evidence
-from detectors.slow.cause_table import METRICS, SlowSection
-from detectors.slow.causes import SlowExplanation, SlowPeriod, SlowPlace, explain_slow
+from detectors.slow.cause_signs import SlowSection
+from detectors.slow.cause_table import METRICS
+from detectors.slow.causes import explain_slow
+from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace
 from detectors.slow.hardware_reading import HardwareReading, reading_of
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger

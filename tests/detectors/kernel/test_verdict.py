@@ -14,7 +14,8 @@ from detectors.kernel.event import EventKind
 from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.event_policy import COLUMNS, EventTable, complete, parse_policy, policy_of
 from detectors.kernel.log import Record
-from detectors.kernel.verdict import KernelFinding, judge, judge_xids
+from detectors.kernel.log_cases import KernelFinding
+from detectors.kernel.verdict import judge, judge_xids
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT
 

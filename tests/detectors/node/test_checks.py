@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 from agent.assembly.families import FAMILIES
 from agent.findings.policy_files import known_metrics, load_checks, load_policy
 from detectors.finding import Action, Severity
-from detectors.node.checks import (
-    Check,
-    Comparison,
-    Measure,
-    MetricShape,
-    compile_table,
-    for_one_scan,
-    override,
-    parse_rows,
-)
+from detectors.node.check_table import MetricShape, compile_table, override, parse_rows
+from detectors.node.checks import Check, Comparison, Measure, for_one_scan
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT
 

@@ -22,22 +22,10 @@ from hypothesis import strategies as st
 
 from agent.assembly.families import FAMILIES
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
-from detectors.slow.cause_table import (
-    CAUSES,
-    METRICS,
-    SELECTIONS,
-    Scope,
-    Sign,
-    SlowSection,
-    Statistic,
-)
-from detectors.slow.causes import (
-    SlowExplanation,
-    SlowPeriod,
-    SlowPlace,
-    explain_slow,
-    explanation_page,
-)
+from detectors.slow.cause_signs import Scope, Sign, SlowSection, Statistic
+from detectors.slow.cause_table import CAUSES, METRICS, SELECTIONS
+from detectors.slow.causes import explain_slow
+from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace, explanation_page
 from detectors.slow.hardware_reading import HardwareReading, reading_of
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
