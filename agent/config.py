@@ -156,15 +156,15 @@ def check(config: AgentConfig) -> None:
             f"gpu.call_s_max of {config.gpu.call_s_max} s: {GPU_CALL_S_MIN} to {GPU_CALL_S_MAX}"
         )
     if config.progress_glob is not None and not config.progress_glob.startswith("/"):
-        raise ConfigError(f"progress_glob is no absolute path: {config.progress_glob!r}")
+        raise ConfigError(f"progress_glob is not an absolute path: {config.progress_glob!r}")
     if config.state_dir is not None and not Path(config.state_dir).is_dir():
-        raise ConfigError(f"state_dir is no folder: {config.state_dir}")
+        raise ConfigError(f"state_dir is not a folder: {config.state_dir}")
     network_cards.check(config.nic)
     host.check(config.host)
     privileged.check(config.helper_socket, config.redfish)
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
-            raise ConfigError(f"{name} is no folder: {root}")
+            raise ConfigError(f"{name} is not a folder: {root}")
 
 
 def _check_collectors(config: AgentConfig) -> None:

@@ -110,7 +110,7 @@ def _decode(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise SourceError("the message is no JSON") from error
+        raise SourceError("the message is not JSON") from error
     if not isinstance(value, dict):
-        raise SourceError("the message is no JSON object")
+        raise SourceError("the message is not a JSON object")
     return value

@@ -81,7 +81,7 @@ def choose(table: Mapping[str, Any]) -> PluginChoice:
     """Return the table [plugins] as a value, or raise ConfigError."""
     enabled = table.get("enabled", [])
     if not isinstance(enabled, list | tuple) or not all(isinstance(name, str) for name in enabled):
-        raise ConfigError(f"plugins.enabled is no list of names: {enabled!r}")
+        raise ConfigError(f"plugins.enabled is not a list of names: {enabled!r}")
     if len(enabled) > PLUGINS_MAX:
         raise ConfigError(f"plugins.enabled has {len(enabled)} names, at most {PLUGINS_MAX}")
     if len(set(enabled)) != len(enabled):
@@ -89,9 +89,9 @@ def choose(table: Mapping[str, Any]) -> PluginChoice:
     settings = {name: value for name, value in table.items() if name != "enabled"}
     for name, value in settings.items():
         if not isinstance(value, dict):
-            raise ConfigError(f"plugins.{name} is no table: {value!r}")
+            raise ConfigError(f"plugins.{name} is not a table: {value!r}")
         if name not in enabled:
-            raise ConfigError(f"[plugins.{name}] is for a plugin that plugins.enabled doesn't name")
+            raise ConfigError(f"[plugins.{name}]: plugins.enabled does not name this plugin")
     return PluginChoice(tuple(enabled), settings)
 
 
@@ -137,7 +137,7 @@ class PluginCollector:
         except (
             SystemExit
         ) as error:  # the runner's thread would end, and its slot seem busy for ever
-            raise SourceError(f"the plugin {self.name} wanted to exit: {error}") from error
+            raise SourceError(f"the plugin {self.name} tried to exit: {error}") from error
 
     def stop(self) -> None:
         """Let the plugin end what it holds."""
@@ -152,13 +152,13 @@ class PluginCollector:
     def _check(self, metric: Metric) -> None:
         labels = self._labels.get(metric.name)
         if labels is None:
-            raise SourceError(f"{metric.name} is none of the families of the plugin {self.name}")
+            raise SourceError(f"{metric.name} is not a family of the plugin {self.name}")
         if tuple(name for name, _value in metric.labels) != labels:
-            raise SourceError(f"{metric.name} has the labels {metric.labels}, and not {labels}")
+            raise SourceError(f"{metric.name} has the labels {metric.labels}, not {labels}")
         if not all(isinstance(value, str) for _name, value in metric.labels):
-            raise SourceError(f"{metric.name}: a label is no text: {metric.labels}")
+            raise SourceError(f"{metric.name}: a label is not text: {metric.labels}")
         if not isinstance(metric.value, int | float):
-            raise SourceError(f"{metric.name} is no number: {metric.value!r}")
+            raise SourceError(f"{metric.name} is not a number: {metric.value!r}")
 
 
 class PluginsCollector:
@@ -238,7 +238,7 @@ def _import(
         try:
             target = point.load()
             if not isinstance(target, type):
-                raise SourceError(f"{point.value} is no class")
+                raise SourceError(f"{point.value} is not a class")
             loaded[name] = target
         except NoSourceError as error:
             loaded[name] = error
@@ -298,16 +298,16 @@ def check_class(name: str, plugin: "type[Any]", known: Mapping[str, Family]) -> 
     """Return the families of a plugin's class, or raise SourceError for what is wrong with it."""
     if getattr(plugin, "name", None) != name or not _NAME.fullmatch(name):
         raise SourceError(
-            f"the entry point is {name!r}, its class {plugin.__name__} says otherwise"
+            f"the entry point is {name!r}, but its class {plugin.__name__} has another name"
         )
     interval_s = getattr(plugin, "interval_s", None)
     if not isinstance(interval_s, int | float) or isinstance(interval_s, bool):
-        raise SourceError(f"{name}: interval_s is no number: {interval_s!r}")
+        raise SourceError(f"{name}: interval_s is not a number: {interval_s!r}")
     if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
         limits = f"from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}"
         raise SourceError(f"{name}: interval_s of {interval_s}: {limits}")
     if not callable(getattr(plugin, "collect", None)):
-        raise SourceError(f"{name}: no method collect")
+        raise SourceError(f"{name}: it has no method collect")
     families = tuple(getattr(plugin, "families", ()))
     if not 0 < len(families) <= FAMILIES_MAX:
         raise SourceError(f"{name}: {len(families)} families, from 1 to {FAMILIES_MAX}")
@@ -315,22 +315,24 @@ def check_class(name: str, plugin: "type[Any]", known: Mapping[str, Family]) -> 
     for family in families:
         _check_family(name, family)
         if _base(family) in taken:
-            raise SourceError(f"{name}: the family {family.name} is there already")
+            raise SourceError(f"{name}: the family {family.name} already exists")
         taken.add(_base(family))
     return families
 
 
 def _check_family(name: str, family: object) -> None:
     if not isinstance(family, Family) or not isinstance(family.type, MetricType):
-        raise SourceError(f"{name}: no family: {family!r}")
+        raise SourceError(f"{name}: not a family: {family!r}")
     if not _NAME.fullmatch(family.name) or not family.name.startswith(
         (f"rankmend_{name}_", f"{name}_")
     ):
         raise SourceError(f"{name}: {family.name!r} is not named rankmend_{name}_... or {name}_...")
     if family.name.endswith("_total") != (family.type is MetricType.COUNTER):
-        raise SourceError(f"{name}: {family.name}: counters, and only they, end in _total")
+        raise SourceError(
+            f"{name}: {family.name}: names of counters end in _total, other names do not"
+        )
     if not family.help or "\n" in family.help:
-        raise SourceError(f"{name}: {family.name} has no help of one line")
+        raise SourceError(f"{name}: {family.name} has no one-line help")
     if len(family.labels) > LABELS_MAX or len(set(family.labels)) != len(family.labels):
         raise SourceError(f"{name}: {family.name}: wrong labels {family.labels}")
     for label in family.labels:

@@ -107,7 +107,7 @@ def _make_writer(flags):
     if not path:
         raise RuntimeError("not started by rankmend run")
     if _is_multiprocessing_child():
-        raise RuntimeError("a worker of a rank is no rank")
+        raise RuntimeError("a worker process of a rank is not a rank")
     from rankmend.hook.writer import OtherWriterError, Writer
 
     try:
@@ -115,7 +115,7 @@ def _make_writer(flags):
     except OtherWriterError:  # a child of the rank: nothing is wrong
         raise
     except Exception as error:
-        _warn("the progress of this rank can't be told: %s", error)
+        _warn("cannot report this rank's progress: %s", error)
         raise
 
 
@@ -224,9 +224,14 @@ def may_publish(path):
             current = file.read(64).decode("ascii").strip()
         if mine and current == mine:
             return True
-        _warn("%s is not published: attempt %s is current, this is %s", path, current, mine)
+        _warn(
+            "%s is not published: attempt %s is current, this process belongs to attempt %s",
+            path,
+            current,
+            mine,
+        )
     except (OSError, ValueError) as error:
-        _warn("%s is not published: the fence can't be read: %s", path, error)
+        _warn("%s is not published: cannot read the fence: %s", path, error)
     return False
 
 

@@ -137,13 +137,15 @@ def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told":
         raise SourceError(f"message is not JSON: {_shortened(data)}") from error
     version = message.get("version") if isinstance(message, dict) else None
     if version != VERSION or isinstance(version, bool):
-        raise SourceError(f"message of version {_shortened(version)}, this reads {VERSION}")
+        raise SourceError(
+            f"message of version {_shortened(version)}; this rankmend reads version {VERSION}"
+        )
     if "findings" in message:
         return _told(message, now_s)
     fields = _object(message, ("version", "job_id", "job_name", "attempt", "ranks"), "message")
     ranks = fields["ranks"]
     if not isinstance(ranks, list) or len(ranks) > RANKS_MAX:
-        raise SourceError(f"ranks is no list of at most {RANKS_MAX}: {_shortened(ranks)}")
+        raise SourceError(f"ranks is not a list of at most {RANKS_MAX}: {_shortened(ranks)}")
     offered = tuple(_offered_rank(rank) for rank in ranks)
     if len({rank.rank for rank in offered}) != len(offered):
         raise SourceError("a rank is offered twice in one message")
@@ -159,14 +161,16 @@ def _told(message: dict[str, Any], now_s: float) -> Told:
     fields = _object(message, ("version", "job_id", "findings"), "message")
     findings = fields["findings"]
     if not isinstance(findings, list) or len(findings) > FINDINGS_MAX:
-        raise SourceError(f"findings is no list of at most {FINDINGS_MAX}: {_shortened(findings)}")
+        raise SourceError(
+            f"findings is not a list of at most {FINDINGS_MAX}: {_shortened(findings)}"
+        )
     shown = tuple(_shown_finding(finding, now_s) for finding in findings)
     slow = [one.ranks for one in shown if one.kind == "rank_slow"]
     if len(set(slow)) != len(slow) or any(len(ranks) != 1 for ranks in slow):
-        raise SourceError("a slow rank is told of twice, or is not one rank")
+        raise SourceError("a slow rank is reported twice, or is not one rank")
     others = [one.kind for one in shown if one.kind != "rank_slow"]
     if len(others) > 1:
-        raise SourceError(f"more than one incident is told of: {_shortened(others)}")
+        raise SourceError(f"more than one incident is reported: {_shortened(others)}")
     return Told(_job_id(fields["job_id"]), shown)
 
 
@@ -175,13 +179,13 @@ def _shown_finding(value: Any, now_s: float) -> ShownFinding:
     fields = _object(value, names, "finding")
     kind, section, cause, ranks = (fields[name] for name in ("kind", "section", "cause", "ranks"))
     if not isinstance(kind, str) or kind not in KINDS:
-        raise SourceError(f"kind is none of {', '.join(sorted(KINDS))}: {_shortened(kind)}")
+        raise SourceError(f"kind is not one of {', '.join(sorted(KINDS))}: {_shortened(kind)}")
     if not isinstance(section, str) or section not in SECTIONS:
-        raise SourceError(f"section is no part of a step: {_shortened(section)}")
+        raise SourceError(f"section is not a part of a step: {_shortened(section)}")
     if not isinstance(cause, str) or _CAUSE.fullmatch(cause) is None:
-        raise SourceError(f"cause is no name of a cause: {_shortened(cause)}")
+        raise SourceError(f"cause is not a name of a cause: {_shortened(cause)}")
     if not isinstance(ranks, list) or len(ranks) > CULPRITS_MAX:
-        raise SourceError(f"ranks is no list of at most {CULPRITS_MAX}: {_shortened(ranks)}")
+        raise SourceError(f"ranks is not a list of at most {CULPRITS_MAX}: {_shortened(ranks)}")
     return ShownFinding(
         kind=kind,
         ranks=tuple(_number(rank, "rank") for rank in ranks),
@@ -195,7 +199,7 @@ def _shown_finding(value: Any, now_s: float) -> ShownFinding:
 def _seconds(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= _SECONDS_MAX:
-        raise SourceError(f"{what} is no number from 0 to {_SECONDS_MAX:g}: {_shortened(value)}")
+        raise SourceError(f"{what} is not a number from 0 to {_SECONDS_MAX:g}: {_shortened(value)}")
     return float(value)
 
 
@@ -212,7 +216,7 @@ def _object(value: Any, names: tuple[str, ...], what: str) -> dict[str, Any]:
 
 def _number(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _NUMBER_MAX:
-        raise SourceError(f"{what} is no number from 0 to {_NUMBER_MAX}: {_shortened(value)}")
+        raise SourceError(f"{what} is not a number from 0 to {_NUMBER_MAX}: {_shortened(value)}")
     return value
 
 
@@ -220,7 +224,7 @@ def _job_id(value: Any) -> uuid.UUID:
     try:
         job_id = uuid.UUID(value)
     except (ValueError, TypeError, AttributeError) as error:
-        raise SourceError(f"job_id is no UUID: {_shortened(value)}") from error
+        raise SourceError(f"job_id is not a UUID: {_shortened(value)}") from error
     return job_id
 
 
@@ -231,7 +235,7 @@ def _job_name(value: Any) -> str:
         or not value.isprintable()  # no control character, no half of a surrogate pair
     ):
         raise SourceError(
-            f"job_name is no printable text of at most {JOB_NAME_CHARS_MAX}: {_shortened(value)}"
+            f"job_name is not printable text of at most {JOB_NAME_CHARS_MAX} characters: {_shortened(value)}"
         )
     return value
 
@@ -360,7 +364,7 @@ class AgentLink:
             socket.send_fds(self._connection, [self._message], self._descriptors)
             self.problem = None
         except OSError as error:  # also a full buffer: an agent that does not read has hung
-            self._disconnect(f"the agent does not take the offer: {error}")
+            self._disconnect(f"the agent does not accept the offer: {error}")
 
     def _send_findings(self) -> None:
         assert self._connection is not None
@@ -369,7 +373,7 @@ class AgentLink:
             told = Told(self._last.job_id, self._findings)
             self._connection.send(encode_told(told, self._clock.now_s()))
         except (SourceError, OSError) as error:
-            self._disconnect(f"the agent does not take what is found: {error}")
+            self._disconnect(f"the agent does not accept the findings: {error}")
 
     @staticmethod
     def _is_closed(connection: socket.socket) -> bool:

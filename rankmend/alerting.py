@@ -162,7 +162,7 @@ def target_url(text: str) -> str:
     except ValueError:
         is_url = False
     if not is_url or parts.query or parts.fragment:
-        raise ConfigError(f"alert target is no http(s)://HOST[:PORT][/PREFIX]: {text!r}")
+        raise ConfigError(f"alert target is not http(s)://HOST[:PORT][/PREFIX]: {text!r}")
     base = text.rstrip("/")
     return base if base.endswith(PATH) else base + PATH
 
@@ -269,7 +269,7 @@ class AlertmanagerTarget:
             self._sent_total += len(body)
             was_failing, self._failures_in_a_row = self._failures_in_a_row > 0, 0
         if was_failing:
-            log.info("alerts are taken again", extra={"target": self.name})
+            log.info("alerts are accepted again", extra={"target": self.name})
         return self._resend_s
 
     def _failed(self, error: AlertError) -> float:
@@ -278,5 +278,5 @@ class AlertmanagerTarget:
             self._failures_in_a_row += 1
             failures = self._failures_in_a_row
         if failures == 1:
-            log.warning("alerts not taken", extra={"target": self.name, "error": str(error)})
+            log.warning("alerts not accepted", extra={"target": self.name, "error": str(error)})
         return min(BACKOFF.wait_s(failures), self._resend_s)

@@ -23,8 +23,8 @@ def refuse_foreign_link(path: Path, error: Callable[[str], Exception]) -> None:
         return  # not there, or not to be looked at: whoever opens it says so
     if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), ROOT_UID):
         raise error(
-            f"{path} is a symbolic link that uid {found.st_uid} has made: it is not followed. Remove "
-            f"it, or name another folder"
+            f"{path} is a symbolic link made by uid {found.st_uid}: rankmend does not follow it. "
+            f"Remove it, or name another folder"
         )
 
 
@@ -64,5 +64,5 @@ def open_to_append(path: Path, mode: int = 0o644) -> int:
     descriptor = os.open(path, flags, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise PermissionError(errno.EPERM, "it is no regular file", str(path))
+        raise PermissionError(errno.EPERM, "it is not a regular file", str(path))
     return descriptor

@@ -27,7 +27,7 @@ def check_runbooks(url: str) -> str:
         or parts.fragment
     ):
         raise ConfigError(
-            f"runbooks is no absolute URL: {url!r:.200}. Alerts link to it: https://HOST/PATH of the "
+            f"runbooks is not an absolute URL: {url!r:.200}. Alerts link to it: https://HOST/PATH of the "
             f"folder with controller.md, agent.md and findings.md (default: {RUNBOOKS})"
         )
     return url.rstrip("/")

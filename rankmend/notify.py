@@ -41,7 +41,9 @@ class Notifier:
         is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
         if address is not None and watchdog_text and is_ours:
             if not (watchdog_text.isascii() and watchdog_text.isdigit() and int(watchdog_text)):
-                raise ConfigError(f"WATCHDOG_USEC is no number of microseconds: {watchdog_text!r}")
+                raise ConfigError(
+                    f"WATCHDOG_USEC is not a number of microseconds: {watchdog_text!r}"
+                )
             watchdog_s = int(watchdog_text) / 1e6
         return cls(address, watchdog_s)
 

@@ -33,7 +33,7 @@ def own_folder(root: Path) -> Path:
     except OSError as error:
         raise LaunchError(f"cannot make a folder in {root}: {error.strerror}") from error
     log.warning(
-        "another user's file is in the place of this user's folder in shared memory; using another folder",
+        "another user's file occupies the path of this user's folder in shared memory; using another folder",
         extra={"blocked": str(plain), "by": blocker, "folder": str(made)},
     )
     return made
@@ -48,7 +48,7 @@ def _blocker(path: Path) -> str | None:
     except OSError as error:
         raise LaunchError(f"cannot look at {path}: {error.strerror}") from error
     if found.st_uid == os.getuid() and not stat.S_ISDIR(found.st_mode):
-        raise LaunchError(f"{path} is no folder: remove it")
+        raise LaunchError(f"{path} is not a folder: remove it")
     return None if found.st_uid == os.getuid() else f"uid {found.st_uid}"
 
 

@@ -219,9 +219,11 @@ class ProgressReader:
         fields = self._block(layout.IDENTITY, layout.IDENTITY_AT, "identity")
         magic, version, _reserved, size, job, attempt, rank, local_rank, world = fields[:9]
         if magic != layout.MAGIC:
-            raise SourceError(f"{self._name}: no progress file (it begins with {magic!r})")
+            raise SourceError(f"{self._name}: not a progress file (it begins with {magic!r})")
         if version != layout.VERSION:
-            raise SourceError(f"{self._name}: version {version}, this reads {layout.VERSION}")
+            raise SourceError(
+                f"{self._name}: version {version}; this rankmend reads version {layout.VERSION}"
+            )
         if fields[9:] != (layout.RING_SLOTS, layout.RECORD_SIZE) or not (
             local_rank <= rank < world
         ):
@@ -311,7 +313,7 @@ class ProgressReader:
                 time.sleep(_TRY_AGAIN_S)
             contents.add(data)
         if len(contents) == 1:  # nobody is writing: what lies there is wrong
-            raise SourceError(f"{self._name}: checksum of the {what} block does not fit")
+            raise SourceError(f"{self._name}: wrong checksum of the {what} block")
         raise TornReadError(f"{self._name}: the {what} block changed during {_TRIES} reads")
 
     def _pread(self, size: int, offset: int) -> bytes:

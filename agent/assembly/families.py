@@ -86,7 +86,7 @@ _MODULES: Final = (
 )
 _ALL: Final = tuple(chain.from_iterable(module.FAMILIES for module in _MODULES))
 FAMILIES: Final = {family.name: family for family in _ALL}
-assert len(FAMILIES) == len(_ALL), "two modules declare one family"
+assert len(FAMILIES) == len(_ALL), "two modules declare the same family"
 
 
 def with_plugins(collectors: Iterable[PluginCollector]) -> dict[str, Family]:

@@ -61,7 +61,7 @@ def check(config: HostSettings) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     for place in config.mounts:
         if not place.startswith("/"):
-            raise ConfigError(f"host.mounts: {place!r} is no absolute path")
+            raise ConfigError(f"host.mounts: {place!r} is not an absolute path")
     for key, names in (("services", config.services), ("modules", config.modules)):
         if len(names) > NAMES_MAX:
             raise ConfigError(f"host.{key}: {len(names)} names, at most {NAMES_MAX}")

@@ -110,4 +110,4 @@ class _NoDriver:
         pass
 
     def _absent(self, device: str) -> NoSourceError:
-        return NoSourceError(f"{device} is of a recorded tree")
+        return NoSourceError(f"{device} belongs to a recorded tree")

@@ -32,13 +32,13 @@ class RedfishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def check(helper_socket: str | None, redfish: RedfishSettings) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     if helper_socket is not None and not helper_socket.startswith("/"):
-        raise ConfigError(f"helper_socket is no absolute path: {helper_socket!r}")
+        raise ConfigError(f"helper_socket is not an absolute path: {helper_socket!r}")
     if redfish.url is not None:
         parse_url(redfish.url)
         if redfish.credentials_file is None:
             raise ConfigError("redfish.url needs redfish.credentials_file")
     elif redfish != RedfishSettings():
-        raise ConfigError("redfish has settings and no url")
+        raise ConfigError("[redfish] has settings but no url")
 
 
 def make_ask(helper_socket: str | None, clock: Clock, is_live: bool) -> Ask:
@@ -68,4 +68,4 @@ def make_collectors(redfish: RedfishSettings, ask: Ask, clock: Clock) -> tuple[C
 
 
 def _ask_nobody(query: HelperQuery) -> HelperAnswer:
-    raise NoSourceError(f"{query.value}: no root helper beside a recorded tree")
+    raise NoSourceError(f"{query.value}: the root helper is not used with a recorded tree")

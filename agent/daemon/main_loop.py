@@ -102,7 +102,7 @@ class MainLoop:
             status = "configuration reloaded"
         except ConfigError as error:
             fields = {"error": str(error)}  # says all: no traceback
-            log.error("configuration not reloaded, the old one stays", extra=fields)  # noqa: TRY400
+            log.error("configuration not reloaded; the old one stays in force", extra=fields)  # noqa: TRY400
             status = f"configuration not reloaded: {error}"
         if self._is_ready:
             self._notifier.ready(status)
@@ -113,8 +113,8 @@ class MainLoop:
         if is_alive:
             self._notifier.ping()
         if is_alive and not self._is_alive:
-            log.info("sampling goes on again")
+            log.info("sampling continues")
         if self._is_alive and not is_alive:
             fields = {"is_sampling": is_sampling, "is_serving": is_serving}
-            log.error("sampling stands still, the watchdog is not pinged", extra=fields)
+            log.error("sampling is stuck; the watchdog gets no ping", extra=fields)
         self._is_alive = is_alive

@@ -51,13 +51,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "finding_active",
         "",
         _FINDING,
-        "1 for what is found wrong with this node now, unless it is silenced (docs/operate/findings.md).",
+        "1 for each active finding of this node that is not silenced (docs/operate/findings.md).",
     ),
     gauge(
         "finding_rank_info",
         "",
         ("job_id", "rank", "check", "uuid", "device"),
-        "Which rank a finding hits; always 1.",
+        "Which rank a finding affects; always 1.",
     ),
     gauge("finding_silenced", "", (), "Findings that the configuration silences."),
     gauge("finding_checks", "", (), "Checks of the policy table."),
@@ -74,11 +74,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "finding_raised_last_day",
         "",
         ("severity",),
-        "Findings raised in the last 24 hours, as far as the agent has run.",
+        "Findings raised in the last 24 hours, or since the agent started.",
     ),
-    counter(
-        "finding_overflow", "", (), "Findings not kept because too many things were wrong at once."
-    ),
+    counter("finding_overflow", "", (), "Findings dropped because too many were active at once."),
     gauge(
         "finding_journal_success",
         "",
@@ -86,22 +84,22 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "1 when the last change of a finding was written to disk, 0 when that failed.",
     ),
     # one for each target of alerts
-    counter("alert_sent", "", ("target",), "Alerts that the target took, repeats among them."),
-    counter("alert_failures", "", ("target",), "Messages that the target did not take."),
+    counter("alert_sent", "", ("target",), "Alerts that the target accepted, including repeats."),
+    counter("alert_failures", "", ("target",), "Messages that the target did not accept."),
     counter(
-        "alert_dropped", "", ("target",), "Ended alerts whose end the target was not told in time."
+        "alert_dropped", "", ("target",), "Ended alerts whose end did not reach the target in time."
     ),
     gauge(
         "alert_ended_waiting",
         "",
         ("target",),
-        "Ended alerts that the target is still to be told of.",
+        "Ended alerts whose end the target has not accepted yet.",
     ),
     gauge(
         "alert_success",
         "",
         ("target",),
-        "1 when the target took the last message, 0 when it did not.",
+        "1 when the target accepted the last message, 0 when it did not.",
     ),
 )
 
@@ -159,7 +157,9 @@ class FindingsCollector:
         try:
             saved = store.load()
         except StorageError as error:
-            log.warning("state of findings not read, beginning anew", extra={"error": str(error)})
+            log.warning(
+                "cannot read the state of findings; starting empty", extra={"error": str(error)}
+            )
             return
         if saved is None:
             return
@@ -186,7 +186,7 @@ class FindingsCollector:
         try:
             self._save()
         except StorageError as error:
-            log.warning("state of findings not saved", extra={"error": str(error)})
+            log.warning("cannot save the state of findings", extra={"error": str(error)})
 
     def blocked(self) -> tuple[str, ...]:
         return self.newest.blocked
@@ -293,7 +293,7 @@ class FindingsCollector:
         except StorageError as error:
             is_storing = False
             if self._is_storing:
-                log.error("findings are not kept on disk", extra={"error": str(error)})  # noqa: TRY400
+                log.error("findings are not saved on disk", extra={"error": str(error)})  # noqa: TRY400
         self._is_storing = is_storing
 
     def _save(self) -> None:

@@ -103,7 +103,7 @@ class FindingStore:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StorageError(f"{path}: {error}") from error
         if saved.version != VERSION:
-            raise StorageError(f"{path} is of version {saved.version}, not {VERSION}")
+            raise StorageError(f"{path} has version {saved.version}, not {VERSION}")
         return saved
 
     def released(self) -> list[str]:

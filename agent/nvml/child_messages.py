@@ -63,5 +63,5 @@ def decode(data: bytes) -> Message:
     try:
         message: Message = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"the collector of the GPUs has sent nonsense: {error}") from error
+        raise SourceError(f"the GPU collector sent an invalid message: {error}") from error
     return message

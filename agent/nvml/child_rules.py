@@ -51,7 +51,7 @@ def find_overdue(
         if now_s - max(call.began_at_s, resumed_at_s) <= limit_s:
             return None
         where = f" of GPU {call.gpu}" if call.gpu != NO_GPU else ""
-        return Overdue(call, f"{call.name}{where} has not come back for {limit_s:g} s")
+        return Overdue(call, f"{call.name}{where} has not returned for {limit_s:g} s")
     if now_s - max(heard_at_s, resumed_at_s) <= silent_s_max + interval_s:
         return None
     return Overdue(

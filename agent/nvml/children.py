@@ -87,9 +87,9 @@ class Children:
                 child.close()
                 self.abandoned.remove(child)
                 if child.stuck_call is not None:
-                    log.info("stuck collector of the GPUs is gone", extra={"pid": child.pid})
+                    log.info("a stuck GPU collector has ended", extra={"pid": child.pid})
             elif child.killed_at_s is None and now_s - child.heard_at_s > ABANDONED_S_MAX:
-                log.warning("killing a collector of the GPUs", extra={"pid": child.pid})
+                log.warning("killing a GPU collector", extra={"pid": child.pid})
                 child.kill()
                 child.killed_at_s = now_s
 

@@ -85,7 +85,7 @@ class GpuMonitor:
         with self._changed:
             was_released = self._supervisor.resume()
             self._wake()
-        return "the GPUs are watched again" if was_released else "the GPUs were not released"
+        return "watching the GPUs again" if was_released else "the GPUs were not released"
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the child, as far as it can be ended in this time; it ends by itself later."""

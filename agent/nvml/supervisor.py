@@ -149,7 +149,7 @@ class GpuSupervisor:
         children.bury(now_s)
         if self._released_at_s is not None and now_s >= self._released_until_s:
             self._end_release()
-            log.warning("the time of the release is over, the GPUs are taken up again")
+            log.warning("the release has expired; watching the GPUs again")
         is_idle = now_s - self._asked_at_s > max(IDLE_S_MAX, 10 * self._interval_s)
         if self._released_at_s is not None or is_idle:
             self._let_go(now_s)
@@ -194,13 +194,13 @@ class GpuSupervisor:
         if nvml_hangs(hanging):
             return
         if too_many_hang(hanging):
-            self._fail(f"{len(hanging)} collectors of the GPUs hang: no other is started")
+            self._fail(f"{len(hanging)} GPU collectors hang: not starting another")
             return
         self._starts.begin(now_s)
         try:
             child = self._spawn(self._interval_s, self._left_out.indexes(), now_s)
         except OSError as error:
-            self._fail(f"cannot start the collector of the GPUs: {error}")
+            self._fail(f"cannot start the GPU collector: {error}")
             return
         self.children.collector = child
 
@@ -282,10 +282,10 @@ class GpuSupervisor:
             child = self._spawn(self._interval_s, others, now_s)
         except OSError as error:
             self._left_out.add(gpu, now_s)
-            log.warning("cannot try a GPU again", extra={"gpu": gpu, "error": str(error)})
+            log.warning("cannot retry a GPU", extra={"gpu": gpu, "error": str(error)})
             return
         self.children.trial, self.children.trial_gpu = child, gpu
-        log.info("trying a GPU again that was left out", extra={"gpu": gpu})
+        log.info("retrying a GPU that was left out", extra={"gpu": gpu})
 
     def _handle_trial(self, data: bytes, now_s: float) -> None:
         match decode(data):
@@ -306,7 +306,7 @@ class GpuSupervisor:
             self._starts.due_at_s = now_s
         else:
             self._left_out.add(gpu, now_s)
-        log.info("GPU tried again", extra={"gpu": gpu, "answers": has_answered})
+        log.info("GPU retried", extra={"gpu": gpu, "answers": has_answered})
         children.abandon(children.trial, call)
 
     # ---- what goes wrong
@@ -342,7 +342,7 @@ class GpuSupervisor:
             self._end_trial(now_s, None, has_answered=False)
             return
         if self._state not in (MonitorState.ABSENT, MonitorState.BROKEN):
-            self._fail(f"the collector of the GPUs has died{child.status_text()}")
+            self._fail(f"the GPU collector died{child.status_text()}")
         self._starts.add_end(child.started_at_s, now_s)
         self.children.abandon(child, None)
 

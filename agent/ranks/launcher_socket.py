@@ -120,7 +120,7 @@ class RankSocket:
             data, descriptors = _receive_packet(peer.connection)
             if not data:
                 _close_all(descriptors)
-                log.info("launcher has gone", extra={"pid": peer.pid, "uid": peer.uid})
+                log.info("launcher disconnected", extra={"pid": peer.pid, "uid": peer.uid})
                 self._close(peer)
                 return
             readers = _open_readers(descriptors, peer.uid)
@@ -128,7 +128,7 @@ class RankSocket:
             message = agent_socket.decode(data, self._clock.now_s())
             if isinstance(message, agent_socket.Told):
                 if readers:
-                    raise SourceError("files beside what is found")
+                    raise SourceError("findings came with files")
                 self._table.tell(peer.number, message)
             else:
                 self._table.show(peer.number, _match(message, readers))
@@ -159,7 +159,7 @@ class RankSocket:
         for peer in list(self._peers.values()):
             if not peer.messages_at_s and now_s - peer.connected_at_s > FIRST_MESSAGE_S_MAX:
                 self._log_refusal(
-                    "launcher refused", pid=peer.pid, uid=peer.uid, error="it says nothing"
+                    "launcher refused", pid=peer.pid, uid=peer.uid, error="it sends nothing"
                 )
                 self._close(peer)
 
@@ -245,10 +245,10 @@ def _check_file(descriptor: int, uid: int, name: str) -> None:
         # answered by the kernel alone, and only for files of tmpfs (fcntl(2), EINVAL elsewhere)
         fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError as error:
-        raise SourceError(f"{name} is no file on a tmpfs such as /dev/shm") from error
+        raise SourceError(f"{name} is not a file on a tmpfs such as /dev/shm") from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        raise SourceError(f"{name} is no regular file (mode {found.st_mode:o})")
+        raise SourceError(f"{name} is not a regular file (mode {found.st_mode:o})")
     if found.st_uid != uid:
         raise SourceError(f"{name} belongs to uid {found.st_uid}, not to {uid}")
     if found.st_size != layout.FILE_SIZE:
@@ -264,7 +264,7 @@ def _match(offer: agent_socket.Offer, readers: list[ProgressReader]) -> list[Sho
         identity = reader.identity
         told = (offer.job_id, offer.attempt, rank.rank, rank.local_rank)
         if told != (identity.job_id, identity.attempt, identity.rank, identity.local_rank):
-            raise SourceError(f"the file of rank {rank.rank} is of {identity}")
+            raise SourceError(f"the file of rank {rank.rank} belongs to {identity}")
         shown.append(ShownRank(reader, rank.pid, offer.job_name))
     return shown
 

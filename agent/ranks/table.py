@@ -101,7 +101,7 @@ class RankTable:
         with self._lock:
             connection = self._connections[number]
             if connection.job_id != told.job_id:
-                raise SourceError(f"findings of job {told.job_id}, whose ranks were not shown")
+                raise SourceError(f"findings of job {told.job_id}, whose ranks were not offered")
             connection.told = told
 
     def told(self) -> list[Told]:

@@ -57,7 +57,9 @@ class HelperClient:
             except OSError as error:
                 raise SourceError(f"the root helper does not answer {query.value}") from error
         if not line.endswith(b"\n"):
-            raise SourceError(f"the root helper ends {query.value} after {len(line)} bytes")
+            raise SourceError(
+                f"the root helper cut off the answer to {query.value} after {len(line)} bytes"
+            )
         return decode_answer(line, query)
 
     def _chunks(self, connection: socket.socket, deadline_s: float) -> Iterator[bytes]:
@@ -65,7 +67,7 @@ class HelperClient:
         while True:
             left_s = deadline_s - self._clock.now_s()
             if left_s <= 0:
-                raise SourceError("the root helper does not end its answer")
+                raise SourceError("the root helper does not finish its answer")
             connection.settimeout(left_s)
             try:
                 data = connection.recv(_CHUNK)

@@ -152,7 +152,7 @@ class HelperService:
             pid, uid, _gid = _CREDENTIALS.unpack(credentials)
             try:
                 if uid not in self._allowed_uids:
-                    raise SourceError(f"uid {uid} may not ask")
+                    raise SourceError(f"uid {uid} may not send queries")
                 reply = encode_answer(self._answer(decode_question(self._read(connection))))
             except SourceError as error:
                 self._log_refusal("question refused", pid=pid, uid=uid, error=str(error))
@@ -171,7 +171,7 @@ class HelperService:
     def _answer(self, query: HelperQuery) -> HelperAnswer:
         slot = self._slots[query]
         if not slot.lock.acquire(blocking=False):
-            raise SourceError(f"{query.value} is being answered already")
+            raise SourceError(f"another {query.value} query is in progress")
         try:
             now_s = self._clock.now_s()
             if slot.ran_at_s is None or now_s - slot.ran_at_s >= REUSE_S:
@@ -193,17 +193,17 @@ class HelperService:
         while not line.endswith(b"\n"):
             left_s = deadline_s - self._clock.now_s()
             if left_s <= 0:
-                raise SourceError("no question came in time")
+                raise SourceError("no query came in time")
             connection.settimeout(left_s)
             try:
                 data = connection.recv(QUESTION_BYTES_MAX + 1 - len(line))
             except TimeoutError as error:
-                raise SourceError("no question came in time") from error
+                raise SourceError("no query came in time") from error
             if not data:
-                raise SourceError(f"a question that ends after {len(line)} bytes")
+                raise SourceError(f"the query was cut off after {len(line)} bytes")
             line += data
             if len(line) > QUESTION_BYTES_MAX:
-                raise SourceError(f"question of more than {QUESTION_BYTES_MAX} bytes")
+                raise SourceError(f"query of more than {QUESTION_BYTES_MAX} bytes")
         return line
 
     def _send(self, connection: socket.socket, reply: bytes) -> None:
@@ -236,7 +236,9 @@ def listen(path: Path, uid: int) -> socket.socket:
         folder = path.parent.lstat()
         if folder.st_uid not in (0, os.geteuid()) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             # root would bind, unlink and chown where somebody else decides what a name means
-            raise ConfigError(f"others may write {path.parent}: no place for the helper's socket")
+            raise ConfigError(
+                f"other users may write to {path.parent}: the helper's socket can't be there"
+            )
         if path.is_socket():
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 if probe.connect_ex(str(path)) == 0:
@@ -266,6 +268,6 @@ def inherited_listener(listen_pid: str | None, listen_fds: str | None) -> socket
         raise ConfigError(f"systemd passes {listen_fds} sockets, expected 1")
     listener = socket.socket(fileno=3)
     if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM:
-        raise ConfigError("systemd passes a socket that is no ListenStream= of a path")
+        raise ConfigError("systemd passes a socket that is not a ListenStream= of a path")
     os.set_inheritable(3, False)
     return listener

@@ -59,7 +59,7 @@ class ProgramRunner:
         now_s = self._clock.now_s()
         try:
             if now_s >= deadline_s:
-                raise SourceError("no time left for it")
+                raise SourceError("no time left to run it")
             process = self._begin(command)
         except SourceError as error:
             return ProgramResult(program.name, ProgramOutcome.FAILED, error=str(error))
@@ -80,7 +80,7 @@ class ProgramRunner:
                 raise SourceError(text)
             self._stuck.pop(command, None)
             if self._is_stopped:
-                raise SourceError("the helper stops")
+                raise SourceError("the helper is stopping")
             try:
                 process = _start(command)
             except OSError as error:
@@ -192,4 +192,4 @@ def _check_trust(path: str) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise SourceError(f"{path} belongs to uid {found.st_uid}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise SourceError(f"others may write {path}")
+        raise SourceError(f"other users may write to {path}")

@@ -59,12 +59,12 @@ def encode_question(query: HelperQuery) -> bytes:
 def decode_question(line: bytes) -> HelperQuery:
     """Return the query of a peer that may be hostile, or raise SourceError."""
     if len(line) > QUESTION_BYTES_MAX:
-        raise SourceError(f"question of {len(line)} bytes, at most {QUESTION_BYTES_MAX} are read")
+        raise SourceError(f"query of {len(line)} bytes; the limit is {QUESTION_BYTES_MAX}")
     message = _object(line, "question")
     if set(message) != {"version", "query"}:
-        raise SourceError(f"question with the keys {sorted(message)[:4]}, expected version, query")
+        raise SourceError(f"query with the keys {sorted(message)[:4]}, expected version, query")
     if message["version"] != VERSION or isinstance(message["version"], bool):
-        raise SourceError(f"question of version {message['version']!r}, expected {VERSION}")
+        raise SourceError(f"query of version {message['version']!r}, expected {VERSION}")
     return _query(message["query"])
 
 
@@ -101,7 +101,7 @@ def decode_answer(line: bytes, query: HelperQuery) -> HelperAnswer:
         raise SourceError(f"the root helper refuses {query.value}: {message['refused']}")
     results, age_s = message.get("results"), message.get("age_s")
     if _query(message.get("query")) is not query or not isinstance(results, list):
-        raise SourceError(f"the root helper answers something else than {query.value}")
+        raise SourceError(f"the root helper answered another query than {query.value}")
     if len(results) > RESULTS_MAX:
         raise SourceError(f"answer with {len(results)} results, at most {RESULTS_MAX}")
     if not isinstance(age_s, int | float):
@@ -119,12 +119,12 @@ def _result(item: Any) -> ProgramResult:
             error=item["error"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise SourceError("the root helper sends a result that makes no sense") from error
+        raise SourceError("the root helper sent an invalid result") from error
     texts = (result.name, result.output, result.error)
     if not all(isinstance(text, str) for text in texts) or not isinstance(
         result.exit_code, int | None
     ):
-        raise SourceError("the root helper sends a result of the wrong types")
+        raise SourceError("the root helper sent a result of the wrong type")
     return result
 
 
@@ -139,7 +139,7 @@ def _object(line: bytes, what: str) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{what} is no JSON") from error
+        raise SourceError(f"{what} is not JSON") from error
     if not isinstance(message, dict):
-        raise SourceError(f"{what} is no object")
+        raise SourceError(f"{what} is not an object")
     return message

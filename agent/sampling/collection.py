@@ -187,7 +187,7 @@ class Slot:
         self._was_stale = view.is_stale
         fields = {"collector": view.name, "age_s": round(view.age_s, 1)}
         if view.is_stale:
-            log.error("collector is stale, its values are dropped", extra=fields)
+            log.error("collector is stale; its values are dropped", extra=fields)
         else:
             log.info("collector answers again", extra=fields)
 

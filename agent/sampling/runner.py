@@ -32,7 +32,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "collector_success",
         "",
         ("collector",),
-        "1 when the last finished run measured, 0 when its source was broken; no series when the node has no such source.",
+        "1 when the last finished run succeeded, 0 when its source was broken; no series when the node has no such source.",
     ),
     gauge(
         "collector_present",
@@ -52,12 +52,14 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("collector",),
         "Age of the collector's newest answer; grows while it is stuck or broken.",
     ),
-    counter("collector_failures", "", ("collector",), "Runs that found their source broken."),
+    counter(
+        "collector_failures", "", ("collector",), "Runs that failed because the source was broken."
+    ),
     gauge(
         "collector_stale",
         "",
         ("collector",),
-        "1 when the newest answer is so old that its values have left the page.",
+        "1 when the newest answer is so old that the page no longer shows its values.",
     ),
 )
 
@@ -108,7 +110,7 @@ class Runner:
             collector.name: Slot(collector, interval_s_by_name[collector.name], clock, families)
             for collector in collectors
         }
-        assert len(self._slots) == len(collectors), "two collectors have one name"
+        assert len(self._slots) == len(collectors), "two collectors have the same name"
         self._enabled = set(self._slots) - disabled
         self._schedule = schedule
         self._workers = Workers()

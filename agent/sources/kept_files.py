@@ -53,7 +53,7 @@ class KeptFiles:
         of a ConnectX-7 flooded it: prometheus/node_exporter issue 3434).
         """
         if path in self._held and self._run < self._held[path][0]:
-            raise SourceError(f"{path} failed and is left alone for now")
+            raise SourceError(f"{path} failed; not read again for now")
         try:
             data = self._pread(path)
         except OSError as error:
@@ -67,7 +67,7 @@ class KeptFiles:
         try:
             return data.decode("ascii").strip()
         except UnicodeDecodeError as error:
-            raise SourceError(f"{path} is no text") from error
+            raise SourceError(f"{path} is not text") from error
 
     def forget(self, prefix: str) -> None:
         """Close everything below a folder: its device is gone."""

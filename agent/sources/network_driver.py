@@ -246,7 +246,7 @@ class Ethtool:
                 command, attribute(_REQUEST_HEADER, header, is_nested=True) + payload
             )
         except TimeoutError as error:
-            raise SourceError(f"ethtool of {device} gives no answer") from error
+            raise SourceError(f"ethtool of {device} does not answer") from error
         except OSError as error:
             raise _failure(device, error) from error
 
@@ -254,7 +254,7 @@ class Ethtool:
 def _name(device: str) -> bytes:
     name = os.fsencode(device)
     if not 1 <= len(name) <= _NAME_BYTES_MAX or b"\0" in name:
-        raise SourceError(f"no name of a network device: {device!r}")
+        raise SourceError(f"not a name of a network device: {device!r}")
     return name
 
 

@@ -55,12 +55,12 @@ def parse_url(url: str) -> BmcAddress:
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise ConfigError(f"redfish url is not https://HOST[:PORT]: {url.rpartition('@')[2]!r}")
     if parts.username or parts.password:
-        raise ConfigError("redfish url holds a user; the credentials file is for that")
+        raise ConfigError("redfish url contains a user; put it in the credentials file")
     if parts.path not in ("", "/", "/redfish/v1", "/redfish/v1/") or parts.query or parts.fragment:
-        raise ConfigError(f"redfish url has more than host and port: {url!r}")
+        raise ConfigError(f"redfish url contains more than host and port: {url!r}")
     is_encrypted = parts.scheme == "https"
     if not is_encrypted and not _is_this_machine(parts.hostname):
-        raise ConfigError(f"redfish url sends the password in the clear: {url!r}")
+        raise ConfigError(f"redfish url would send the password in clear text: {url!r}")
     return BmcAddress(parts.hostname, port or (443 if is_encrypted else 80), is_encrypted)
 
 
@@ -77,7 +77,7 @@ def read_credentials(path: Path) -> Credentials:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if os.fstat(descriptor).st_mode & 0o077:
-                raise ConfigError(f"others may read the credentials in {path}; chmod 600 helps")
+                raise ConfigError(f"other users may read the credentials in {path}: run chmod 600")
             data = os.read(descriptor, CREDENTIALS_BYTES_MAX)
         finally:
             os.close(descriptor)
@@ -87,7 +87,7 @@ def read_credentials(path: Path) -> Credentials:
         credentials = msgspec.toml.decode(data, type=Credentials)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         # without the cause: its text may quote the password
-        raise ConfigError(f"{path} does not hold user = ... and password = ...") from None
+        raise ConfigError(f"{path} does not contain user = ... and password = ...") from None
     if ":" in credentials.user:
         raise ConfigError(f"the user in {path} has a colon, which HTTP does not allow")
     return credentials
@@ -147,7 +147,7 @@ class RedfishSession:
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self.close()
                 if not was_open or tries_left == 0:  # a fresh connection has failed as well
-                    raise SourceError(f"the BMC ends {path}: {error}") from error
+                    raise SourceError(f"the BMC cut off {path}: {error}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
                 raise SourceError(f"the BMC fails at {path}: {error}") from error
@@ -214,13 +214,13 @@ def _end(guard: socket.socket, is_over: Event) -> None:
 
 def _decode(path: str, status: int, body: bytes) -> dict[str, Any]:
     if status == 401:
-        raise BmcRefusedError(f"the BMC refuses the user at {path} (HTTP {status})")
+        raise BmcRefusedError(f"the BMC rejects the user at {path} (HTTP {status})")
     if status != 200:
         raise SourceError(f"the BMC answers {path} with HTTP {status}")
     try:
         page = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} is no JSON") from error
+        raise SourceError(f"{path} is not JSON") from error
     if not isinstance(page, dict):
-        raise SourceError(f"{path} is no object")
+        raise SourceError(f"{path} is not an object")
     return page

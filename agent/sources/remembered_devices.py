@@ -47,11 +47,13 @@ class InventoryFile:
                 raise StorageError(f"version {saved.version}, not {VERSION}")
         except (StorageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             fields = {"path": str(self._path), "error": str(error)}
-            log.warning("devices of this node not remembered, they are learned anew", extra=fields)
+            log.warning("cannot read this node's device list; starting a new one", extra=fields)
             self._put_aside()
             return DeviceMemory()
         if saved.machine_id and self._machine_id and saved.machine_id != self._machine_id:
-            log.warning("devices of another machine forgotten", extra={"path": str(self._path)})
+            log.warning(
+                "discarded the device list of another machine", extra={"path": str(self._path)}
+            )
             return DeviceMemory()
         return DeviceMemory(saved.known[:DEVICES_MAX], memory_bytes_max=saved.memory_bytes_max)
 
@@ -70,4 +72,4 @@ class InventoryFile:
             self._path.replace(self._path.with_name(f"{self._path.name}.broken"))
         except OSError as error:
             fields = {"path": str(self._path), "error": str(error)}
-            log.warning("broken file not put aside", extra=fields)
+            log.warning("cannot move a broken file aside", extra=fields)

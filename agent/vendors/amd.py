@@ -80,8 +80,8 @@ class AmdCollector:
         _counter("ecc_errors", "", ("kind",), "ECC errors: correctable, uncorrectable, deferred."),
         _gauge("bad_pages", "", ("state",), "Bad memory pages: reserved, pending or unreservable."),
         _gauge("pcie_width", "", (), "PCIe lanes in use."),
-        _gauge("pcie_width_max", "", (), "PCIe lanes that there could be."),
-        _counter("pcie_replays", "", (), "PCIe packets sent again."),
+        _gauge("pcie_width_max", "", (), "PCIe lanes that the link supports."),
+        _counter("pcie_replays", "", (), "Replayed PCIe packets."),
     )
 
     def __init__(
@@ -90,7 +90,7 @@ class AmdCollector:
         if context.settings:
             raise SourceError(f"[plugins.amd] has no {', '.join(context.settings)}")
         if not context.is_live:
-            raise NoSourceError("AMD GPUs are not asked beside a recorded tree")
+            raise NoSourceError("AMD GPUs are not read with a recorded tree")
         if not (context.sysfs_root / "module" / "amdgpu").is_dir():
             raise NoSourceError(f"the driver amdgpu is not at {context.sysfs_root}/module")
         self._smi = (import_library or _import_library)()

@@ -197,7 +197,7 @@ def parse_ecc(text: str) -> tuple[EccCount, ...]:
             continue
         if key == "Chip ID":
             if not _ID.fullmatch(value):
-                raise SourceError(f"npu-smi: no chip: {line!r}")
+                raise SourceError(f"npu-smi: not a chip: {line!r}")
             close(value)
         elif found := _ECC_KEY.fullmatch(key):
             number = _number(value, line)
@@ -205,7 +205,7 @@ def parse_ecc(text: str) -> tuple[EccCount, ...]:
                 memory, kind, what = found.groups()
                 block.append((_ECC_NAMES[what], memory.lower(), kind.lower(), number))
     if block and counts:
-        raise SourceError("npu-smi: ECC counters of no chip")
+        raise SourceError("npu-smi: ECC counters without a chip")
     close("0")
     if len({(one.chip, one.metric, one.memory, one.kind) for one in counts}) != len(counts):
         raise SourceError("npu-smi: one ECC counter twice")
@@ -216,7 +216,7 @@ def _number(text: str, where: str) -> float | None:
     if text in _NOTHING:
         return None
     if not _NUMBER.fullmatch(text):
-        raise SourceError(f"{where}: {text!r} is no number")
+        raise SourceError(f"{where}: {text!r} is not a number")
     return float(text)
 
 
@@ -233,8 +233,15 @@ class AscendCollector:
     families = (
         _gauge("info", "", (*_CHIP, "model", "npu_smi"), "What the chip is; always 1."),
         _gauge("healthy", "", _CHIP, "1 when npu-smi calls the chip's health OK, else 0."),
-        _gauge("health_info", "", (*_CHIP, "health"), "The health in npu-smi's word; always 1."),
-        _gauge("power_watts", "watts", _CHIP, "Power; of an NPU of two chips, of the first."),
+        _gauge(
+            "health_info",
+            "",
+            (*_CHIP, "health"),
+            "The chip's health as npu-smi reports it; always 1.",
+        ),
+        _gauge(
+            "power_watts", "watts", _CHIP, "Power; for an NPU with two chips, only on the first."
+        ),
         _gauge("temperature_celsius", "celsius", _CHIP, "Temperature of the chip."),
         _gauge("busy_ratio", "ratio", _CHIP, "Share of time that the AI cores were in use."),
         _gauge("memory_size_bytes", "bytes", (*_CHIP, "memory"), "Memory, hbm or ddr."),
@@ -245,7 +252,7 @@ class AscendCollector:
             MetricType.COUNTER,
             "",
             (*_PLACE, "memory", "kind"),
-            "Memory errors of one bit (single) and of several (double) in the chip's life.",
+            "Memory errors of one bit (single) and of several bits (double) in the chip's life.",
         ),
         _gauge("isolated_pages", "", (*_PLACE, "memory", "kind"), "Memory pages taken out of use."),
         _gauge(
@@ -271,7 +278,7 @@ class AscendCollector:
         if context.settings:
             raise SourceError(f"[plugins.ascend] has no {', '.join(context.settings)}")
         if not context.is_live:
-            raise NoSourceError("npu-smi is not asked beside a recorded tree")
+            raise NoSourceError("npu-smi is not run with a recorded tree")
         self._clock = context.clock
         self._run = run or ProgramRunner(context.clock).run
         self._paths = paths

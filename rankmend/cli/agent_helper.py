@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--user",
     default="rankmend-agent",
     show_default=True,
-    help="Name or number of the user whom the agent runs as; nobody else but root may ask.",
+    help="Name or number of the agent's user; only this user and root may send queries.",
 )
 @click.option(
     "--exclude",

@@ -87,7 +87,7 @@ def _release(config: "AgentConfig", finding_id: str) -> None:
     if not folder.is_dir():
         raise ConfigError(f"--release needs the agent's --config with its state_dir: no {folder}")
     ask_release(folder / "findings", finding_id)
-    echo(f"{finding_id}: the agent has been told; it ends after the next good looks")
+    echo(f"{finding_id}: released; the finding ends after the next good looks")
 
 
 def _ask(config: "AgentConfig") -> dict[str, Any] | None:

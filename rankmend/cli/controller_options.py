@@ -217,7 +217,7 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
     said = printable(error.problem.error)
     if error.status == 401 and access.token_file is None:
         return (
-            f"the controller wants to know who asks ({said}): --token-file or RANKMEND_TOKEN_FILE "
+            f"the controller needs a token ({said}): --token-file or RANKMEND_TOKEN_FILE "
             "names the file with your token (made by rankmend controller token add)"
         )
     if error.status == 401:
@@ -232,13 +232,13 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
 
 # By the reason that the controller gives, else by the status of its answer.
 _BUSY: Final = {
-    "starting": "a start takes seconds, minutes with hundreds of jobs (/readyz says when it is done)",
+    "starting": "a start takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
     "stopping": "it is being stopped or upgraded: ask again once it has started",
     "busy": "if it stays so, look at its alerts RankmendControllerOverloaded and RankmendControllerStuck",
     "journal": "the disk of its state_dir is full or broken: df, dmesg and its log say which",
     "job": "rankmend status names what is wrong with the job's journal",
     "429": "too many requests come from this token: ask less often, or raise [limits] of the controller",
-    "500": "it failed over this request: its log says how",
+    "500": "it failed on this request: its log has the traceback",
     "502": "a proxy answered in its place and does not reach it",
     "504": "a proxy answered in its place and does not reach it",
 }

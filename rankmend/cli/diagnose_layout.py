@@ -65,7 +65,7 @@ def read_hosts(path: Path) -> dict[int, Place]:
             rank = int(words[0])
             if rank in places or rank >= RANKS_MAX:
                 raise SourceError(
-                    f"{path}, line {number + 1}: rank {rank} is there twice or too high"
+                    f"{path}, line {number + 1}: rank {rank} occurs twice or is too high"
                 )
             places[rank] = (words[1], words[2] if len(words) == 3 else None)
             continue

@@ -43,7 +43,7 @@ def parse_time(value: str) -> float:
             stamp = stamp.replace(tzinfo=timezone.utc)
         seconds = stamp.timestamp()
     if not isfinite(seconds):
-        raise click.BadParameter(f"{value!r} is no time")
+        raise click.BadParameter(f"{value!r} is not a time")
     return seconds
 
 

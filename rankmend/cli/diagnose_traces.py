@@ -78,7 +78,7 @@ def _files(file: Path) -> list[Path]:
     if len(tables) > 1:
         raise SourceError(f"several tables, name one: {', '.join(one.name for one in tables[:8])}")
     if not files or len(files) > FILES_MAX:
-        raise SourceError(f"{len(files)} files of a known suffix: 1 to {FILES_MAX} are read")
+        raise SourceError(f"{len(files)} files with a known suffix; expected 1 to {FILES_MAX}")
     if sum(one.stat().st_size for one in files) > ALL_BYTES_MAX:
         raise SourceError(f"more than {ALL_BYTES_MAX} bytes")
     return files

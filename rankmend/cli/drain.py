@@ -94,7 +94,7 @@ def _say_ranks(views: "list[wire.NodeView]") -> str:
     required=True,
     metavar="JOB",
     shell_complete=complete_job,
-    help="Name or UUID of the job that waits.",
+    help="Name or UUID of the waiting job.",
 )
 @reason_option(required=False)
 @yes_option
@@ -113,8 +113,8 @@ def confirm_gone(
     with asking(access) as client:
         found = find_job(client, job)
         confirm(
-            f"Is it certain that no process of job {found.name} is left on {node}? The next attempt "
-            "starts on your word, and ranks that still ran would write over its checkpoints.",
+            f"Is it certain that no process of job {found.name} is left on {node}? Your answer starts "
+            "the next attempt, and ranks that still run would overwrite its checkpoints.",
             yes=yes,
         )
         done = client.command(

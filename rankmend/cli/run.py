@@ -33,7 +33,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
         except ValueError:
             seconds = -1.0
         if not 0 < seconds < 1e9:
-            self.fail(f"{text!r} is no duration such as 90, 90s, 30m or 12h", param, ctx)
+            self.fail(f"{text!r} is not a duration such as 90, 90s, 30m or 12h", param, ctx)
         return seconds
 
 

@@ -32,7 +32,7 @@ _COLOURS: Final = {
     "waiting": "yellow",
     "stopping": "yellow",
     "escalated": "red",
-    "not looked after": "red",
+    "not managed": "red",
 }
 
 
@@ -100,7 +100,7 @@ def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    last: RenderableType = Text("not heard yet", style="dim")
+    last: RenderableType = Text("no report yet", style="dim")
 
     def draw() -> None:
         nonlocal last

@@ -50,7 +50,7 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
             found = None
         if found is None:
             self.fail(
-                f"{value!r:.80} is no time: 2026-12-01T08:00, or 08:00 for today, each with a zone "
+                f"{value!r:.80} is not a time: 2026-12-01T08:00, or 08:00 for today, each with a zone "
                 "behind it (Z, +01:00) or without one",
                 param,
                 ctx,
@@ -75,7 +75,9 @@ class ZoneParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
             return ZoneInfo(text)
         except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
             known = "UTC, Europe/Berlin, +01:00"
-            self.fail(f"{text!r:.80} is no time zone that this machine knows: {known}", param, ctx)
+            self.fail(
+                f"{text!r:.80} is not a time zone that this machine knows: {known}", param, ctx
+            )
 
 
 def say_time(unix_s: float, zone: tzinfo | None = None) -> str:

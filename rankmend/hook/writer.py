@@ -75,7 +75,9 @@ class Writer:
             self._map = mmap.mmap(descriptor, layout.FILE_SIZE)
             magic, version = layout.IDENTITY.unpack_from(self._map, layout.IDENTITY_AT)[:2]
             if magic != layout.MAGIC or version != layout.VERSION:
-                raise AttachError("%s is no progress file of version %d" % (path, layout.VERSION))
+                raise AttachError(
+                    "%s is not a progress file of version %d" % (path, layout.VERSION)
+                )
             self._take(descriptor, path)
         finally:
             os.close(descriptor)

@@ -122,7 +122,7 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
             raise DefectError(f"{len(archives)} zip archives in one npz file")
         for member in members:
             if not member.name.endswith(".npy"):
-                raise DefectError(f"{shown(member.name)} in it is no .npy file")
+                raise DefectError(f"{shown(member.name)} in it is not an .npy file")
     else:
         for archive in archives:
             if not any(_is_data_pickle(member.name) for member in archive.members):

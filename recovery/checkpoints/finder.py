@@ -26,7 +26,7 @@ from recovery.checkpoints.model import (
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
 
-PENDING: Final = "not looked at yet"
+PENDING: Final = "not checked yet"
 
 
 class CheckpointFinder:
@@ -89,10 +89,10 @@ class CheckpointFinder:
             if seen.refusal is None:
                 verdict = self._recall(seen)
                 if verdict is None and valid >= enough:
-                    reason = f"not looked at: older than {newest_valid}, which is valid"
+                    reason = f"not checked: older than {newest_valid}, which is valid"
                     verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
                 elif verdict is None and judged >= self.settings.validate_max:
-                    reason = f"not looked at: {judged} newer ones were looked at first"
+                    reason = f"not checked: {judged} newer ones were checked first"
                     verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
                 elif verdict is None:
                     judged += 1

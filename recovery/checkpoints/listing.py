@@ -125,7 +125,7 @@ class Listing:
         for name, text in pointers:
             sightings = _follow(folder, name, text, sightings)
         if len(entries) > settings.entries_max:
-            refusal = f"only {settings.entries_max} entries of it were looked at"
+            refusal = f"only {settings.entries_max} of its entries were checked"
             sightings.append(_refused(folder, None, refusal, Hindrance.UNREAD))
         yield from sightings
 
@@ -250,9 +250,9 @@ def _describe_link(path: Path) -> tuple[str, Hindrance]:
         reason = f"a link that leads nowhere: {shown(str(target), _LINK_TEXT_MAX)}"
         return reason, Hindrance.MISSING
     if target.parent != Path(os.path.realpath(path.parent)):
-        reason = f"a link that leads out of the folder: {shown(str(target), _LINK_TEXT_MAX)}"
+        reason = f"a link that points outside the folder: {shown(str(target), _LINK_TEXT_MAX)}"
         return reason, Hindrance.DAMAGED
-    return f"a link to {shown(target.name)}, which is looked at itself", Hindrance.ALIAS
+    return f"a link to {shown(target.name)}, which is checked itself", Hindrance.ALIAS
 
 
 def _refused(

@@ -31,7 +31,7 @@ def signature_of(path: str, status: os.stat_result) -> Signature:
 def explain(error: OSError) -> str:
     """Return why a file could not be read, for a verdict."""
     if isinstance(error, FileNotFoundError):
-        return "vanished while it was looked at"
+        return "vanished while it was checked"
     return f"can't be read: {error.strerror or error}"
 
 

@@ -66,7 +66,7 @@ def _parse_header(header: bytes) -> dict[str, _Tensor]:
             if name != _METADATA
         }
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DefectError("its header is no safetensors JSON") from error
+        raise DefectError("its header is not safetensors JSON") from error
 
 
 def _fits(tensor: _Tensor) -> bool:

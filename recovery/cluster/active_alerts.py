@@ -135,11 +135,11 @@ class ActiveAlerts:
 
     def _refuse(self, target: AlertTarget) -> str | None:
         if target.alertname in _NOTICES:
-            return "it is rankmend's own word to people"
+            return "it is rankmend's own notice to people"
         if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
-            return "its name is not among those that may accuse a node (alerts.accept)"
+            return "its name is not among those that may blame a node (alerts.accept)"
         if target.node and not is_node_name(target.node):
-            return f"{target.node!r:.80} is no node's name"
+            return f"{target.node!r:.80} is not a node name"
         if not target.node and not target.job_id:
             return f"it names no node ({', '.join(self._rules.node_labels)})"
         return None

@@ -81,7 +81,7 @@ def decode_webhook(body: bytes) -> tuple[tuple[IncomingAlert, ...], int]:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AlertsError(f"webhook: {error}") from error
     if told.version != "4":
-        raise AlertsError(f"webhook: version is {told.version!r}, this understands '4'")
+        raise AlertsError(f"webhook: version is {told.version!r}, this controller understands '4'")
     return tuple(_read(one, one.status != "resolved") for one in told.alerts), max(
         0, told.truncated_alerts
     )

@@ -62,7 +62,7 @@ class OpenGate:
     """Everything is allowed."""
 
     def judge(self, _request: PlanRequest, /) -> Answer:
-        return Answer(Judgement.ALLOWED, "nothing stands against it")
+        return Answer(Judgement.ALLOWED, "no rule forbids it")
 
 
 class OpenPool:

@@ -132,7 +132,7 @@ def _approval(value: object, keys: Keys, where: str) -> Approval:
         return Approval(value)
     except ValueError:
         words = ", ".join(one.value for one in Approval)
-        raise SettingError(keys, f"{where}: approval is {value!r}, none of {words}") from None
+        raise SettingError(keys, f"{where}: approval is {value!r}, not one of {words}") from None
 
 
 def _flag(value: object, keys: Keys, where: str) -> bool:

@@ -119,8 +119,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.PLAN_WAITS,
             Severity.WARNING,
-            f"job {job.name} does not train, and {ledger.paused_by} has it left as it is",
-            f"`rankmend resume --job {job.name}` has it recovered, `rankmend stop {job.name}` ends it",
+            f"job {job.name} does not train: {ledger.paused_by} left it stopped",
+            f"`rankmend resume --job {job.name}` recovers it, `rankmend stop {job.name}` ends it",
             job.job_id,
             job.name,
         )
@@ -133,9 +133,9 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.GONE_UNPROVED,
             Severity.CRITICAL,
-            f"nothing proves that attempt {ledger.attempt} of job {job.name} is gone from {node}, "
-            f"which is silent: no further attempt is started beside it",
-            f"switch {node} off or look at it, then: `rankmend confirm-gone {node} --job {job.name}`",
+            f"{node} is silent, and nothing proves that attempt {ledger.attempt} of job {job.name} no longer "
+            f"runs there: rankmend starts no other attempt",
+            f"power {node} off or inspect it, then: `rankmend confirm-gone {node} --job {job.name}`",
             job.job_id,
             job.name,
             incident_id,
@@ -198,8 +198,7 @@ def _slow(job: RunningJob) -> Iterator[Notice]:
             NoticeKind.RANK_SLOW,
             finding.severity,
             f"job {job.name}: {finding.summary}{why}",
-            f"have {finding.node or 'its node'} looked at; `rankmend status` follows it, "
-            "and training goes on",
+            f"inspect {finding.node or 'its node'}; `rankmend status` shows it; training continues",
             job.job_id,
             job.name,
             node=finding.node,
@@ -209,13 +208,13 @@ def _slow(job: RunningJob) -> Iterator[Notice]:
 
 def _hung(job: RunningJob, incident: OpenIncident) -> Notice:
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
-    who = f"it waits for {ranks_in_words(finding.ranks)}" if finding.ranks else "nobody is accused"
+    who = f"it waits for {ranks_in_words(finding.ranks)}" if finding.ranks else "no rank is blamed"
     return Notice(
         NoticeKind.RANK_HUNG,
-        Severity.WARNING,  # recovery goes on by itself; what it can't do is an alert of its own
+        Severity.WARNING,  # recovery is automatic; a plan that needs a person has its own alert
         f"job {job.name} hung, {who}: {finding.summary}",
         f"`rankmend why {incident_id}` shows the evidence, `rankmend bundle {incident_id}` packs it; "
-        "recovery goes on by itself",
+        "recovery is automatic",
         job.job_id,
         job.name,
         incident_id,
@@ -236,8 +235,8 @@ def _escalated(
         yield Notice(
             NoticeKind.INCIDENT_ESCALATED,
             Severity.CRITICAL,
-            f"job {job.name} stands, and rankmend has given it up: {job.outcome.reason}",
-            f"`rankmend why {job.incident_id}` says how it came to that; start the job again, or "
+            f"job {job.name} is stopped, and rankmend has given it up: {job.outcome.reason}",
+            f"`rankmend why {job.incident_id}` explains it; start the job again, or "
             f"`rankmend acknowledge {job.incident_id}`",
             job.job_id,
             job.name,
@@ -254,9 +253,9 @@ def _of_cluster(
         yield Notice(
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
-            f"{stops} jobs that trained were stopped within an hour: no further one is "
-            f"(stops_per_hour_max)",
-            "look whether a rule cries wolf; jobs that stand are restarted all the same",
+            f"rankmend stopped {stops} training jobs within an hour, the limit (stops_per_hour_max): it "
+            f"stops no more",
+            "check whether an alert rule is too sensitive; stopped jobs are still restarted",
         )
     for node, past in ledger.nodes.items():
         held = ledger.hold_of(node, now_unix_s)
@@ -265,7 +264,7 @@ def _of_cluster(
                 NoticeKind.NODE_QUARANTINED,
                 Severity.WARNING,
                 f"{node} gets no ranks: {held.reason}",
-                f"have {node} looked at and repaired, then: `rankmend resume --node {node}`",
+                f"inspect and repair {node}, then: `rankmend resume --node {node}`",
                 node=node,
             )
         elif held is None and len(past.blames) >= policy.quarantine.blames:
@@ -275,7 +274,7 @@ def _of_cluster(
                     NoticeKind.QUARANTINE_REFUSED,
                     Severity.CRITICAL,
                     refused,
-                    f"drain {node} by hand, or repair and resume nodes that are held back; so many "
-                    f"blamed nodes can also be one common cause",
+                    f"drain {node} by hand, or repair and resume quarantined nodes; so many blamed nodes "
+                    f"can also share one cause",
                     node=node,
                 )

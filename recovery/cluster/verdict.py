@@ -35,13 +35,13 @@ def judge(
     if waits is not None:
         return waits
     if is_end:
-        return Answer(Judgement.ALLOWED, "a person is told")
+        return Answer(Judgement.ALLOWED, "escalation to a person")
     if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
-        return Answer(Judgement.ALLOWED, "let through before")
+        return Answer(Judgement.ALLOWED, "already allowed")
     spent = _over_budget(request, ledger, policy, now_unix_s)
     if spent is not None and request.approved_by is None:
         return Answer(Judgement.REFUSED, spent)
-    why = "nothing stands against it" if request.approved_by is None else _approved(request)
+    why = "no rule forbids it" if request.approved_by is None else _approved(request)
     return Answer(Judgement.ALLOWED, why)
 
 

@@ -361,7 +361,7 @@ class Controller:
         if isinstance(judged, Waits):
             topic = judged.topic or judged.reason
             if self._waits is None or topic != self._waits_topic:
-                log.warning("job not taken over", extra={"reason": judged.reason})
+                log.warning("job not adopted", extra={"reason": judged.reason})
             self._waits_topic = topic
             # Training goes on by the orders of the controller that the launchers follow.
             self._waits, self._situation.is_taken_up = judged.reason, False

@@ -478,7 +478,7 @@ class Launcher:
     def _fence_error(self, attempt: int) -> str | None:
         done = self._membership.storage.advance
         if done is None or done.attempt != attempt:
-            return f"the storage has not taken the fence of attempt {attempt} in {FENCE_S_MAX:g} s"
+            return f"the storage did not accept the fence of attempt {attempt} within {FENCE_S_MAX:g} s"
         return done.error
 
     def _tell_peers(self) -> None:

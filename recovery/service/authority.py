@@ -41,7 +41,9 @@ def make_server(
 ) -> None:
     """Make the certificate of a controller that is reached under ``hosts``."""
     if not hosts:
-        raise ConfigError("no host name is given under which the controller is reached")
+        raise ConfigError(
+            "no host name given: name at least one under which clients reach the controller"
+        )
     names = [_general_name(host) for host in hosts]
     _issue(authority, cert_path, key_path, hosts[0], names, ExtendedKeyUsageOID.SERVER_AUTH)
 
@@ -118,7 +120,7 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError as error:
-        raise ConfigError(f"{host!r} is no host name") from error
+        raise ConfigError(f"{host!r} is not a host name") from error
 
 
 def _load(cert_path: Path, key_path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -130,7 +132,7 @@ def _load(cert_path: Path, key_path: Path) -> tuple[x509.Certificate, ec.Ellipti
             f"cannot use the authority {cert_path} with {key_path}: {error}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{key_path} is no EC key as `rankmend controller init` makes it")
+        raise ConfigError(f"{key_path} is not an EC key such as `rankmend controller init` makes")
     return certificate, key
 
 
@@ -173,7 +175,7 @@ def _refuse_unless_valid(found: list[x509.Certificate], name: str, now_unix_s: f
     if any(begins_s <= now_unix_s < ends_s for begins_s, ends_s in spans):
         return
     first = found[0]
-    what = "expired at" if spans[0][1] <= now_unix_s else "does not hold before"
+    what = "expired at" if spans[0][1] <= now_unix_s else "is not valid before"
     at = first.not_valid_after_utc if spans[0][1] <= now_unix_s else first.not_valid_before_utc
     raise ConfigError(
         f"the certificate {name} {what} {at.isoformat()}: "

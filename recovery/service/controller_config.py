@@ -112,13 +112,13 @@ def check(config: Config) -> None:
         ]
         raise ConfigError(
             f"listen = {config.listen!r} is open to the network, and {' and '.join(missing)} not set: "
-            f"whoever reaches the port could stop every job. Make certificates, tokens and a "
+            f"anyone who can reach the port could stop every job. Make certificates, tokens and a "
             f"configuration with: rankmend controller init DIR --host NAME; or listen on "
             f"127.0.0.1:{PORT}"
         )
     read_networks(config.limits.shared_addresses)
     if not Path(config.state_dir).is_absolute():
-        raise ConfigError(f"state_dir is no absolute path: {config.state_dir!r}")
+        raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")
     if config.redirect_to is not None:
         check_url(config.redirect_to, has_token=True)
     for url in config.alertmanagers.urls:

@@ -114,7 +114,7 @@ class _Daemon:
                     "after_s": round(self._clock.now_s() - began_s, 3),
                 }
                 log.info("controller started", extra=fields)
-                self._notifier.ready(f"{jobs} jobs taken up")
+                self._notifier.ready(f"{jobs} jobs resumed")
             return await self._watch()
         finally:
             self._notifier.stopping()
@@ -128,13 +128,15 @@ class _Daemon:
         cycles = Cycles()
         while not self._should_stop.is_set():
             if not self._service.worker.is_alive:
-                log.error("the deciding thread has died: the controller ends, to be started anew")
+                log.error(
+                    "the deciding thread died: the controller exits so that systemd restarts it"
+                )
                 return 1
             is_alive = self._service.is_alive
             if is_alive:
                 self._notifier.ping()
             if self._is_alive and not is_alive:
-                log.error("the deciding thread stands still, the watchdog is not pinged")
+                log.error("the deciding thread is stuck; the watchdog gets no ping")
             self._is_alive = is_alive
             cycles.look()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -166,6 +168,6 @@ class _Daemon:
             log.info(status)
         except (RankmendError, OSError) as error:
             fields = {"error": str(error)}
-            log.error("configuration not reloaded, the old one stays", extra=fields)  # noqa: TRY400
+            log.error("configuration not reloaded; the old one stays in force", extra=fields)  # noqa: TRY400
             status = f"configuration not reloaded: {error}"
         self._notifier.ready(status)

@@ -18,7 +18,7 @@ from recovery.service.served_job import Job, NotTakenUpError
 def foresee(job: Job, desk: ClusterController, node: str | None) -> wire.PlanView:
     """Return the plan that waits, where one does; else that for the loss of ``node`` or of a rank."""
     if job.controller is None:
-        raise NotTakenUpError(f"the controller cannot manage job {job.job_id} now: {job.problem}")
+        raise NotTakenUpError(f"the controller can't manage job {job.job_id} now: {job.problem}")
     ledger = job.controller.ledger
     if node is not None and node not in ledger.members:
         raise UnknownNodeError("the job has " + say_unknown("node", node, ledger.members), node)

@@ -97,7 +97,7 @@ def read_networks(
             found.append(ipaddress.ip_network(text))
         except ValueError as error:
             raise ConfigError(
-                f"limits.shared_addresses: {text!r} is no address or network such as 10.1.2.3 or "
+                f"limits.shared_addresses: {text!r} is not an address or network such as 10.1.2.3 or "
                 f"10.1.0.0/16: {error}"
             ) from error
     return tuple(found)
@@ -153,7 +153,7 @@ class Entrance:
 
     def _pause(self, error: OSError) -> None:
         """Leave the others in the kernel's queue until there may be descriptors again."""
-        log.error("no connection accepted", extra={"error": str(error), "again_s": _SHORT_S})
+        log.error("cannot accept a connection", extra={"error": str(error), "again_s": _SHORT_S})
         descriptor = self._listener.fileno()
         self._loop.remove_reader(descriptor)
 

@@ -177,7 +177,7 @@ class JobRegistry:
 
     def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
         if not join.begins:
-            raise UnknownError(f"job {join.name} does not run here")
+            raise UnknownError(f"job {join.name} is not running here")
         before = self._ended.get(job_id) if job_id is not None else None
         if before is not None and before.ended is not None:
             ended = before.ended
@@ -311,8 +311,8 @@ def _refuse_difference(first: Join, other: Join) -> None:
         if getattr(first, name) != getattr(other, name):
             raise CallConflictError(
                 f"the job runs with {name} {getattr(first, name)!r:.200}, "
-                f"this launcher says {getattr(other, name)!r:.200}: every launcher of a job says the same; "
-                "to change it end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
+                f"this launcher has {getattr(other, name)!r:.200}: all launchers of a job need the same setting; "
+                "to change it, end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
                 name,
                 getattr(other, name),
             )

@@ -36,7 +36,7 @@ class Measures:
             return Gauge(f"{prefix}_{name}", text, labels, registry=self.registry)
 
         self.incidents = counter(
-            "incidents", "Incidents that ended, by cause and outcome.", "cause", "outcome"
+            "incidents", "Ended incidents, by cause and outcome.", "cause", "outcome"
         )
         self.opened = counter("incidents_opened", "Incidents opened, by cause.", "cause")
         self.slow = counter(
@@ -57,7 +57,7 @@ class Measures:
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
         )
-        self.steps_recomputed = counter("steps_recomputed", "Steps made twice.")
+        self.steps_recomputed = counter("steps_recomputed", "Steps repeated after restarts.")
         self.reports = counter(
             "reports",
             "Reports of launchers, by result: queued, full, rate, ended or refused. Slimmed reports count as queued.",
@@ -75,25 +75,25 @@ class Measures:
         self.alerts_refused = counter(
             "alerts_refused", "Alerts refused because one sender has too many."
         )
-        self.failures = counter("job_failures", "Failures of the code that looks after a job.")
+        self.failures = counter("job_failures", "Failures of the code that manages a job.")
         self.turn_s = Histogram(
             f"{prefix}_turn_seconds",
             "Turns of the deciding thread that had work, journal included.",
             buckets=_TURN_BUCKETS_S,
             registry=self.registry,
         )
-        self.jobs = gauge("jobs", "Jobs that this controller looks after.")
+        self.jobs = gauge("jobs", "Jobs that this controller manages.")
         self.queue = gauge("reports_queued", "Reports waiting for the deciding thread.")
         self.orders = gauge("orders_pending", "Orders not yet acknowledged by a report.")
         self.polls = gauge("polls_waiting", "Long polls waiting for an order.")
         self.connections = gauge("connections", "Open connections.")
         self.cut = gauge(
             "connections_cut",
-            "Connections closed since the start because they were slow, talkative or too many.",
+            "Connections closed since the start because they were slow, sent too much, or were too many.",
         )
         self.budget = gauge(
             "restarts_left",
-            "Restarts left in the job's budgets: of the run, and of a day without a new step, by job_id.",
+            "Restarts left in the job's budgets (the run, and a day without a new step), by job_id.",
             "job_id",
         )
         self.cluster_budget = gauge(
@@ -103,12 +103,10 @@ class Measures:
         )
         self.journal_s = gauge(
             "journal_append_seconds",
-            "Journal latency: age of the newest record when it took effect, by job_id.",
+            "Journal latency: age of the newest record when it became durable, by job_id.",
             "job_id",
         )
-        self.notices = gauge(
-            "notices", "Notices to people that are active now, by notice.", "notice"
-        )
+        self.notices = gauge("notices", "Active notices to people, by notice.", "notice")
         self.told = gauge(
             "people_told",
             "1 if the Alertmanager accepted the newest message for people, by target.",

@@ -80,10 +80,10 @@ class Pager:
             try:
                 found = self._worker.call(lambda: look(self._worker)).result(ANSWER_S_MAX)
             except (RankmendError, FutureTimeoutError) as error:
-                log.warning("nobody can be told anything new now", extra={"error": str(error)})
+                log.warning("cannot notify people now", extra={"error": str(error)})
                 continue
             except Exception:
-                log.exception("what people must hear of can't be found out")
+                log.exception("cannot find out what to notify people about")
                 continue
             self.tell(found)
 

@@ -333,7 +333,7 @@ class Job:
 
     def _live(self) -> Core:
         if self.controller is None:
-            raise NotTakenUpError(f"job {self.job_id} is not taken up: {self.problem}")
+            raise NotTakenUpError(f"job {self.job_id} is not resumed: {self.problem}")
         return self.controller
 
     def _guard(self, act: Callable[[], None]) -> None:
@@ -361,7 +361,7 @@ class Job:
         self.retry_at_s = self.clock.now_s() + pause_s
         self.problem = f"{type(error).__name__}: {error}"
         fields = {"job_id": self.job_id, "retry_s": pause_s, "error": self.problem}
-        log.error("job not looked after", extra=fields)
+        log.error("cannot manage a job", extra=fields)
         self._put_away()
         self.listener.failed(self, error)
 

@@ -32,7 +32,7 @@ def init(folder: Path, hosts: list[str], state_dir: Path, user: str | None) -> M
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise ConfigError(f"{folder} is not empty: nothing is written over")
+            raise ConfigError(f"{folder} is not empty: init does not overwrite files")
     except OSError as error:
         raise ConfigError(f"cannot make {folder}: {error.strerror}") from error
     ca = (folder / "ca.crt", folder / "ca.key")
@@ -70,7 +70,7 @@ def _find_user(name: str | None) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
     except KeyError as error:
-        raise ConfigError(f"there is no user {name!r} here") from error
+        raise ConfigError(f"this machine has no user {name!r}") from error
 
 
 def make_server_files(ca_folder: Path, hosts: list[str], target: Path) -> tuple[Path, Path]:
@@ -86,7 +86,7 @@ def make_server_files(ca_folder: Path, hosts: list[str], target: Path) -> tuple[
 def _refuse_to_write_over(*paths: Path) -> None:
     for path in paths:
         if path.exists():
-            raise ConfigError(f"{path} is there already: nothing is written over")
+            raise ConfigError(f"{path} already exists: init does not overwrite files")
 
 
 def make_node_files(ca_folder: Path, node: str, target: Path) -> tuple[Path, Path]:

@@ -120,7 +120,7 @@ class StateFolder:
     def remove(self, path: Path) -> None:
         """Remove an ended job for good."""
         if path.parent != self.path / "jobs" or not (path / "ended.json").is_file():
-            raise ConfigError(f"{path} is no ended job of {self.path}")
+            raise ConfigError(f"{path} is not an ended job of {self.path}")
         shutil.rmtree(path)
 
 

@@ -74,7 +74,7 @@ class Tokens:
         """Return whose token it is, or raise TokenRefusedError without any part of the secret."""
         form = _FORM.fullmatch(text) if len(text) <= TOKEN_CHARACTERS_MAX else None
         if form is None:
-            raise TokenRefusedError("this is no token of rankmend (rm_ID_SECRET)")
+            raise TokenRefusedError("this is not a rankmend token (rm_ID_SECRET)")
         entry = self._entries.get(form[1])
         kept = entry.sha256 if entry is not None else "0" * 64  # the same work for an unknown id
         is_right = hmac.compare_digest(hash_of(text), kept)
@@ -121,8 +121,8 @@ def make_token(
 def _checked(entry: TokenEntry) -> TokenEntry:
     if Role.REPORT in entry.roles:
         raise ConfigError(
-            f"token {entry.id}: the role report belongs to a node's certificate (rankmend controller "
-            f"node-cert NODE), a token can't prove which node it is on"
+            f"token {entry.id}: only a node's certificate can carry the role report (rankmend "
+            f"controller node-cert NODE): a token can't prove which node it is on"
         )
     if entry.expires is not None and entry.expires.tzinfo is None:
         raise ConfigError(f"token {entry.id}: expires has no time zone: {entry.expires}")
@@ -151,7 +151,7 @@ def render(entry: TokenEntry) -> str:
 
 
 HEADER: Final = """\
-# Who may speak to the controller. Only hashes: a token that is lost is made anew.
+# Who may use the controller. This file holds only hashes: a lost token must be replaced by a new one.
 # rankmend controller token add|list|revoke edits this file; then: systemctl reload rankmend-controller
 """
 
@@ -175,7 +175,7 @@ def _read(path: Path) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is no UTF-8 text") from error
+        raise ConfigError(f"{name} is not UTF-8 text") from error
 
 
 def _parse(text: str, path: Path) -> list[TokenEntry]:
@@ -190,7 +190,7 @@ def _parse(text: str, path: Path) -> list[TokenEntry]:
         except ConfigError as error:
             raise ConfigError(f"token file {path}: {error}") from error
         if entry.id in seen:
-            raise ConfigError(f"token file {path}: id {entry.id} is there twice")
+            raise ConfigError(f"token file {path}: id {entry.id} occurs twice")
         seen.add(entry.id)
     return entries
 
@@ -220,6 +220,6 @@ def revoke_token(path: Path, token_id: str) -> TokenEntry:
     kept = [block for block in blocks if f'"{token_id}"' not in block]
     new = _BLOCK.join([head, *kept])
     if len(_parse(new, path)) != len(blocks) - 1:
-        raise ConfigError(f"token file {path}: take the block with id {token_id} out by hand")
+        raise ConfigError(f"token file {path}: remove the block with id {token_id} by hand")
     _rewrite(path, new)
     return found

@@ -40,7 +40,7 @@ def view_job(job: Job) -> wire.JobView:
         reason = ledger.start_waits.reason
     elif stands_paused(ledger):
         reason = (
-            f"does not train: {ledger.paused_by} has it left as it is "
+            f"does not train: {ledger.paused_by} left it stopped "
             f"(rankmend resume --job {job.stored.join.name})"
         )
     elif (unconfirmed := ledger.unconfirmed) is not None:
@@ -111,8 +111,8 @@ def _fold(folder: Path) -> Ledger:
 
 def _state_of(job: Job, ledger: Ledger) -> str:
     if job.controller is None:
-        return "not looked after"
-    return "not taken over" if job.controller.waits is not None else _state(ledger)
+        return "not managed"
+    return "not adopted" if job.controller.waits is not None else _state(ledger)
 
 
 def _state(ledger: Ledger) -> str:

@@ -124,7 +124,7 @@ def test_npu_whose_counters_cannot_be_read_says_so_and_keeps_the_rest(answer: st
         ("Power(W)", "Power(kW)", "unknown columns"),
         ("HBM-Usage(MB)", "HBM-Usage(GB)", "unknown columns"),
         ("0000:C1:00.0", "PCIe         ", "no bus id"),
-        ("95.2", "fast", "no number"),
+        ("95.2", "fast", "not a number"),
         ("42109/ 65536", "42109       ", "missing figures"),
         ("| 1     910B3", "| 0     910B3", "one chip twice"),
         ("npu-smi 24.1.0", "npu-smj 24.1.0", "shows no table"),

@@ -189,7 +189,7 @@ def test_state_is_kept_in_the_folder_of_the_service_unless_another_is_named(
 
 
 def test_folder_of_the_service_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="state_dir is no folder"):
+    with pytest.raises(ConfigError, match="state_dir is not a folder"):
         with_state_dir(AgentConfig(), {"STATE_DIRECTORY": str(tmp_path / "gone")})
 
 

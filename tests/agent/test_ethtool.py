@@ -135,9 +135,9 @@ def test_device_that_is_not_there_is_absent(ethtool: Ethtool) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 16, "a\0b"])
 def test_what_can_be_no_name_is_not_asked_for(ethtool: Ethtool, name: str) -> None:
-    with pytest.raises(SourceError, match="no name"):
+    with pytest.raises(SourceError, match="not a name"):
         ethtool.statistics(name)
-    with pytest.raises(SourceError, match="no name"):
+    with pytest.raises(SourceError, match="not a name"):
         ethtool.is_link_up(name)
 
 

@@ -464,7 +464,7 @@ def test_driver_version_is_found_in_either_flavour(line: str, version: str | Non
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        (HostSettings(mounts=("scratch",)), "'scratch' is no absolute path"),
+        (HostSettings(mounts=("scratch",)), "'scratch' is not an absolute path"),
         (HostSettings(services=("-all",)), "host.services: '-all' is not a name"),
         (HostSettings(modules=("../kernel",)), "host.modules"),
         (HostSettings(modules=("m",) * 65), "65 names, at most 64"),

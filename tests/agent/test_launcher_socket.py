@@ -322,21 +322,27 @@ def _on_disk(_folder: Path) -> Path:
     return Path(__file__)  # no tmpfs: could be a file system of the peer's own, that hangs
 
 
-NO_TMPFS = "is no file on a tmpfs"
+NO_TMPFS = "is not a file on a tmpfs"
 HOSTILE_FILES = {
     "somebody else's": (_foreign, "belongs to uid 12345"),
     "too short": (_short, "bytes long instead of"),
     "a pipe": (_fifo, NO_TMPFS),
     "a folder": (lambda folder: folder, NO_TMPFS),
     "a device": (lambda _folder: Path("/dev/zero"), NO_TMPFS),
-    "noise": (_noise, "checksum of the identity block"),
+    "noise": (_noise, "wrong checksum of the identity block"),
     "not in memory": (_on_disk, NO_TMPFS),
-    "another rank's": (lambda folder: make_progress_file(folder, rank=5), "is of RankIdentity"),
+    "another rank's": (
+        lambda folder: make_progress_file(folder, rank=5),
+        "belongs to RankIdentity",
+    ),
     "another job's": (
         lambda folder: make_progress_file(folder, job_id=OTHER_JOB_ID),
-        "is of RankIdentity",
+        "belongs to RankIdentity",
     ),
-    "another attempt's": (lambda folder: make_progress_file(folder, attempt=9), "is of RankId"),
+    "another attempt's": (
+        lambda folder: make_progress_file(folder, attempt=9),
+        "belongs to RankId",
+    ),
 }
 
 
@@ -581,7 +587,7 @@ class TestLinkWithoutAnAgent:
                 break
 
         assert link.problem is not None
-        assert "does not take the offer" in link.problem
+        assert "does not accept the offer" in link.problem
         link.close()
         listener.close()
 

@@ -140,8 +140,8 @@ def test_watchdog_is_not_pinged_while_nothing_is_sampled_and_the_log_says_so_onc
     assert silent == []
     assert manager.heard() == ["WATCHDOG=1"]
     assert [record.message for record in caplog.records][-2:] == [
-        "sampling stands still, the watchdog is not pinged",
-        "sampling goes on again",
+        "sampling is stuck; the watchdog gets no ping",
+        "sampling continues",
     ]
 
 

@@ -444,7 +444,7 @@ def test_refused_user_is_not_tried_again_at_once(tmp_path: Path) -> None:
         settings = settings_for(bmc, tmp_path)
         Path(settings.credentials_file or "").write_text('user = "monitor"\npassword = "old"\n')
         collector = RedfishCollector(settings, clock)
-        with pytest.raises(SourceError, match="refuses the user"):
+        with pytest.raises(SourceError, match="rejects the user"):
             list(collector.collect())
         with pytest.raises(SourceError, match="left alone"):
             list(collector.collect())
@@ -557,7 +557,7 @@ def test_credentials_that_others_may_read_or_that_are_wrong_are_refused(tmp_path
     path = tmp_path / "bmc.toml"
     path.write_text('user = "monitor"\npassword = "s3cret"\n')
     path.chmod(0o640)
-    with pytest.raises(ConfigError, match="others may read"):
+    with pytest.raises(ConfigError, match="other users may read"):
         read_credentials(path)
 
     path.chmod(0o600)

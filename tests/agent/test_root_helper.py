@@ -170,15 +170,15 @@ def test_node_without_the_program_or_the_device_is_absent(paths: Paths, tmp_path
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
-        (b"\n", "no JSON"),
-        (b"[" * 200 + b"\n", "no JSON"),
-        (b"[]\n", "no object"),
+        (b"\n", "not JSON"),
+        (b"[" * 200 + b"\n", "not JSON"),
+        (b"[]\n", "not an object"),
         (b'{"version": 1, "query": "ipmi_sensors; reboot"}\n', "no query"),
         (b'{"version": 1, "query": ["ipmi_sensors"]}\n', "no query"),
         (b'{"version": 2, "query": "ipmi_sensors"}\n', "version 2"),
         (b'{"version": 1, "query": "disk_smart", "device": "/dev/sda"}\n', "keys"),
         (b'{"version": 1, "query": "' + b"x" * 300 + b'"}\n', "more than 256 bytes"),
-        (b"\xff\xfe\x00\n", "no JSON"),
+        (b"\xff\xfe\x00\n", "not JSON"),
     ],
 )
 def test_hostile_question_is_refused_and_logged_and_runs_nothing(
@@ -222,7 +222,7 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
             timeout=60,
         )
 
-    assert "uid 12345 may not ask" in asked.stdout, asked.stderr
+    assert "uid 12345 may not send queries" in asked.stdout, asked.stderr
 
 
 @pytest.mark.real
@@ -238,7 +238,7 @@ def test_second_question_of_one_kind_is_refused_while_the_first_runs(
         first = Thread(target=lambda: answers.append(client.ask(HelperQuery.NVME_SMART)))
         first.start()
         wait_for(started.exists, "the first run")
-        with pytest.raises(SourceError, match="being answered already"):
+        with pytest.raises(SourceError, match="query is in progress"):
             client.ask(HelperQuery.NVME_SMART)
         assert client.ask(HelperQuery.DISK_SMART).results  # another kind is answered meanwhile
         go.touch()
@@ -326,14 +326,14 @@ def test_program_that_others_may_write_is_not_run(tmp_path: Path) -> None:
     )
 
     assert result.outcome is ProgramOutcome.FAILED
-    assert "others may write" in result.error
+    assert "other users may write to" in result.error
 
 
 def test_helper_refuses_a_folder_that_others_may_write(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
 
-    with pytest.raises(ConfigError, match="others may write"):
+    with pytest.raises(ConfigError, match="other users may write to"):
         listen(tmp_path / "open" / "helper.sock", UID)
 
 
@@ -368,7 +368,7 @@ def test_client_hears_why_it_is_refused(paths: Paths, tmp_path: Path) -> None:
     thread = Thread(target=helper.serve)
     thread.start()
 
-    with pytest.raises(SourceError, match=f"uid {UID} may not ask"):
+    with pytest.raises(SourceError, match=f"uid {UID} may not send queries"):
         HelperClient(tmp_path / "helper.sock", SystemClock(), 20.0).ask(HelperQuery.NVME_SMART)
     helper.stop()
     thread.join(60)

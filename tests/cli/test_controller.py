@@ -404,7 +404,7 @@ def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
     assert f"is not open; open: {incident}" in wrong.stderr
     assert service.job("ask-cancel").is_paused
     assert "ask-cancel  standing  paused" in status
-    assert "does not train: actor has it left as it is" in status
+    assert "does not train: actor left it stopped" in status
     assert "I debug it" in run(environment, "why", incident).stdout
 
 

@@ -22,7 +22,7 @@ RELATIVE = [
 
 @pytest.mark.parametrize("url", [*RELATIVE, "https://h/x?y", "https://h/x#y", "https://h/\n"])
 def test_a_link_that_leads_nowhere_is_refused_with_its_value(url: str) -> None:
-    with pytest.raises(ConfigError, match="runbooks is no absolute URL"):
+    with pytest.raises(ConfigError, match="runbooks is not an absolute URL"):
         check_runbooks(url)
 
 
@@ -36,9 +36,9 @@ def test_agent_and_controller_refuse_a_relative_link_at_their_start(tmp_path: Pa
     text = f'state_dir = "{tmp_path}"\n[alertmanagers]\nrunbooks = "docs/operate/runbooks"\n'
     (tmp_path / "controller.toml").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"agent\.toml: runbooks is no absolute URL"):
+    with pytest.raises(ConfigError, match=r"agent\.toml: runbooks is not an absolute URL"):
         agent_config.load(tmp_path / "agent.toml")
-    with pytest.raises(ConfigError, match=r"controller\.toml: runbooks is no absolute URL"):
+    with pytest.raises(ConfigError, match=r"controller\.toml: runbooks is not an absolute URL"):
         controller_config.load(tmp_path / "controller.toml")
 
 

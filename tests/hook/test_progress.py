@@ -379,7 +379,7 @@ def test_hostile_values_with_fitting_checksums_give_values_in_range_or_an_error(
             layout.IDENTITY_AT,
             layout.IDENTITY,
             (layout.MAGIC, 1, 0, layout.FILE_SIZE, b"j" * 16, 1, 0, 0, 8, 256, 72),
-            "version 1, this reads 2",
+            "version 1; this rankmend reads version 2",
         ),
         (
             layout.IDENTITY_AT,

@@ -133,7 +133,7 @@ def test_unusable_progress_file_is_named_once_and_training_goes_on(
     done = rank.run_command(rank.command(python, EVERY_CALL + "print('trained')"))
 
     assert done.stdout == "trained\n"
-    assert done.stderr.count("rankmend: the progress of this rank can't be told") == 1
+    assert done.stderr.count("rankmend: cannot report this rank's progress") == 1
     assert len(done.stderr.splitlines()) == 1
     assert str(rank.path) in done.stderr
 

@@ -253,7 +253,7 @@ class _Collection:
                     del waiting[rank]
             self._stop.wait(_POLL_S)
         for rank in sorted(set(waiting) & dumping):
-            self._note(f"rank {rank}: no flight-recorder dump came within the time")
+            self._note(f"rank {rank}: no flight-recorder dump came in time")
 
     def _write_down(
         self,

@@ -34,7 +34,7 @@ def describe_rank(
     """
     top = processes.get(pid)
     if top is None:
-        return f"process {pid} is gone\n"
+        return f"process {pid} has ended\n"
     lines: list[str] = []
     left = THREADS_MAX
     for state in [top, *descendants(pid, processes)]:

@@ -223,7 +223,7 @@ class Guardian:
         return code == 0
 
     def _await_ready(self) -> None:
-        reason = f"it said nothing for {START_S_MAX:.0f} s"
+        reason = f"it sent nothing for {START_S_MAX:.0f} s"
         if self._wait(select.POLLIN, START_S_MAX):
             try:
                 if isinstance(self._receive(), Ready):

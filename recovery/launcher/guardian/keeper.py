@@ -70,8 +70,8 @@ class GuardianKeeper:
         care = self._watch.look(letter, is_needed, self._clock.now_s())
         if care is Care.WAKE:
             log.warning(
-                "the guardian of the ranks (process %d) was stopped; it is woken: "
-                "while it is stopped, dead ranks go unnoticed",
+                "the guardian of the ranks (process %d) was stopped, so a rank's death would go unnoticed; "
+                "continuing it",
                 self.guardian.pid,
             )
             self.guardian.wake()
@@ -86,8 +86,8 @@ class GuardianKeeper:
         """Start another guardian. The ranks died with the old one (PR_SET_PDEATHSIG)."""
         self._lost_count += 1
         if self._lost_count > GUARDIANS_LOST_MAX:
-            raise LaunchError(f"the guardian of the ranks is gone once more: {reason}")
-        log.warning("the guardian of the ranks is gone, and its ranks with it: %s", reason)
+            raise LaunchError(f"the guardian of the ranks ended again: {reason}")
+        log.warning("the guardian of the ranks ended, and its ranks with it: %s", reason)
         self.guardian.close()
         left = fence_leftovers(
             self._job_id,
@@ -99,6 +99,6 @@ class GuardianKeeper:
         )
         if left.alive:
             pids = ", ".join(str(one.pid) for one in left.alive)
-            raise LaunchError(f"the guardian is gone, and processes of the job remain: {pids}")
+            raise LaunchError(f"the guardian ended, and processes of the job remain: {pids}")
         self.guardian = self._start()
         self._word = None

@@ -349,7 +349,7 @@ class GuardianProcess:
         if command.attempt <= self._fenced_through:
             self._fail_spawn(asked, errno.ESTALE, f"attempt {command.attempt} is fenced")
         elif standby is None:
-            self._fail_spawn(asked, errno.ESRCH, f"standby {command.slot} is gone")
+            self._fail_spawn(asked, errno.ESRCH, f"standby {command.slot} has ended")
         else:
             standby.attempt, standby.rank = command.attempt, command.rank
             standby.is_told_exiting = False

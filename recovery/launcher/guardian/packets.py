@@ -203,7 +203,7 @@ def decode(packet: bytes) -> Message:
         fields = {key: _tuple(key, value) for key, value in fields.items()}
         return _TYPES[name](**fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"no message of a guardian: {packet[:200]!r}") from error
+        raise SourceError(f"not a guardian's message: {packet[:200]!r}") from error
 
 
 def _tuple(key: str, value: object) -> object:

@@ -128,7 +128,7 @@ class HardwareWatch:
             for one in readings:
                 series.setdefault(_key_of(one), []).append((at_s, one.value))
         if len(series) > SERIES_MAX:
-            note = f"{len(series)} series, of which {SERIES_MAX} are told"
+            note = f"{len(series)} series; only {SERIES_MAX} are reported"
         rows = tuple(
             HardwareSeries(
                 metric,

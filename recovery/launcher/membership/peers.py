@@ -217,7 +217,7 @@ class Peers:
         try:
             await asyncio.wait_for(self._answer_one(reader, writer), EXCHANGE_S_MAX)
         except _FAILURES as error:
-            log.debug("a question of a peer was not answered: %r", error)
+            log.debug("cannot answer a peer's query: %r", error)
         finally:
             self._served -= 1
             await _close(writer)
@@ -322,7 +322,7 @@ class Peers:
         if not any(key.holds(answer.mac, *said) for key in keys):
             raise ValueError(f"the answer of {peer.node} carries no proof of this job")
         if (answer.word.job_id, answer.word.node) != (self._word.job_id, peer.node):
-            raise ValueError(f"{answer.word.node} answers in the place of {peer.node}")
+            raise ValueError(f"{answer.word.node} answers instead of {peer.node}")
         return answer.word
 
 

@@ -201,7 +201,7 @@ class Remote:
                 failures += 1
                 self._pause(self._judge(error, failures))
             except Exception:  # of one order; a thread that is gone would hear no other
-                log.exception("an order could not be taken")
+                log.exception("cannot accept an order")
                 failures += 1
                 self._pause(pause_s(failures))
 

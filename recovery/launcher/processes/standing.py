@@ -31,7 +31,7 @@ def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
     number = os.getpid() if pid is None else pid
     state = read_state(number, root)
     if state is None:
-        raise SourceError(f"there is no process {number} in {root}")
+        raise SourceError(f"no process {number} in {root}")
     return ProcessIdentity(
         number,
         state.start_ticks,

@@ -46,7 +46,7 @@ def tell_loss(target: OutletTarget, error: OSError | None) -> None:
     """Log that a file begins to lose lines; the ranks go on."""
     assert isinstance(target, LogFile)
     log.warning(
-        "lines of a rank are lost: its log file can't be written",
+        "output lines of a rank are lost: cannot write its log file",
         extra={
             "path": str(target.path),
             "why": "the disk takes nothing" if error is None else error.strerror,

@@ -114,7 +114,7 @@ class StandbyPool:
             standby.channel.close()
         self._failures += 1
         last = " (there will be no more)" if self._failures >= FAILURES_MAX else ""
-        log.warning("a standby has ended: %s%s: %s", how, last, self._said(slot))
+        log.warning("a standby ended: %s%s: %s", how, last, self._said(slot))
 
     def promote(self, guardian: Guardian, spawn: Spawn) -> bool:
         """Make a ready standby the rank that is to be spawned; False where none is ready."""
@@ -226,6 +226,6 @@ class StandbyPool:
             with self._log(slot).open("rb") as file:
                 file.seek(0, 2)
                 file.seek(max(0, file.tell() - _TAIL_BYTES))
-                return file.read().decode("utf-8", "replace").strip() or "it said nothing"
+                return file.read().decode("utf-8", "replace").strip() or "it sent nothing"
         except OSError:
-            return "it said nothing"
+            return "it sent nothing"

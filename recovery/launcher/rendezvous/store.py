@@ -325,7 +325,7 @@ class RendezvousStore:
         try:
             socket.send_fds(host.channel, [json.dumps(command).encode("ascii")], descriptors)
         except OSError as error:
-            host.error = f"can't be told to {command['do']} attempt {command['attempt']}: {error}"
+            host.error = f"cannot be asked to {command['do']} attempt {command['attempt']}: {error}"
             host.process.kill()  # a hanging one: its end makes `fileno` readable
             return False
         return True

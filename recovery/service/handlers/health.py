@@ -33,7 +33,7 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
     try:
         await backend.ask(lambda: _measure_jobs(backend))
     except (FullError, asyncio.TimeoutError):
-        log.warning("metrics lack those of jobs: the deciding thread does not answer")
+        log.warning("metrics of jobs are missing: the deciding thread does not answer")
     measures.queue.set(worker.inbox.queued)
     measures.note_hearing(worker.inbox.lateness_s, worker.hearing.unheard_s)
     measures.polls.set(backend.board.waiting)

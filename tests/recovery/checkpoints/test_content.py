@@ -280,7 +280,7 @@ def test_an_npz_with_another_file_in_it_is_refused(file: Path) -> None:
     with zipfile.ZipFile(buffer, "a") as zipped:
         zipped.writestr("evil\x1b[2J.sh", b"x")
 
-    assert defect(file, buffer.getvalue()) == r"evil\x1b[2J.sh in it is no .npy file"
+    assert defect(file, buffer.getvalue()) == r"evil\x1b[2J.sh in it is not an .npy file"
 
 
 def test_a_member_that_claims_to_grow_beyond_what_deflate_can_is_refused(file: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_deeply_nested_safetensors_header_is_refused(file: Path) -> None:
 
     content = struct.pack("<Q", len(header)) + header
 
-    assert defect(file, content) == "its header is no safetensors JSON"
+    assert defect(file, content) == "its header is not safetensors JSON"
 
 
 def test_a_safetensors_header_beyond_the_limit_is_not_read(file: Path) -> None:

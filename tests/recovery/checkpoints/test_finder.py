@@ -176,8 +176,8 @@ def test_links_are_told_and_never_followed(tmp_path: Path) -> None:
 
     assert valid_names(verdicts) == ["step-1.npz"]
     assert told(verdicts)["step-4.npz"] == f"a link that leads nowhere: {folder}/gone.npz"
-    assert told(verdicts)["step-3.npz"] == f"a link that leads out of the folder: {outside}"
-    assert told(verdicts)["last.npz"] == "a link to step-1.npz, which is looked at itself"
+    assert told(verdicts)["step-3.npz"] == f"a link that points outside the folder: {outside}"
+    assert told(verdicts)["last.npz"] == "a link to step-1.npz, which is checked itself"
 
 
 # Folders
@@ -413,8 +413,8 @@ def test_what_vanishes_between_listing_and_reading_is_a_reason(tmp_path: Path) -
     *_, verdicts = look
 
     assert valid_names(verdicts) == ["step-1.npz"]
-    assert told(verdicts)["step-3.npz"] == "vanished while it was looked at"
-    assert told(verdicts)["step-2"] == "vanished while it was looked at"
+    assert told(verdicts)["step-3.npz"] == "vanished while it was checked"
+    assert told(verdicts)["step-2"] == "vanished while it was checked"
 
 
 def test_a_file_replaced_between_listing_and_reading_is_not_trusted(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_older_ones_are_not_looked_at_once_enough_are_valid(tmp_path: Path) -> N
     verdicts = find(tmp_path, enough=1)
 
     assert valid_names(verdicts) == ["step-4.npz"]
-    reason = "not looked at: older than step-4.npz, which is valid"
+    reason = "not checked: older than step-4.npz, which is valid"
     assert told(verdicts)["step-3.npz"] == told(verdicts)["step-1.npz"] == reason
 
 
@@ -480,7 +480,7 @@ def test_only_so_many_are_read_in_one_look(tmp_path: Path) -> None:
 
     verdicts = find(tmp_path, validate_max=3)
 
-    assert told(verdicts)["step-1.npz"] == "not looked at: 3 newer ones were looked at first"
+    assert told(verdicts)["step-1.npz"] == "not checked: 3 newer ones were checked first"
 
 
 def test_a_folder_with_too_many_entries_says_so(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_a_folder_with_too_many_entries_says_so(tmp_path: Path) -> None:
 
     verdicts = find(tmp_path, entries_max=5)
 
-    assert told(verdicts)[tmp_path.name] == "only 5 entries of it were looked at"
+    assert told(verdicts)[tmp_path.name] == "only 5 of its entries were checked"
     assert len(verdicts) == 6
     assert len(valid_names(verdicts)) == 2
 

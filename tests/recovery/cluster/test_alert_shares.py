@@ -149,4 +149,4 @@ def test_an_alert_about_what_is_no_nodes_name_accuses_nobody(name: str) -> None:
     taken, _heard = book.receive(alerts(name, 1), {}, NOW)
 
     assert book.active == ()
-    assert "is no node's name" in taken.passed_over[0]
+    assert "is not a node name" in taken.passed_over[0]

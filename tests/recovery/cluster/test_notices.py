@@ -101,7 +101,7 @@ def test_a_job_that_stands_since_it_is_paused_is_told_until_it_is_resumed() -> N
     for standing in (cancelled, stopped):
         (notice,) = told(running(standing))
         assert notice.kind is NoticeKind.PLAN_WAITS
-        assert "does not train, and ann has it left as it is" in notice.summary
+        assert "does not train: ann left it stopped" in notice.summary
         assert "rankmend resume --job train" in notice.todo
     assert told(running(replace(cancelled, paused_by=None))) == ()
 
@@ -263,5 +263,5 @@ def test_a_hang_is_told_with_its_culprits_while_its_incident_is_open() -> None:
     assert "waits for ranks 2 and 15" in notice.summary
     nobody = replace(incident(replace(hung, ranks=())), waits=None)
     (notice,) = told(running(Ledger(incident=nobody)))
-    assert "nobody is accused" in notice.summary
+    assert "no rank is blamed" in notice.summary
     assert told(running(Ledger())) == ()

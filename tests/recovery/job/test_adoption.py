@@ -663,7 +663,7 @@ def test_the_wait_for_a_controller_that_has_ended_says_when_it_answered_last(
     assert "answered the launchers of this job until 2 s ago" in told[0]
     assert "until 11 s ago" in told[-1]
     assert f"waits until that was {POLICY.lease_s:g} s ago" in told[-1]
-    said = [one for one in caplog.records if one.message == "job not taken over"]
+    said = [one for one in caplog.records if one.message == "job not adopted"]
     assert len(said) == 1
 
 

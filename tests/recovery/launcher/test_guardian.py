@@ -697,7 +697,7 @@ def test_guardian_that_gets_nonsense_says_why_it_goes_and_leaves_no_rank(tmp_pat
     (lost,) = ward.of(GuardianLost)
 
     assert isinstance(lost, GuardianLost)
-    assert "no message of a guardian: b'[]'" in lost.reason
+    assert "not a guardian's message: b'[]'" in lost.reason
     until(lambda: not is_running(pid))
     ward.guardian.close()
 
@@ -769,5 +769,5 @@ def test_largest_messages_fit_a_packet() -> None:
     "packet", [b"", b"[]", b"{}", b'["Nothing", {}]', b'["Exiting", {"rank": 1}]', b"[" * 9000]
 )
 def test_packet_that_is_no_message_is_refused(packet: bytes) -> None:
-    with pytest.raises(SourceError, match="no message of a guardian"):
+    with pytest.raises(SourceError, match="not a guardian's message"):
         decode(packet)

@@ -366,7 +366,7 @@ def test_a_launcher_stays_with_the_controller_that_it_joined(tmp_path: Path) -> 
 def test_a_job_is_not_begun_by_a_launcher_that_only_looks_for_it(up: Running) -> None:
     client, known = up.client(), up.service.worker.jobs.known.keys()
 
-    with pytest.raises(UnknownJobError, match="does not run here"):
+    with pytest.raises(UnknownJobError, match="is not running here"):
         client.join(join_of("n1", key="looked-for", begins=False))
     assert up.service.worker.jobs.known.keys() == known
     begun = client.join(join_of("n1", key="looked-for"))

@@ -160,7 +160,7 @@ def out_of_date(folder: Path, *, begins_in_days: float, lasts_days: float) -> No
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("begins_in_days", "said"), [(-2.0, "expired at"), (2.0, "not hold before")]
+    ("begins_in_days", "said"), [(-2.0, "expired at"), (2.0, "not valid before")]
 )
 def test_reload_refuses_a_certificate_that_does_not_hold_now_and_keeps_the_old(
     tmp_path: Path, begins_in_days: float, said: str

@@ -84,7 +84,7 @@ def test_network_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "controller.toml"
     path.write_text('state_dir = "/x"\n[limits]\nshared_addresses = ["10.1.0.0/33"]\n')
 
-    with pytest.raises(ConfigError, match=r"shared_addresses: '10\.1\.0\.0/33' is no address"):
+    with pytest.raises(ConfigError, match=r"shared_addresses: '10\.1\.0\.0/33' is not an address"):
         controller_config.load(path)
 
 

@@ -259,7 +259,7 @@ def test_init_writes_over_nothing_and_keeps_secrets_to_itself(tmp_path: Path) ->
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.iterdir()}
     assert again.exit_code == 1
-    assert "nothing is written over" in again.output
+    assert "init does not overwrite" in again.output
     secret = ("ca.key", "server.key", "tokens.toml", "admin.token", "launch.token")
     assert {modes[name] for name in secret} == {0o600}
     subjects = {entry.subject: entry.roles for entry in read_tokens(made / "tokens.toml")}
@@ -278,7 +278,7 @@ def test_certificate_can_be_made_anew_and_its_end_is_a_metric(tmp_path: Path) ->
     again = CliRunner().invoke(controller, asked)
 
     assert (made.exit_code, again.exit_code) == (0, 1)
-    assert "nothing is written over" in again.output
+    assert "init does not overwrite" in again.output
     with running(folder) as up:
         ends = up.service.measures.certificate_s
         at_start = ends._value.get()

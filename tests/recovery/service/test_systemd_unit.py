@@ -112,7 +112,7 @@ def is_up_again(bed: Bed) -> bool:
 
 
 def test_start_returns_when_the_jobs_are_taken_up_and_the_port_answers(service: Bed) -> None:
-    assert service.show(UNIT, "StatusText") == "0 jobs taken up"
+    assert service.show(UNIT, "StatusText") == "0 jobs resumed"
     assert ask(service, "jobs") == ""
 
 
@@ -150,7 +150,7 @@ def test_stop_is_clean_and_jobs_are_there_for_the_next_start(service: Bed) -> No
 
     assert result == "success"
     assert owner == ["rankmend-controller", "700"]
-    assert service.show(UNIT, "StatusText") == "1 jobs taken up"
+    assert service.show(UNIT, "StatusText") == "1 jobs resumed"
     assert ask(service, "jobs") == job_id
 
 
