@@ -184,7 +184,9 @@ class JobRegistry:
             if (join.run and join.run in ended.runs) or join.launcher_id in ended.launchers:
                 raise EndedError("this run of the job has ended", ended.outcome)
         if len(self.running) >= self._jobs_max:
-            raise FullError(f"{len(self.running)} jobs run, {self._jobs_max} are allowed")
+            raise FullError(
+                f"{len(self.running)} jobs are running; jobs.at_once_max allows {self._jobs_max}"
+            )
         claimed = self.known.get(join.job_id) if join.job_id is not None else None
         if claimed is not None and join.job_id != job_id:
             raise CallConflictError(

@@ -105,7 +105,7 @@ def _check_report(backend: Backend, job_id: str, told: Report) -> None:
     except msgspec.ValidationError as error:
         raise BadError(f"node: {error}", "node", told.node) from error
     per_s = backend.config.limits.reports_per_node
-    who = f"node node {told.node} of job {job_id}"
+    who = f"node {told.node} of job {job_id}"
     backend.rates.spend("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
 
 
