@@ -1,0 +1,71 @@
+"""Jobs whose ranks become slow when a test says so, and what their journal says of it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recovery.journal.slow_rank_records import SlowExplained, SlowFound
+from tests.system.faults.harness import JOBS, Job, wait_for
+
+SLOWER_S = 0.06
+
+
+@contextmanager
+def running(folder: Path, script: str, world_size: int, *more: str, **flags: str) -> Iterator[Job]:
+    """Run a job that `slow_down` makes slow, until the end of the block."""
+    faults = folder / "faults"
+    faults.mkdir(parents=True)
+    is_own = script == "uneven.py"
+    arguments = [f"--faults={faults}", *more] if is_own else [str(faults)]
+    job = Job(folder, JOBS / script, arguments, world_size)
+    job.flags = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    job.start()
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def slow_down(job: Job, rank: object, section: str, seconds: float = SLOWER_S) -> None:
+    """Lengthen this section of a rank's steps from now on; ``rank`` may be "all"."""
+    (job.folder / "faults" / str(rank)).write_text(f"{section} {seconds}")
+
+
+def make_well(job: Job) -> None:
+    for path in (job.folder / "faults").iterdir():
+        path.unlink()
+
+
+def found(job: Job, rank: int, section: str) -> SlowFound:
+    """Wait until a rank is named as slow in this section, and return the record."""
+
+    def look() -> SlowFound | None:
+        assert job.process is not None
+        assert job.process.poll() is None, job.output
+        named = [
+            one for one in job.records(SlowFound) if (one.rank, one.section) == (rank, section)
+        ]
+        return next(iter(named), None)
+
+    return wait_for(look, f"rank {rank} is named for its {section}")
+
+
+def explained(job: Job, rank: int) -> SlowExplained:
+    """Wait until the journal says why a rank is slow, and return the record."""
+
+    def look() -> SlowExplained | None:
+        return next((one for one in job.records(SlowExplained) if one.rank == rank), None)
+
+    return wait_for(look, f"why rank {rank} is slow is known")
+
+
+def why(job: Job) -> str:
+    """Return what `rankmend why` prints for the job."""
+    return subprocess.run(
+        [sys.executable, "-m", "rankmend.cli", "why", job.name, f"--state-dir={job.state}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
