@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     weights: Counter[Path] = Counter()
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        weights[item.path] += 200 if "long" in marks else 20 if "real" in marks else 1
+        weights[item.path] += 400 if "long" in marks else 10 if "real" in marks else 1
     items.sort(key=lambda item: -weights[item.path])
 
 
