@@ -5,7 +5,7 @@ stopped. The node agent runs beside it; what is shown of the ranks is read from 
 At the end: where the time of each recovery went, and whether the parameters of all three runs
 are equal, bit for bit. The exit code is 1 when they are not.
 
-    python examples/demo.py [--torch] [--json] [--keep]
+    python examples/demo.py [--torch] [--json] [--keep] [--picture SVG]
 """
 
 import argparse
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo_screen import PHASES, JsonScreen, Phases, RichScreen, RunResult, Screen
+from demo_screen import PHASES, JsonScreen, Phases, PictureScreen, RichScreen, RunResult, Screen
 from prometheus_client.parser import text_string_to_metric_families
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -383,12 +383,20 @@ def main() -> int:
     parser.add_argument("--torch", action="store_true", help="train with PyTorch DDP on gloo")
     parser.add_argument("--json", action="store_true", help="print only the results, as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the runs")
+    parser.add_argument(
+        "--picture", type=Path, metavar="SVG", help="save the last run and the results as a picture"
+    )
     arguments = parser.parse_args()
     workload = TORCH if arguments.torch else NUMPY
     titles = {scenario.name: scenario.title for scenario in SCENARIOS}
     screen: Screen = JsonScreen()
     if not arguments.json:
-        screen = RichScreen(workload.title, titles, RANKS, workload.steps, HANG_STOPPED_S)
+        shown = (workload.title, titles, RANKS, workload.steps, HANG_STOPPED_S)
+        screen = (
+            RichScreen(*shown)
+            if arguments.picture is None
+            else PictureScreen(*shown, arguments.picture)
+        )
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="rankmend-demo-"))
     try:

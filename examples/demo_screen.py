@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -170,7 +171,7 @@ class RichScreen(Screen):
         with self._lock:
             self._current, self._results[name] = None, result
             events = self._events
-        summary = Text.assemble(("✔ ", "green"), (f"{result.title:<26}", "bold"), _summary(result))
+        summary = _ended(result)
         if self._live is not None:  # the terminal keeps the story above the live part
             self._live.refresh()
             self._console.print(Group(summary, _story(events)))
@@ -243,6 +244,34 @@ class RichScreen(Screen):
         return [head, bars, _story(self._events)]
 
 
+class PictureScreen(RichScreen):
+    """Also saves the last run and the results as a picture, for the README."""
+
+    def __init__(
+        self,
+        workload: str,
+        titles: Mapping[str, str],
+        ranks: int,
+        steps: int,
+        hang_stopped_s: float,
+        path: Path,
+    ) -> None:
+        super().__init__(workload, titles, ranks, steps, hang_stopped_s)
+        self._console = Console(highlight=False, record=True, force_terminal=False, width=82)
+        self._path = path
+
+    def end(self, name: str, result: RunResult) -> None:
+        super().end(name, result)
+        self._console.export_text(clear=True)  # only the last run is shown
+        self._console.print(_ended(result), _story(self._events))
+
+    def conclude(
+        self, results: list[RunResult], *, is_equal: bool, scrapes: int, series: int
+    ) -> None:
+        super().conclude(results, is_equal=is_equal, scrapes=scrapes, series=series)
+        self._console.save_svg(str(self._path), title="make demo")
+
+
 def _story(events: list[tuple[str, Text]]) -> RenderableType:
     """Return the events below each other, long ones indented under their own text."""
     grid = Table.grid(padding=(0, 2))
@@ -259,6 +288,10 @@ def _style(text: str) -> str:
     if text.startswith("done"):
         return "green"
     return ""
+
+
+def _ended(result: RunResult) -> Text:
+    return Text.assemble(("✔ ", "green"), (f"{result.title:<26}", "bold"), _summary(result))
 
 
 def _summary(result: RunResult) -> str:
