@@ -17,10 +17,10 @@ from typing import Final
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
 from agent.nvml.driver_call import NO_GPU
+from agent.nvml.fields import PERIOD_S_BY_GROUP
 from agent.nvml.gpu_view import GpuView, MonitorState, MonitorView, Values
 from agent.nvml.known_gpus import GPUS_MAX
 from agent.nvml.monitor import GpuMonitor
-from agent.nvml.sampler import PERIOD_S_BY_GROUP
 from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError

@@ -19,15 +19,10 @@ from types import FrameType
 from typing import Any, Final
 
 from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, CallPage
-from agent.nvml.sampler import (
-    PERIOD_S_BY_GROUP,
-    GpuLostError,
-    GpuProcess,
-    GpuSampler,
-    NvmlGoneError,
-    SampledGpu,
-    Value,
-)
+from agent.nvml.fields import PERIOD_S_BY_GROUP
+from agent.nvml.nvml_calls import GpuLostError, NvmlGoneError
+from agent.nvml.sampled_gpu import SampledGpu, Value
+from agent.nvml.sampler import GpuProcess, GpuSampler
 
 SEND_S_MAX: Final = 1.0  # an agent that is stopped: its values are dropped, not queued
 WAIT_S_MAX: Final = 0.5  # in the driver, so that a signal is heeded in time

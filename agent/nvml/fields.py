@@ -8,6 +8,12 @@ Ids above 250 were numbered anew between R570 and R580 (nvidia-ml-py 12.570 has 
 from struct import Struct
 from typing import Final, NamedTuple
 
+PERIOD_S_BY_GROUP: Final = {  # "fast" has the interval of the collector
+    "processes": 3.0,  # a restarted rank is found on its GPU after so long
+    "activity": 10.0,  # means over that time: how busy the units of the GPU are
+    "medium": 10.0,  # errors and links: about 200 values a GPU
+    "slow": 60.0,  # what only an operator changes
+}
 VALUE: Final = Struct(
     "<IIqqiI8s"
 )  # nvmlFieldValue_t: id, scope, timestamp, latency, type, return, value

@@ -14,7 +14,8 @@ from agent.nvml import fields
 from agent.nvml.child_messages import decode
 from agent.nvml.child_protocol import CallPage, make_page, read_call
 from agent.nvml.driver_call import NO_GPU
-from agent.nvml.sampler import UNSUPPORTED_S, GpuLostError, GpuProcess, GpuSampler, NvmlGoneError
+from agent.nvml.nvml_calls import UNSUPPORTED_S, GpuLostError, NvmlGoneError
+from agent.nvml.sampler import GpuProcess, GpuSampler
 from rankmend.errors import SourceError
 from tests.support.agent import PATIENT, FakeClock
 from tests.support.nvml_stub.fake import FakeNvml

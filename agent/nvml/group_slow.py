@@ -1,0 +1,60 @@
+"""The group "slow": what a GPU is and how it is set up, which only an operator changes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from agent.nvml import fields
+from agent.nvml.group_fast import CLOCK_KINDS
+from agent.nvml.nvml_calls import NvmlCalls, one
+from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, SampledGpu, Value
+
+THRESHOLDS: Final = (  # NVML_TEMPERATURE_THRESHOLD_*
+    (0, "temperature_shutdown_celsius"),
+    (1, "temperature_slowdown_celsius"),
+    (2, "memory_temperature_max_celsius"),
+    (3, "temperature_max_celsius"),
+)
+_KILO: Final = 1000.0
+_MHZ: Final = 1e6
+
+
+def read_slow(calls: NvmlCalls, gpu: SampledGpu, driver: str, cuda: str) -> Iterator[Value]:
+    """Return the values of the group; ``driver`` and ``cuda`` are versions."""
+    names = (
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetSerial",
+        "nvmlDeviceGetVbiosVersion",
+        "nvmlDeviceGetInforomImageVersion",
+        "nvmlDeviceGetBoardPartNumber",
+    )
+    minor = calls.read(gpu, "nvmlDeviceGetMinorNumber")
+    texts = [str(calls.read(gpu, name) or "")[:TEXT_CHARS_MAX] for name in names]
+    device = "" if minor is None else f"nvidia{minor}"
+    yield "info", (*texts, device, driver, cuda), 1
+    yield from one("persistence_enabled", calls.read(gpu, "nvmlDeviceGetPersistenceMode"))
+    mig = calls.read(gpu, "nvmlDeviceGetMigMode")
+    if mig is not None:
+        yield "mig_enabled", (), mig[0]
+        yield "mig_pending_enabled", (), mig[1]
+    limit = calls.read(gpu, "nvmlDeviceGetEnforcedPowerLimit")
+    yield from one("power_limit_watts", limit, 1 / _KILO)
+    yield from calls.read_fields(gpu, "slow", [(field, 0) for field in fields.SLOW])
+    for number, name in THRESHOLDS:
+        yield from one(name, calls.read(gpu, "nvmlDeviceGetTemperatureThreshold", number))
+    for number, kind in enumerate(CLOCK_KINDS):
+        mhz = calls.read(gpu, "nvmlDeviceGetMaxClockInfo", number)
+        yield from one("clock_max_hertz", mhz, _MHZ, kind)
+        mhz = calls.read(gpu, "nvmlDeviceGetApplicationsClock", number)
+        yield from one("clock_application_hertz", mhz, _MHZ, kind)
+    yield from _throughput(calls, gpu)
+
+
+def _throughput(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
+    """Sample PCIe throughput where the card does not count bytes: 20 ms a call."""
+    if not calls.is_unsupported(gpu, (197, 0)):
+        return
+    for number, name in enumerate(
+        ("pcie_transmit_bytes_per_second", "pcie_receive_bytes_per_second")
+    ):
+        kilobytes = calls.read(gpu, "nvmlDeviceGetPcieThroughput", number)
+        yield from one(name, kilobytes, _KILO)

@@ -1,0 +1,189 @@
+"""Calls of NVML about GPUs, with each call on the shared page for as long as it takes.
+
+The driver gives three kinds of answers, which are never merged: a value; not supported by this card
+or driver (the call is left out from then on, and its value is absent); an error (it is counted, and
+the value is absent this time). A GPU that is lost is read no further.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from agent.nvml import fields
+from agent.nvml.child_protocol import CallPage
+from agent.nvml.driver_call import NO_GPU
+from agent.nvml.field_batch import Batch
+from agent.nvml.sampled_gpu import Key, SampledGpu, Value
+
+UNSUPPORTED_S: Final = 3600.0  # then ask again: a driver can learn
+
+
+class GpuLostError(Exception):
+    """The GPU does not answer any more."""
+
+
+class NvmlGoneError(Exception):
+    """NVML as a whole does not answer any more: begin anew."""
+
+
+class NvmlCalls:
+    """Calls NVML through ``nvml``: the module pynvml, or what a test puts in its place."""
+
+    def __init__(self, nvml: Any, page: CallPage, now_s: Callable[[], float]) -> None:
+        self.nvml = nvml
+        self.now_s = now_s
+        self.driver_major = 0  # the driver's release; set once NVML is open
+        self._page = page
+        self._unsupported_codes = {
+            nvml.NVML_ERROR_INVALID_ARGUMENT,  # a field or a link that this driver doesn't know
+            nvml.NVML_ERROR_NOT_SUPPORTED,
+            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            nvml.NVML_ERROR_DEPRECATED,
+        }
+        self._passing_codes = {  # no value now, but nothing is wrong
+            nvml.NVML_ERROR_NO_PERMISSION,
+            nvml.NVML_ERROR_NOT_FOUND,
+            nvml.NVML_ERROR_NO_DATA,
+            nvml.NVML_ERROR_NOT_READY,
+        }
+        self._lost_codes = {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_GPU_NOT_FOUND}
+        self.gone_codes = {
+            nvml.NVML_ERROR_UNINITIALIZED,
+            nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+            nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        }
+
+    def read(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
+        """Return what a call about a GPU answers, or None where it has no answer."""
+        call = partial(self.in_call, name, gpu.index, gpu.handle, *arguments)
+        return self.attempt(gpu, (name, *arguments), call)
+
+    def read_instance(self, gpu: SampledGpu, handle: Any, name: str, known_as: Any) -> Any:
+        """Return what a call about an instance of a GPU answers, or None where it has no answer."""
+        call = partial(self.in_call, name, gpu.index, handle)
+        return self.attempt(gpu, (name, "instance", known_as), call)
+
+    def attempt(self, gpu: SampledGpu, known_as: Key, call: Callable[[], Any]) -> Any:
+        """Return what a call answers; None where it is not supported, or fails."""
+        if self.is_unsupported(gpu, known_as):
+            return None
+        try:
+            return call()
+        except self.nvml.NVMLError as error:
+            if error.value in self._unsupported_codes:
+                gpu.unsupported_since_s[known_as] = self.now_s()
+            else:
+                self._note(gpu, str(known_as[0]), error.value)
+            return None
+
+    def is_unsupported(self, gpu: SampledGpu, key: Key) -> bool:
+        """Tell whether the driver has said of this call that it does not know it."""
+        since_s = gpu.unsupported_since_s.get(key)
+        if since_s is None:
+            return False
+        if self.now_s() - since_s < UNSUPPORTED_S:
+            return True
+        del gpu.unsupported_since_s[key]
+        gpu.batches.clear()  # made again with what is to be asked again
+        return False
+
+    def read_fields(
+        self,
+        gpu: SampledGpu,
+        key: str,
+        wanted: list[tuple[fields.Field, int]],
+        is_scoped: bool = False,
+    ) -> Iterator[Value]:
+        """Read fields in one call; those that this GPU doesn't have are left out from then on."""
+        if key not in gpu.batches:
+            usable = [
+                (field, scope)
+                for field, scope in wanted
+                if self.driver_major >= field.driver_min
+                and not self.is_unsupported(gpu, (field.id, scope))
+            ]
+            gpu.batches[key] = Batch(self.nvml, usable) if usable else None
+        batch = gpu.batches[key]
+        if batch is None:
+            return
+        known_as = ("nvmlDeviceGetFieldValues", key)
+        if self.attempt(gpu, known_as, partial(self._read_batch, gpu, batch)) is None:
+            if self.is_unsupported(gpu, known_as):  # then none of its fields is
+                for field, scope in batch.wanted:
+                    gpu.unsupported_since_s[field.id, scope] = self.now_s()
+            return
+        has_learned = False
+        for field, scope, code, value_type, raw in batch.values():
+            if code in self._unsupported_codes:
+                gpu.unsupported_since_s[field.id, scope] = self.now_s()
+                has_learned = True
+                continue
+            if code != self.nvml.NVML_SUCCESS:
+                self._note(gpu, f"field {field.id}", code)
+                continue
+            value = fields.decode_value(value_type, raw, field.is_signed)
+            if value is None or (field.is_never_zero and value == 0):
+                continue
+            labels = (str(scope), *field.labels) if is_scoped else field.labels
+            yield field.name, labels, value * field.scale
+        if has_learned:
+            del gpu.batches[key]
+
+    def read_field(self, gpu: SampledGpu, field: fields.Field) -> float | None:
+        """Return one field that is no metric of its own."""
+        for _name, _labels, value in self.read_fields(gpu, field.name, [(field, 0)]):
+            return value
+        return None
+
+    def _read_batch(self, gpu: SampledGpu, batch: Batch) -> bool:
+        get = self.nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        self._page.begin(b"nvmlDeviceGetFieldValues", gpu.index, self.now_s())
+        try:
+            code = batch.read(get, gpu.handle)
+        finally:
+            self._page.end()
+        if code != self.nvml.NVML_SUCCESS:
+            raise self.nvml.NVMLError(code)
+        return True
+
+    def _note(self, gpu: SampledGpu, what: str, code: int) -> None:
+        """Take note of an error, or raise where it is the end of the GPU or of NVML."""
+        if code in self._lost_codes:
+            raise GpuLostError(f"{what}: {code}")
+        if code in self.gone_codes:
+            raise NvmlGoneError(f"{what}: {code}")
+        if code == self.nvml.NVML_ERROR_RESET_REQUIRED:
+            gpu.needs_reset = True
+        elif code not in self._passing_codes:
+            gpu.error_count += 1
+            gpu.last_error = f"{what}: NVML error {code}"
+
+    def plain(self, name: str, *arguments: Any) -> Any:
+        """Call NVML about no GPU. Raises pynvml's NVMLError."""
+        return self.in_call(name, NO_GPU, *arguments)
+
+    def quiet(self, name: str, *arguments: Any) -> Any:
+        """Call NVML about no GPU; return None where it fails."""
+        try:
+            return self.plain(name, *arguments)
+        except self.nvml.NVMLError:
+            return None
+
+    def about(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
+        """Call NVML about a GPU, without its handle. Raises pynvml's NVMLError."""
+        return self.in_call(name, gpu.index, *arguments)
+
+    def in_call(self, name: str, gpu: int, *arguments: Any) -> Any:
+        """Call pynvml, with the call on the page for as long as it takes."""
+        self._page.begin(name.encode(), gpu, self.now_s())
+        try:
+            return getattr(self.nvml, name)(*arguments)
+        finally:
+            self._page.end()
+
+
+def one(name: str, value: float | None, scale: float = 1.0, *labels: str) -> Iterator[Value]:
+    """Return a value where there is one."""
+    if value is not None:
+        yield name, labels, value * scale
