@@ -2,7 +2,7 @@
 
     import rankmend
 
-    checkpoint = rankmend.resume()            # None, or .path, .step and .attempt
+    checkpoint = rankmend.resume()            # None, or .path, .step, .attempt ...
     for step in range(start, end):
         with rankmend.section("compute"):     # compute, communication, io, checkpoint
             ...
@@ -45,12 +45,17 @@ _NOTHING = _Nothing()
 
 
 class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
-    """The checkpoint to continue from: ``path``, ``step`` (None where unknown), ``attempt``."""
+    """The checkpoint to continue from: ``path``, ``step`` (None where unknown), ``attempt``.
+
+    ``directory`` and ``tag`` are the two parts of the path, for DeepSpeed's ``load_checkpoint``.
+    """
 
     __slots__ = ()
     path = property(lambda self: self[0])
     step = property(lambda self: self[1])
     attempt = property(lambda self: self[2])
+    directory = property(lambda self: os.path.dirname(self[0]))
+    tag = property(lambda self: os.path.basename(self[0]))
 
     def __repr__(self):
         return "Resume(path=%r, step=%r, attempt=%r)" % (self.path, self.step, self.attempt)

@@ -364,6 +364,8 @@ def run(context: click.Context, /, **options: Any) -> None:
 
     TARGET is a script, a module (-m) or a program, with its ARGUMENTS. {checkpoint} in an
     argument becomes the checkpoint to resume from; without one the argument is left out.
+    {checkpoint_dir}, {checkpoint_step} and {checkpoint_tag} become its folder, step and name,
+    for frameworks that take two of these.
 
     Exit codes: 0 all ranks done; the code of the first failed rank (128 + signal for a signal)
     when rankmend gives up; 93 when a rank says so itself; 124 time limit; 130 and 143 stopped

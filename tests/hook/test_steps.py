@@ -536,6 +536,16 @@ def test_resume_tells_path_step_and_attempt(rank: Rank, python: str) -> None:
     assert progress.resumed_at_s >= progress.attached_at_s
 
 
+def test_resume_tells_the_parts_of_the_path_for_those_who_take_two(rank: Rank, python: str) -> None:
+    rank.environment = {layout.ENV_RESUME_PATH: "/ckpt/global_step7"}
+
+    told = rank.run(
+        python, "import rankmend; c = rankmend.resume(); print(c.directory, c.tag, c.step)"
+    )
+
+    assert told == "/ckpt global_step7 None\n"
+
+
 @pytest.mark.parametrize("text", ["", "x", "\u00b2", "9" * 5000])
 def test_resume_with_an_unreadable_step_still_tells_the_path(
     rank: Rank, python: str, text: str

@@ -10,7 +10,9 @@ from pathlib import Path
 from rankmend.errors import LaunchError
 from recovery.messages.exchange import Restore
 
-CHECKPOINT = "{checkpoint}"
+# Of the checkpoint to resume from: its path, the folder that it is in, its step and its name there.
+PLACEHOLDERS = ("{checkpoint}", "{checkpoint_dir}", "{checkpoint_step}", "{checkpoint_tag}")
+_PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _SCRIPT_BYTES_MAX = 1 << 20
 _TORCH = re.compile(
     rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
@@ -29,7 +31,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class RankCommand:
-    """The argument list of the ranks, `{checkpoint}` and `${local_rank}` not yet filled in."""
+    """The argument list of the ranks, `{checkpoint}`, the like and `${local_rank}` not yet filled in."""
 
     argv: tuple[str, ...]
     interpreter: Interpreter | None  # None: no Python is started by us
@@ -118,15 +120,27 @@ def may_use_torch(command: RankCommand) -> bool:
 def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:
     """Return the arguments of one rank with the chosen checkpoint and local rank in place.
 
-    Without a checkpoint, an argument that holds `{checkpoint}` is left out, and with it the
-    option before it where the argument is nothing else: `--resume {checkpoint}` goes whole.
+    Where a value is not there (no checkpoint, or one whose step is not known), an argument that holds
+    its placeholder is left out, and with it the option before it where the argument is nothing
+    else: `--resume {checkpoint}` goes whole.
     """
+    values = _values_of(restore)
     filled: list[str] = []
     for argument in argv:
-        if CHECKPOINT in argument and restore is None:
-            if argument == CHECKPOINT and filled and filled[-1].startswith("-"):
+        missing = [name for name, value in values.items() if value is None and name in argument]
+        if missing:
+            if argument in missing and filled and filled[-1].startswith("-"):
                 filled.pop()
             continue
-        path = restore.path if restore else ""
-        filled.append(argument.replace(CHECKPOINT, path).replace(_LOCAL_RANK, str(local_rank)))
+        text = _PLACEHOLDER.sub(lambda found: values[found[0]] or "", argument)
+        filled.append(text.replace(_LOCAL_RANK, str(local_rank)))
     return tuple(filled)
+
+
+def _values_of(restore: Restore | None) -> dict[str, str | None]:
+    """Return what each placeholder of a checkpoint stands for; None: nothing."""
+    if restore is None:
+        return dict.fromkeys(PLACEHOLDERS)
+    directory, _, tag = restore.path.rpartition("/")
+    step = None if restore.step is None else str(restore.step)
+    return dict(zip(PLACEHOLDERS, (restore.path, directory or "/", step, tag), strict=True))

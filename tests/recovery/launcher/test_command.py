@@ -101,6 +101,12 @@ def test_a_folder_is_no_script(tmp_path: Path) -> None:
         (("t", "--resume", "{checkpoint}", "-v"), ("t", "--resume", "/c/5.pt", "-v"), ("t", "-v")),
         (("t", "--resume={checkpoint}"), ("t", "--resume=/c/5.pt"), ("t",)),
         (("t", "{checkpoint}"), ("t", "/c/5.pt"), ("t",)),
+        (
+            ("t", "--load", "{checkpoint_dir}", "--ckpt-step", "{checkpoint_step}"),
+            ("t", "--load", "/c", "--ckpt-step", "5"),
+            ("t",),
+        ),
+        (("t", "--at={checkpoint_dir}:{checkpoint_tag}"), ("t", "--at=/c:5.pt"), ("t",)),
         (("t", "--rank=${local_rank}"), ("t", "--rank=3"), ("t", "--rank=3")),
     ],
 )
@@ -109,6 +115,18 @@ def test_the_checkpoint_is_filled_in_or_its_option_left_out(
 ) -> None:
     assert fill(argv, Restore("/c/5.pt", 5), 3) == with_checkpoint
     assert fill(argv, None, 3) == without
+
+
+def test_a_step_that_is_not_known_is_left_out_alone() -> None:
+    argv = ("t", "--load", "{checkpoint_dir}", "--ckpt-step", "{checkpoint_step}", "-v")
+
+    assert fill(argv, Restore("/c/last.pt", None), 0) == ("t", "--load", "/c", "-v")
+
+
+def test_a_path_that_looks_like_a_placeholder_is_not_filled_in_again() -> None:
+    restore = Restore("/c/{checkpoint_step}.pt", 5)
+
+    assert fill(("t", "{checkpoint}"), restore, 0) == ("t", "/c/{checkpoint_step}.pt")
 
 
 @pytest.mark.parametrize(
