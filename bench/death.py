@@ -21,7 +21,7 @@ from typing import TypeVar
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from recovery.launcher.guardian.client import Guardian, Spawn  # noqa: E402
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn  # noqa: E402
 from recovery.launcher.guardian.packets import Emptied, Event, Exited, Exiting, Spawned  # noqa: E402
 
 Kind = TypeVar("Kind", bound=Event)

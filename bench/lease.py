@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from recovery.launcher.membership.peers import Peers, PeerWord
+from recovery.launcher.membership.peer_launchers import Peers, PeerWord
 from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.messages.exchange import Endpoint, Peer
 

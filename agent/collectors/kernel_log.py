@@ -25,7 +25,7 @@ from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup, KernelLogState
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.log_cases import KernelFinding
-from detectors.kernel.verdict import judge
+from detectors.kernel.log_verdict import judge
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import NoSourceError, SourceError
 

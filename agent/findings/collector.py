@@ -19,8 +19,7 @@ from agent.sampling.collection import CollectorView
 from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.log_cases import KernelFinding
-from detectors.kernel.verdict import judge as judge_log
-from detectors.node.alerts import alert_annotations, alert_labels
+from detectors.kernel.log_verdict import judge as judge_log
 from detectors.node.checks import Check, for_one_scan
 from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
@@ -30,7 +29,8 @@ from detectors.node.kernel_findings import (
     kernel_observations,
 )
 from detectors.node.looks import StillByCheck, observe
-from detectors.node.state import CheckLook, NodeFinding, NodeState, Snapshot
+from detectors.node.node_alerts import alert_annotations, alert_labels
+from detectors.node.node_state import CheckLook, NodeFinding, NodeState, Snapshot
 from rankmend.alerting import Alert, AlertmanagerTarget
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import StorageError

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from detectors.node.state import NodeState
+from detectors.node.node_state import NodeState
 from rankmend.errors import ConfigError, StorageError
 from rankmend.files import read_if_there, replace_file
 from rankmend.foreign_links import open_to_append, refuse_foreign_link

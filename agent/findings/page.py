@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detectors.node.alerts import alert_labels, alert_name
-from detectors.node.state import NodeFinding
+from detectors.node.node_alerts import alert_labels, alert_name
+from detectors.node.node_state import NodeFinding
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from agent.metrics import Metric
 from agent.sampling.answers import CollectorAnswer, Revision
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sampling.runner import runner_metrics
-from detectors.node.state import MetricAnswer, Snapshot
+from detectors.node.node_state import MetricAnswer, Snapshot
 
 _UNHEARD = (CollectorOutcome.PENDING, CollectorOutcome.BROKEN)
 

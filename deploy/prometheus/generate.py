@@ -23,7 +23,7 @@ from agent.assembly.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import load_checks  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
 from detectors.kernel.event_policy import ANY, EventTable, parse_policy  # noqa: E402
-from detectors.node.alerts import alert_name  # noqa: E402
+from detectors.node.node_alerts import alert_name  # noqa: E402
 from rankmend.links import RUNBOOKS, check_runbooks  # noqa: E402
 
 CONTROLLER_RULES: Final = "deploy/prometheus/rankmend-controller-rules.yml"

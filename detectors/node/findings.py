@@ -16,8 +16,7 @@ from typing import Final
 
 from detectors.finding import Action, Severity
 from detectors.node.checks import Check
-from detectors.node.rank_places import RankPlaces
-from detectors.node.state import (
+from detectors.node.node_state import (
     CheckLook,
     HeldFinding,
     NodeFinding,
@@ -27,6 +26,7 @@ from detectors.node.state import (
     finding_id,
     uuid_of,
 )
+from detectors.node.rank_places import RankPlaces
 from detectors.persistence import (
     after_reboot,
     is_forgotten,

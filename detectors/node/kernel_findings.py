@@ -1,4 +1,4 @@
-"""The kernel log's findings as findings of the node: verdicts of detectors/kernel/verdict.py as looks.
+"""The kernel log's findings as findings of the node: verdicts of detectors/kernel/log_verdict.py as looks.
 
 A message is an event, not a state, so only a new message is a bad look. A finding that needs a
 reboot or more is latched until the node has booted. A GPU reset counts as done after the time below.
@@ -13,8 +13,8 @@ from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.log_cases import KernelFinding, account_of
 from detectors.node.checks import Component
+from detectors.node.node_state import CheckLook, Labels, NodeState, Snapshot, finding_id
 from detectors.node.rank_places import pci_address
-from detectors.node.state import CheckLook, Labels, NodeState, Snapshot, finding_id
 from detectors.persistence import Latch, Persistence
 
 STICKY_S: Final = 600.0  # gpud, sticky window of a port: shorter ones go unseen (PR 1110)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from detectors.node.checks import Check, CheckGuard, Combine, Measure
 from detectors.node.counter_growth import Growth, grow, increase
-from detectors.node.state import (
+from detectors.node.node_state import (
     CheckLook,
     Labels,
     MetricAnswer,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from detectors.node.checks import Component
-from detectors.node.state import CheckLook, HitRank, Snapshot
+from detectors.node.node_state import CheckLook, HitRank, Snapshot
 
 RANK_INFO: Final = "rankmend_rank_info"
 RANK_GPU_INFO: Final = "rankmend_rank_gpu_info"

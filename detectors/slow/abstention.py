@@ -11,7 +11,7 @@ from detectors.slow.rises import (
     log_rises,
     share_above,
 )
-from detectors.slow.verdict import Reason, SlowDiagnosis, SlowLimits
+from detectors.slow.slow_verdict import Reason, SlowDiagnosis, SlowLimits
 from detectors.slow.work_table import Matrix, WorkTable
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from detectors.diagnosis import Verdict
 from detectors.slow.placement import locate
+from detectors.slow.slow_verdict import Reason, SlowDiagnosis, SlowLimits, Span, Suspect
 from detectors.slow.together import JointChange
-from detectors.slow.verdict import Reason, SlowDiagnosis, SlowLimits, Span, Suspect
 from detectors.slow.work_table import WorkTable
 from detectors.wording import names_in_words
 

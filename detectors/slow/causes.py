@@ -25,7 +25,7 @@ from detectors.slow.explanation import LikelyCause, SlowExplanation, SlowPeriod,
 from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 from detectors.slow.measured_parts import Part, SeriesOfParts, tabulate, value_of_part
 
-SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.verdict
+SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.slow_verdict
 CAUSES_MAX: Final = 8
 PEERS_SAMPLE_MAX: Final = 4_096
 _WAS_BEFORE: Final = 0.5

@@ -20,9 +20,9 @@ from detectors.diagnosis import Verdict
 from detectors.slow.abstention import abstain
 from detectors.slow.accusation import accuse
 from detectors.slow.peers import Rows, column_medians, group_rows, log_ratios
+from detectors.slow.slow_verdict import Reason, SlowDiagnosis, SlowLimits, Suspect
 from detectors.slow.suspects import ALL_WORK, find_suspects
 from detectors.slow.together import find_joint_changes
-from detectors.slow.verdict import Reason, SlowDiagnosis, SlowLimits, Suspect
 from detectors.slow.work_table import Matrix, TracedWorker, WorkTable, total_work
 
 

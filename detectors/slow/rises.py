@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.slow.peers import Rows, row_medians
-from detectors.slow.verdict import SlowLimits
+from detectors.slow.slow_verdict import SlowLimits
 from detectors.slow.work_table import Matrix
 
 SAMPLE_MAX: Final = 1_024  # workers outside of a group that are asked how much they vary

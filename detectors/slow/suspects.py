@@ -17,7 +17,7 @@ from detectors.slow.rises import (
     own_rise,
     share_above,
 )
-from detectors.slow.verdict import Reason, SlowLimits, Suspect
+from detectors.slow.slow_verdict import Reason, SlowLimits, Suspect
 from detectors.slow.work_table import Matrix
 
 ALL_WORK: Final = "all work"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from detectors.slow.change_point import Episode, find_episode
 from detectors.slow.peers import Rows, column_medians, row_medians
 from detectors.slow.rises import PEERS_ASKED_MAX, held_share, log_rises, outside, share_above
-from detectors.slow.verdict import Reason, SlowLimits, Suspect
+from detectors.slow.slow_verdict import Reason, SlowLimits, Suspect
 from detectors.slow.work_table import Matrix
 
 GROUP_MIN: Final = 4  # two that changed and two that did not

@@ -71,7 +71,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     from agent.findings.policy_files import load_policy
     from detectors.kernel.event_groups import KernelLogState
     from detectors.kernel.log import parse_log
-    from detectors.kernel.verdict import judge
+    from detectors.kernel.log_verdict import judge
     from rankmend.cli.compressed_log import lines_of
 
     try:

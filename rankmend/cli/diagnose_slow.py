@@ -26,7 +26,7 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from detectors.slow.explanation import SlowExplanation, SlowPeriod
-    from detectors.slow.verdict import SlowDiagnosis, Span
+    from detectors.slow.slow_verdict import SlowDiagnosis, Span
     from detectors.slow.work_table import WorkTable
 
 UNREADABLE = 2
@@ -114,7 +114,7 @@ def slow(
 
 def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
     """Return one span for scripts: whose it is, when it was, and whether they changed together."""
-    from detectors.slow.verdict import Reason
+    from detectors.slow.slow_verdict import Reason
 
     workers = [table.workers[suspect.row] for suspect in span.suspects]
     is_joint = span.reason is Reason.SLOWER_TOGETHER
@@ -222,7 +222,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     import numpy as np
 
     from detectors.slow.explanation import SlowPeriod
-    from detectors.slow.verdict import Reason
+    from detectors.slow.slow_verdict import Reason
 
     known = np.array([]) if table.starts_s is None else table.starts_s
     known = known[np.isfinite(known)]

@@ -16,7 +16,8 @@ from typing import Final
 from detectors.finding import Evidence, Severity
 from detectors.persistence import Persistence, Track, look
 from recovery.cluster.alert_shares import NOBODY, Sender, Shares, size_of
-from recovery.cluster.alerts import (
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.incoming_alerts import (
     KEPT_MAX,
     RANKS_MAX,
     AlertTarget,
@@ -24,7 +25,6 @@ from recovery.cluster.alerts import (
     is_node_name,
     target_of,
 )
-from recovery.cluster.limits import AlertRules
 from recovery.cluster.notices import NoticeKind
 from recovery.messages.outside import NodeEvidence
 

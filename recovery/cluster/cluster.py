@@ -15,11 +15,11 @@ from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
-from recovery.cluster.alerts import IncomingAlert
+from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_entry
+from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.cluster.ledger import ClusterLedger, fold_cluster, fold_entry
-from recovery.cluster.limits import DAY_S, AlertRules, ClusterPolicy
-from recovery.cluster.verdict import budgets_left, counts_as_spent, judge, quarantine, unusable
+from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.cluster.plan_verdict import budgets_left, counts_as_spent, judge, quarantine, unusable
 from recovery.journal.cluster_records import (
     Acknowledged,
     ClusterRecord,

@@ -11,9 +11,9 @@ from typing import Final
 
 from detectors.finding import Kind, Severity
 from detectors.wording import ranks_in_words
-from recovery.cluster.ledger import ClusterLedger
-from recovery.cluster.limits import DAY_S, ClusterPolicy
-from recovery.cluster.verdict import HOUR_S, quarantine
+from recovery.cluster.cluster_ledger import ClusterLedger
+from recovery.cluster.cluster_limits import DAY_S, ClusterPolicy
+from recovery.cluster.plan_verdict import HOUR_S, quarantine
 from recovery.journal.cluster_records import Hold
 from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind

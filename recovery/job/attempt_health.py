@@ -7,7 +7,7 @@ from typing import Final
 
 from detectors.finding import Finding
 from recovery.job.alert_intake import fatal
-from recovery.job.diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
+from recovery.job.attempt_diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
 from recovery.job.membership import has_launcher_of_attempt
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation

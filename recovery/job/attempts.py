@@ -11,9 +11,9 @@ from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.cluster.gate import Pool
 from recovery.job import shared_reasons
+from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
-from recovery.job.diagnosis import EXIT_UNKNOWN
 from recovery.job.membership import Gone, size_for
 from recovery.job.restorable import NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress

@@ -25,12 +25,12 @@ from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.job import shared_reasons
 from recovery.job.adoption import Waits
 from recovery.job.alert_intake import AlertIntake, fatal
+from recovery.job.attempt_diagnosis import first_failure
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
-from recovery.job.diagnosis import first_failure
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
-from recovery.job.memory import BudgetStore, JournalWriter
+from recovery.job.job_memory import BudgetStore, JournalWriter
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of

@@ -12,10 +12,10 @@ from rankmend.errors import JournalError, RankmendError
 from recovery.cluster.gate import Judgement
 from recovery.job import shared_reasons
 from recovery.job.alert_intake import fatal
+from recovery.job.attempt_diagnosis import Doctor
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
-from recovery.job.diagnosis import Doctor
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice

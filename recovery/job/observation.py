@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from detectors.failed.failed_ranks import RankEnd
 from detectors.failed.said_error import NOTHING_SAID
-from detectors.failed.verdict import RankEnd
 from detectors.hang.live import RankStand
 from recovery.job.older_exit import exit_of_today
 from recovery.journal.limits import Policy

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.failed.verdict import DO_NOT_RETRY
+from detectors.failed.failed_ranks import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
 from detectors.wording import reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict

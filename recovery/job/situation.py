@@ -7,7 +7,7 @@ What is only observed may be lost, and is heard again after a crash.
 from collections.abc import Callable
 
 from rankmend.clock import Clock
-from recovery.job.memory import BudgetStore, JobMemory, JournalWriter
+from recovery.job.job_memory import BudgetStore, JobMemory, JournalWriter
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings

@@ -27,7 +27,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
 from recovery.journal.job_records import TailCut
-from recovery.journal.older import read_record
+from recovery.journal.older_records import read_record
 from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
 
 log = logging.getLogger(__name__)

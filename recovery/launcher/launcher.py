@@ -19,8 +19,7 @@ from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import FENCE_S_MAX, decide
-from recovery.launcher.decision.orders import FollowedOrders
-from recovery.launcher.decision.state import (
+from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     CollectEvidence,
@@ -35,8 +34,9 @@ from recovery.launcher.decision.state import (
     StartRanks,
     WatchCheckpoints,
 )
-from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.decision.orders import FollowedOrders
+from recovery.launcher.evidence.evidence_collector import EvidenceCollector
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.guardian.keeper import GuardianKeeper
 from recovery.launcher.guardian.packets import (
     STANDBY_ATTEMPT,
@@ -55,15 +55,15 @@ from recovery.launcher.host.oom import OomCounter
 from recovery.launcher.inbox import Inbox, ReportAnswer
 from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.rank_announcer import RankAnnouncer
 from recovery.launcher.rank_starter import RankStarter
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank, LaunchFault
-from recovery.launcher.ranks.output import Output
+from recovery.launcher.ranks.rank_output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.ranks.standbys import StandbyPool
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.exchange import Order, Report, StopReason

@@ -4,17 +4,17 @@ import errno
 import os
 
 from recovery.launcher.evidence.recorder import recorder_files
-from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import SpawnFailed
 from recovery.launcher.processes.standing import own_mark
 from recovery.launcher.ranks.command import fill
 from recovery.launcher.ranks.environment import Rendezvous, rank_environment
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank
-from recovery.launcher.ranks.output import Output
+from recovery.launcher.ranks.rank_output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.ranks.standbys import StandbyPool
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import Order
 
 

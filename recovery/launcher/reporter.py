@@ -4,9 +4,9 @@ import logging
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
+from recovery.launcher.decision.launcher_state import LauncherState
 from recovery.launcher.decision.orders import FollowedOrders
-from recovery.launcher.decision.state import LauncherState
-from recovery.launcher.evidence.collector import EvidenceCollector
+from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.membership.lease import boot_time_s
@@ -14,7 +14,7 @@ from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.returns import spread_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import VERSION, Endpoint, Found, FoundCheckpoint, Report, StopReason
 
 log = logging.getLogger(__name__)

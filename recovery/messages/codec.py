@@ -22,7 +22,7 @@ from recovery.messages.exchange import (
     RankReport,
     Report,
 )
-from recovery.messages.older import report_of_today
+from recovery.messages.older_reports import report_of_today
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000

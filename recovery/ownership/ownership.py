@@ -11,7 +11,7 @@ from recovery.journal.job_records import ClaimTaken
 from recovery.launcher.early_stop import finish_first
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
-from recovery.ownership.keeper import Keeper
+from recovery.ownership.claim_keeper import Keeper
 from recovery.ownership.taking import TakenFolder, Waiting, make_claim, refuse_other_job, take
 
 

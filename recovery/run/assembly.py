@@ -18,9 +18,9 @@ from recovery.checkpoints.model import CheckpointSettings
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.host.numa import read_bindings
-from recovery.launcher.processes.listing import read_list
+from recovery.launcher.processes.process_list import read_list
+from recovery.launcher.processes.process_tree import ProcessRef, fence_leftovers
 from recovery.launcher.processes.standing import ForeignMarks, identify
-from recovery.launcher.processes.tree import ProcessRef, fence_leftovers
 from recovery.launcher.ranks.command import (
     RankCommand,
     build_command,
@@ -30,7 +30,7 @@ from recovery.launcher.ranks.command import (
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.ranks.standbys import StandbyPool
 from recovery.launcher.rendezvous.ports import PortRange, read_default_range
-from recovery.launcher.rendezvous.store import RendezvousStore, probe_torch
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore, probe_torch
 from recovery.run.options import RunOptions, count_ranks
 
 log = logging.getLogger(__name__)

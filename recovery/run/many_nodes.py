@@ -32,7 +32,7 @@ from recovery.journal.job_key import JobKey, key_at_service
 from recovery.journal.limits import Policy
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.checkpoint_access import Storage
-from recovery.launcher.membership.peers import Peers, PeerWord
+from recovery.launcher.membership.peer_launchers import Peers, PeerWord
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership

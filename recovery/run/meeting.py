@@ -32,8 +32,8 @@ from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import Accepted, Join, JoinAnswer
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.limits_file import PolicyFile
-from recovery.job.memory import BudgetStore
+from recovery.cluster.cluster_limits_file import PolicyFile
+from recovery.job.job_memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.job_key import JobKey, key_of_meeting

@@ -12,16 +12,16 @@ from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.store import refuse_network_file_system
-from recovery.launcher.evidence.collector import EvidenceCollector
-from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.evidence.evidence_collector import EvidenceCollector
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
-from recovery.launcher.ranks.output import Output, OutputPlan
+from recovery.launcher.ranks.rank_output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import PortRange
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
 from recovery.run.assembly import (

@@ -16,7 +16,7 @@ from typing import Final
 from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.limits import Policy
-from recovery.launcher.ranks.output import OutputPlan, parse_streams
+from recovery.launcher.ranks.rank_output import OutputPlan, parse_streams
 from recovery.messages.exchange import STOP_SIGNALS
 from recovery.run.limits_file import read_policy
 

@@ -17,7 +17,7 @@ from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import Peers
+from recovery.launcher.membership.peer_launchers import Peers
 from recovery.launcher.membership.remote import Remote
 from recovery.messages.exchange import EPOCH_MAX, Order, Report, StopReason
 from recovery.run.assembly import say

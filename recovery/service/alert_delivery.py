@@ -6,9 +6,9 @@ from typing import Final
 
 from recovery.cluster.active_alerts import JobNode
 from recovery.cluster.alert_shares import READ_BACK, Sender
-from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.limits import AlertRules
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.journal.ledger import Wish
 from recovery.service.job_registry import JobRegistry
 

@@ -8,7 +8,7 @@ import msgspec
 
 from rankmend.errors import RankmendError
 from recovery.api import wire
-from recovery.cluster.limits import AlertRules
+from recovery.cluster.cluster_limits import AlertRules
 from recovery.service.job_registry import RegisteredJob
 from recovery.service.roles import Subject
 

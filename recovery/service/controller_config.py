@@ -12,7 +12,7 @@ from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
 from rankmend.listening import make_server_context, parse_listen
 from recovery.api.contact import check_url, is_loopback
-from recovery.cluster.limits_file import PolicyFile, read_policy_file
+from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens
 

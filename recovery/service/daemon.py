@@ -20,7 +20,7 @@ import uvloop
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
-from recovery.cluster.limits_file import PolicyFile
+from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.service import controller_config as configuration
 from recovery.service.controller_config import Config
 from recovery.service.garbage import Cycles

@@ -4,7 +4,7 @@ from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKi
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.cluster.verdict import judge
+from recovery.cluster.plan_verdict import judge
 from recovery.job.plan_progress import CONFIRM_BY
 from recovery.job.planner import Scene, plan
 from recovery.job.spelling import say_unknown

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from rankmend.errors import ConfigError, JournalError, MessageError
 from recovery.api import wire
-from recovery.cluster.alerts import AlertsError
+from recovery.cluster.incoming_alerts import AlertsError
 from recovery.service.body_reader import EncodedError, LargeError
 from recovery.service.call import BadError
 from recovery.service.request_errors import CallConflictError, EndedError, FullError

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
 from recovery.api import wire
-from recovery.cluster.alerts import AlertTarget
+from recovery.cluster.incoming_alerts import AlertTarget
 from recovery.journal.cluster_records import WindowAdded
 from recovery.journal.job_records import JobOutcome
 from recovery.messages.outside import PersonAct

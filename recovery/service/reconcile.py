@@ -16,7 +16,7 @@ from urllib.parse import quote
 from rankmend.alerting import BACKOFF, Get, make_get, target_url
 from rankmend.errors import RankmendError
 from recovery.api.contact import read_token
-from recovery.cluster.alerts import decode_active
+from recovery.cluster.incoming_alerts import decode_active
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.worker import Worker
 

@@ -19,7 +19,7 @@ from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
 from recovery.job.controller import Controller
-from recovery.job.memory import BudgetStore
+from recovery.job.job_memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold_all

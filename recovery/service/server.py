@@ -22,7 +22,7 @@ from rankmend.listening import parse_listen
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.limits_file import PolicyFile
+from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.service.access import Doorman

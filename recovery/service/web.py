@@ -17,7 +17,7 @@ import prometheus_client
 from aiohttp import web
 
 from recovery.api import wire
-from recovery.cluster.alerts import AlertTarget, target_of
+from recovery.cluster.incoming_alerts import AlertTarget, target_of
 from recovery.service.access import BURST_S, Doorman, Rate, peer_certificate
 from recovery.service.audit import Audit
 from recovery.service.backend import Backend

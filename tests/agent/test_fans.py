@@ -6,7 +6,7 @@ from agent.metrics import Metric
 from detectors.finding import Action
 from detectors.node.findings import judge, list_findings
 from detectors.node.looks import observe
-from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
+from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
 CHECKS = load_checks(FAMILIES)
 FAN = (("device", "applesmc-0"), ("sensor", "fan1"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from recovery.launcher.evidence.stacks import ask_for_stacks, read_head, read_stacks
+from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_head, read_stacks
 from tests.support.hook import Rank, each_python
 
 pytestmark = pytest.mark.real

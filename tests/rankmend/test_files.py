@@ -29,7 +29,7 @@ from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.launcher.evidence.folder import EvidenceFolder
+from recovery.launcher.evidence.incident_folder import EvidenceFolder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder

@@ -6,7 +6,7 @@ import pytest
 
 from rankmend.errors import ConfigError
 from rankmend.toml_file import find_line
-from recovery.cluster.limits_file import read_policy_file
+from recovery.cluster.cluster_limits_file import read_policy_file
 from recovery.run.limits_file import read_policy
 
 JOBS = """\

@@ -17,7 +17,7 @@ from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.event_policy import EventTable
 from detectors.kernel.log import Record
 from detectors.kernel.log_cases import KernelFinding
-from detectors.kernel.verdict import judge
+from detectors.kernel.log_verdict import judge
 from detectors.node.checks import Check
 from rankmend.cli import cli
 from tests.agent.test_kernel_log_collector import FakeDevice, collector

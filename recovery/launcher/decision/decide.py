@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from recovery.launcher.decision.state import (
+from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     CollectEvidence,

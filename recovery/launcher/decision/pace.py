@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from recovery.launcher.decision.state import LauncherState
+from recovery.launcher.decision.launcher_state import LauncherState
 from recovery.messages.exchange import Order
 
 REPORT_S: Final = 0.5  # while all ranks step

@@ -10,12 +10,12 @@ import msgspec
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.guardian.watch import Care, GuardianWatch
 from recovery.launcher.guardian.word import LastWord
-from recovery.launcher.processes.listing import read_list
+from recovery.launcher.processes.process_list import read_list
+from recovery.launcher.processes.process_tree import fence_leftovers, read_state
 from recovery.launcher.processes.standing import ForeignMarks, identify
-from recovery.launcher.processes.tree import fence_leftovers, read_state
 
 log = logging.getLogger(__name__)
 

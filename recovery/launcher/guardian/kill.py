@@ -19,8 +19,7 @@ from typing import Final
 from rankmend.errors import SourceError
 from recovery.launcher.processes.identity import ProcessIdentity
 from recovery.launcher.processes.prctl import die_with_parent
-from recovery.launcher.processes.standing import ForeignMarks
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_tree import (
     PROC,
     KernelProcess,
     MarkKind,
@@ -37,6 +36,7 @@ from recovery.launcher.processes.tree import (
     send_kill,
     survivor,
 )
+from recovery.launcher.processes.standing import ForeignMarks
 
 _ROUND_S: Final = 0.005
 _ROUND_S_MAX: Final = 0.25  # the end of a child of the guardian begins a round at once

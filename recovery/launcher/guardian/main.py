@@ -52,9 +52,9 @@ from recovery.launcher.guardian.packets import (
 )
 from recovery.launcher.guardian.rank_process import become_rank, read_body
 from recovery.launcher.processes.identity import parse_mark
-from recovery.launcher.processes.listing import ProcessList
 from recovery.launcher.processes.prctl import become_subreaper
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_list import ProcessList
+from recovery.launcher.processes.process_tree import (
     ENV_LAUNCHER,
     ProcessRef,
     is_exiting,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from rankmend.errors import SourceError
-from recovery.launcher.processes.tree import Survivor
+from recovery.launcher.processes.process_tree import Survivor
 
 PACKET_BYTES_MAX: Final = 64 << 10  # well below the 208 KiB that a socket holds by default
 LISTED_MAX: Final = 1000  # pids in one message

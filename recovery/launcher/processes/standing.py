@@ -18,7 +18,7 @@ from recovery.launcher.processes.identity import (
     Standing,
     parse_mark,
 )
-from recovery.launcher.processes.tree import PROC, KernelProcess, pids, read_state
+from recovery.launcher.processes.process_tree import PROC, KernelProcess, pids, read_state
 
 _STATUS_BYTES_MAX: Final = 8192
 

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankProgress, StepRecord
-from recovery.launcher.decision.state import AttemptFacts
-from recovery.launcher.evidence.collector import RankSource
+from recovery.launcher.decision.launcher_state import AttemptFacts
+from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
-from recovery.launcher.processes.tree import read_state
+from recovery.launcher.processes.process_tree import read_state
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.messages.exchange import RankError, RankExit, RankReport, StepTiming
 

@@ -23,7 +23,7 @@ from rankmend.errors import LaunchError, SourceError
 from rankmend.files import replace_file
 from rankmend.foreign_links import make_private
 from rankmend.own_folder import own_folder
-from recovery.launcher.processes import listing
+from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
@@ -43,7 +43,7 @@ class RuntimeFolder:
         own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
-        self.process_list = self.path / listing.NAME
+        self.process_list = self.path / process_list.NAME
         for folder in (self.path, self.site):
             make_private(folder, LaunchError, is_secret=True)
         self._link_site()

@@ -20,11 +20,11 @@ from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.foreign_links import open_new
 from rankmend.hook import layout
-from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
+from recovery.launcher.processes.process_tree import ENV_LAUNCHER, ENV_NODE
 from recovery.launcher.processes.standing import own_mark
-from recovery.launcher.processes.tree import ENV_LAUNCHER, ENV_NODE
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from recovery.api import wire
 from recovery.cluster.alert_shares import Sender, node_sender
-from recovery.cluster.alerts import IncomingAlert, decode_posted, decode_webhook
+from recovery.cluster.incoming_alerts import IncomingAlert, decode_posted, decode_webhook
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 

@@ -17,7 +17,7 @@ from detectors.hang.python_stack import Frame
 from recovery.job.hang_verdict import HangInquiry
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Collected, RankEvidence, Report
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 WAITS = (

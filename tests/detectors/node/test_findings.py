@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from agent.metrics import Metric
 from detectors.finding import LABELS, Action, Severity, identity
-from detectors.node.alerts import alert_annotations, alert_labels
 from detectors.node.check_table import MetricShape, compile_table
 from detectors.node.checks import Check
 from detectors.node.counter_growth import BUCKETS, POINTS_MAX, Growth, grow, increase
 from detectors.node.findings import ABSENT_S, blocked_checks, judge, list_findings, release, restore
 from detectors.node.looks import StillByCheck, observe
-from detectors.node.state import HitRank, MetricAnswer, NodeFinding, NodeState, Snapshot
+from detectors.node.node_alerts import alert_annotations, alert_labels
+from detectors.node.node_state import HitRank, MetricAnswer, NodeFinding, NodeState, Snapshot
 
 GPU = ("gpu", "uuid", "pci_bus_id")
 KNOWN = {

@@ -8,7 +8,7 @@ from agent.metrics import Metric
 from detectors.finding import Action, Severity
 from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.log import parse_line
-from detectors.kernel.verdict import judge as judge_log
+from detectors.kernel.log_verdict import judge as judge_log
 from detectors.node.checks import Component
 from detectors.node.findings import judge, list_findings, restore
 from detectors.node.kernel_findings import (
@@ -18,7 +18,7 @@ from detectors.node.kernel_findings import (
     driver_groups,
     kernel_observations,
 )
-from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
+from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
 POLICY = load_policy()
 INFO = Metric(

@@ -8,7 +8,7 @@ from agent.metrics import Metric
 from detectors.node.checks import Check, Combine, Comparison, Measure
 from detectors.node.findings import judge, list_findings, release, restore
 from detectors.node.looks import observe
-from detectors.node.state import MetricAnswer, NodeFinding, NodeState, Snapshot
+from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
 from detectors.persistence import Latch
 
 PARTNER = 1000.0  # value of the metric that a row divides by, subtracts or takes as its limit

@@ -16,8 +16,8 @@ from detectors.diagnosis import Verdict
 from detectors.slow.change_point import find_episode
 from detectors.slow.from_records import diagnose_slow
 from detectors.slow.placement import expand_hosts, locate, locate_delay, parse_topology
+from detectors.slow.slow_verdict import Reason, SlowLimits
 from detectors.slow.suspects import find_suspects
-from detectors.slow.verdict import Reason, SlowLimits
 from detectors.slow.work_table import TracedWorker, WorkTable
 from rankmend.cli.diagnose_slow import slow
 from rankmend.cli.diagnose_traces import load

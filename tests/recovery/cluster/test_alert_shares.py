@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from recovery.cluster.active_alerts import ActiveAlerts
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX, Sender, Shares, node_sender
-from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.limits import AlertRules, ClusterPolicy
+from recovery.cluster.cluster_limits import AlertRules, ClusterPolicy
+from recovery.cluster.incoming_alerts import IncomingAlert
 from tests.recovery.cluster.test_verdict import make_desk
 
 RULES = AlertRules()

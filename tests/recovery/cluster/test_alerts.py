@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode
-from recovery.cluster.alerts import (
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.incoming_alerts import (
     AlertsError,
     IncomingAlert,
     decode_posted,
     decode_webhook,
     target_of,
 )
-from recovery.cluster.limits import AlertRules
 
 NOW = 1_800_000_000.0
 RULES = AlertRules()

@@ -1,8 +1,8 @@
 """Alerts that come and go: evidence once, until they have been quiet for long."""
 
 from recovery.cluster.active_alerts import ActiveAlerts, JobNode
-from recovery.cluster.alerts import IncomingAlert
-from recovery.cluster.limits import AlertRules
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.cluster.notices import NoticeKind
 
 LABELS = {"alertname": "RankmendNicPortDown", "node": "n1", "device": "mlx5_0"}

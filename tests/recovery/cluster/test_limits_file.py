@@ -11,8 +11,8 @@ import pytest
 from detectors.finding import Kind
 from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
-from recovery.cluster.limits import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
-from recovery.cluster.limits_file import PolicyFile, parse_policy, read_policy_file
+from recovery.cluster.cluster_limits import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
+from recovery.cluster.cluster_limits_file import PolicyFile, parse_policy, read_policy_file
 from recovery.journal.limits import PlanStep, Policy
 
 

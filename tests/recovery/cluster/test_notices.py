@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.ledger import ClusterLedger, NodeBlame, NodePast
-from recovery.cluster.limits import ClusterPolicy
+from recovery.cluster.cluster_ledger import ClusterLedger, NodeBlame, NodePast
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.cluster.notices import (
     NOTICES_MAX,
     TOLD_S_MAX,
@@ -21,7 +21,7 @@ from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 from recovery.service.pager import alert_of
 
 NOW = 1_800_000_000.0

@@ -8,11 +8,9 @@ import pytest
 from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import JobNode
-from recovery.cluster.alerts import IncomingAlert
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.gate import Judgement, PlanRequest
-from recovery.cluster.ledger import ClusterLedger, fold_cluster
-from recovery.cluster.limits import (
+from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster
+from recovery.cluster.cluster_limits import (
     DAY_S,
     Approval,
     Budgets,
@@ -20,7 +18,9 @@ from recovery.cluster.limits import (
     JobOverride,
     Quarantine,
 )
-from recovery.cluster.verdict import judge
+from recovery.cluster.gate import Judgement, PlanRequest
+from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.cluster.plan_verdict import judge
 from recovery.journal.cluster_records import (
     ClusterRecord,
     Hold,
@@ -31,7 +31,7 @@ from recovery.journal.cluster_records import (
 )
 from recovery.journal.limits import PlanStep
 from recovery.journal.records import Entry
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 NOW = 1_800_000_000.0

@@ -2,7 +2,7 @@
 
 import re
 
-from recovery.cluster.limits import ClusterPolicy, Quarantine
+from recovery.cluster.cluster_limits import ClusterPolicy, Quarantine
 from recovery.job.observation import Observation
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import IncidentOpened

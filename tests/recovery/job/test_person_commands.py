@@ -13,7 +13,7 @@ from recovery.journal.incident_records import IncidentOpened, PlanWaits, WaitsFo
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import EvidenceTaken
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.views import _state
 from tests.recovery.job.test_nodes_and_orders import (

@@ -14,7 +14,7 @@ from recovery.journal.incident_records import Failure
 from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
 from recovery.journal.limits import BudgetsSpent, PlanStep, Policy, exhausted
 from recovery.messages.exchange import RankError, Restore
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 POLICY = Policy()
 FINDING = Finding(

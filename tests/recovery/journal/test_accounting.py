@@ -15,7 +15,7 @@ from recovery.journal.incident_records import (
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Restore
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 FINDING = Finding(
     kind=Kind.RANK_FAILED,

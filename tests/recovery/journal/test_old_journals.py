@@ -16,10 +16,10 @@ import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
+from recovery.cluster.cluster_ledger import fold_cluster
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.cluster.gate import PlanRequest
-from recovery.cluster.ledger import fold_cluster
-from recovery.cluster.limits import ClusterPolicy
-from recovery.cluster.verdict import judge, unusable
+from recovery.cluster.plan_verdict import judge, unusable
 from recovery.job.nodes import JobNodes, orders_for
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
@@ -27,10 +27,10 @@ from recovery.journal.fold.entry_fold import fold
 from recovery.journal.leaving import LeaveCause, LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep
-from recovery.journal.older import read_record
+from recovery.journal.older_records import read_record
 from recovery.journal.records import Entry
 from recovery.messages.exchange import Order, Report
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "journals"
 CASES = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz"))

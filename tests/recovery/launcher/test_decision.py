@@ -13,8 +13,7 @@ from recovery.launcher.decision.decide import (
     STOP_ALONE_S,
     decide,
 )
-from recovery.launcher.decision.orders import ATTEMPT_MAX, FollowedOrders
-from recovery.launcher.decision.state import (
+from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     AttemptFacts,
@@ -31,6 +30,7 @@ from recovery.launcher.decision.state import (
     StartRanks,
     WatchCheckpoints,
 )
+from recovery.launcher.decision.orders import ATTEMPT_MAX, FollowedOrders
 from recovery.messages.exchange import Endpoint, Order, Peer, Restore, Stop
 
 NOW_S = 1000.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.launcher.evidence import folder as bounds
-from recovery.launcher.evidence.collector import EvidenceCollector, RankSource
-from recovery.launcher.evidence.folder import EvidenceFolder
+from recovery.launcher.evidence import incident_folder as bounds
+from recovery.launcher.evidence.evidence_collector import EvidenceCollector, RankSource
+from recovery.launcher.evidence.incident_folder import EvidenceFolder
 from recovery.launcher.evidence.recorder import (
     RecorderFiles,
     ask_for_dump,

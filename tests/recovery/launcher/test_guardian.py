@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import (
     LISTED_MAX,
     PACKET_BYTES_MAX,
@@ -31,8 +31,7 @@ from recovery.launcher.guardian.packets import (
     decode,
     encode,
 )
-from recovery.launcher.processes.standing import identify
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_tree import (
     Survivor,
     descendants,
     fence_leftovers,
@@ -40,6 +39,7 @@ from recovery.launcher.processes.tree import (
     read_processes,
     search_marks,
 )
+from recovery.launcher.processes.standing import identify
 
 pytestmark = pytest.mark.real
 
@@ -522,7 +522,7 @@ def test_death_of_the_guardian_takes_the_ranks_with_it_and_is_told(tmp_path: Pat
 LAUNCHER = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
-from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 folder, job_id, daemon = sys.argv[2:5]
 guardian = Guardian.start(job_id)
 

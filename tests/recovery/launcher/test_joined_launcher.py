@@ -15,19 +15,19 @@ from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.peers import Peers, PeerWord
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.membership.peer_launchers import Peers, PeerWord
+from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
-from recovery.launcher.ranks.output import Output, OutputPlan, Streams
+from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import (
     VERSION,
     Endpoint,
@@ -345,7 +345,7 @@ def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
     ended: list[int] = []
     guardian = Guardian.start(str(job_id), node="x")
     with Path(os.devnull).open("wb") as null:
-        from recovery.launcher.guardian.client import Spawn
+        from recovery.launcher.guardian.guardian_client import Spawn
         from recovery.launcher.guardian.packets import Emptied, LeaseExpired
 
         environment = {"RANKMEND_JOB_ID": str(job_id), "RANKMEND_ATTEMPT": "1"}

@@ -18,7 +18,7 @@ from recovery.api.contact import Contact
 from recovery.api.controller_errors import ConflictError, JobEndedError, UnreachableError
 from recovery.launcher.guardian.last_word import say
 from recovery.launcher.guardian.word import LastWord
-from recovery.launcher.processes.tree import fence_leftovers, find_marked, search_marks
+from recovery.launcher.processes.process_tree import fence_leftovers, find_marked, search_marks
 from recovery.messages.codec import decode_report
 from recovery.messages.exchange import Report
 
@@ -28,7 +28,7 @@ TOKEN = "c0ffee" * 10
 LAUNCHER = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
-from recovery.launcher.guardian.client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 folder, job_id = sys.argv[2:4]
 guardian = Guardian.start(job_id, node="n1")
 env = {"PATH": os.environ["PATH"], "RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "7"}

@@ -14,16 +14,16 @@ import pytest
 
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
-from recovery.launcher.guardian.client import Guardian
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.alone import alone
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
-from recovery.launcher.ranks.output import Output, OutputPlan, Streams
+from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
-from recovery.launcher.rendezvous.store import RendezvousStore
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, Restore, Stop
 from tests.support.console import FakeConsole
 from tests.support.faults.process import kill, stop

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.launcher.membership.lease import Lease, boot_time_s
-from recovery.launcher.membership.peers import LINE_BYTES_MAX, PeerKey, Peers, PeerWord
+from recovery.launcher.membership.peer_launchers import LINE_BYTES_MAX, PeerKey, Peers, PeerWord
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer
 

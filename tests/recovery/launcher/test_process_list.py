@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.guardian.client import Guardian, Spawn
-from recovery.launcher.processes.listing import read_list, write_list
-from recovery.launcher.processes.tree import ProcessRef, fence_leftovers, is_alive, read_state
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.processes.process_list import read_list, write_list
+from recovery.launcher.processes.process_tree import (
+    ProcessRef,
+    fence_leftovers,
+    is_alive,
+    read_state,
+)
 from tests.support.faults.process import kill
 
 DEADLINE_S = 30.0

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import SourceError
-from recovery.launcher.processes.standing import ForeignMarks, identify
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_tree import (
     KernelProcess,
     ProcessRef,
     ancestors,
@@ -34,6 +33,7 @@ from recovery.launcher.processes.tree import (
     search_marks,
     send_kill,
 )
+from recovery.launcher.processes.standing import ForeignMarks, identify
 
 PATIENCE_S = 30.0
 REPOSITORY = Path(__file__).parents[3]
@@ -424,7 +424,7 @@ def test_launcher_below_an_old_process_of_its_job_does_not_kill_what_it_stands_o
     code = f"""
 import os, sys, time
 sys.path.insert(0, {str(REPOSITORY)!r})
-from recovery.launcher.processes.tree import fence_leftovers
+from recovery.launcher.processes.process_tree import fence_leftovers
 if os.fork() == 0:
     left = fence_leftovers({job_id!r}, None, time.monotonic() + 30)
     print(left.is_empty, left.killed, [(one.pid, one.note) for one in left.alive], flush=True)

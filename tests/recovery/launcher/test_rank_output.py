@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import ConfigError
-from recovery.launcher.ranks.output import (
+from recovery.launcher.ranks.rank_output import (
     LINE_BYTES_MAX,
     LINES_MAX,
     Output,

@@ -21,7 +21,7 @@ from rankmend.errors import LaunchError
 from rankmend.hook import store_host
 from recovery.launcher.ranks.environment import Rendezvous
 from recovery.launcher.rendezvous.ports import PortRange, reserve, reserve_exactly
-from recovery.launcher.rendezvous.store import (
+from recovery.launcher.rendezvous.rendezvous_store import (
     FIRST_SERVE_S_MAX,
     RendezvousStore,
     StoreFailure,
@@ -547,7 +547,7 @@ def test_killed_launcher_leaves_no_store(is_stopped: bool) -> None:
 import os, sys, time
 from rankmend.clock import SystemClock
 from recovery.launcher.rendezvous.ports import PortRange
-from recovery.launcher.rendezvous.store import RendezvousStore, probe_torch
+from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore, probe_torch
 store = RendezvousStore(PortRange(20000, 29999), SystemClock(), address="127.0.0.1",
                         bind_address="127.0.0.1")
 store.start(sys.executable, os.environ, probe_torch(sys.executable, os.environ))

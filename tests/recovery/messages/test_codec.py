@@ -22,7 +22,7 @@ from recovery.messages.exchange import (
     StepTiming,
     Stop,
 )
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 ROOT = Path(__file__).parents[3]
 FINDING = Finding(

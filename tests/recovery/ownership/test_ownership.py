@@ -25,7 +25,7 @@ from recovery.ownership.claim import (
     refuse_living,
 )
 from recovery.ownership.claim_folder import ClaimFolder, FoundClaim
-from recovery.ownership.keeper import Keeper
+from recovery.ownership.claim_keeper import Keeper
 from recovery.ownership.ownership import Ownership
 from recovery.ownership.taking import (
     TakenFolder,

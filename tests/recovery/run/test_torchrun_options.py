@@ -18,7 +18,7 @@ from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.numa import MODES, read_bindings
-from recovery.launcher.ranks.output import Output
+from recovery.launcher.ranks.rank_output import Output
 from recovery.messages.exchange import RankError
 from recovery.run.error_file import VARIABLE, write_error_file
 from recovery.run.options import (

@@ -20,7 +20,7 @@ from rankmend.own_folder import own_folder
 from recovery.api import wire
 from recovery.api.controller_errors import RefusedError
 from recovery.cluster.cluster import WINDOW_S_MAX
-from recovery.cluster.limits import ClusterPolicy
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import WindowAdded
 from recovery.journal.job_folder import default_state_folder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder

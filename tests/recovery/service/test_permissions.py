@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import urllib3
 
-from recovery.cluster.alerts import IncomingAlert, target_of
-from recovery.cluster.limits import AlertRules
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.incoming_alerts import IncomingAlert, target_of
 from recovery.messages.codec import encode_message
 from recovery.service import authority, controller_config
 from recovery.service.permission import Touches, covers

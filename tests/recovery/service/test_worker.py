@@ -12,7 +12,7 @@ import pytest
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JobHeldError, JournalError
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.limits import ClusterPolicy
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal

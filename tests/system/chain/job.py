@@ -7,7 +7,7 @@ from pathlib import Path
 
 import rankmend
 
-GIVE_UP = 93  # detectors.failed.verdict.DO_NOT_RETRY
+GIVE_UP = 93  # detectors.failed.failed_ranks.DO_NOT_RETRY
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from recovery.api.wire import NodeView
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
-from recovery.launcher.processes.tree import MarkKind, ProcessRef, is_alive, pids, read_mark
+from recovery.launcher.processes.process_tree import MarkKind, ProcessRef, is_alive, pids, read_mark
 from recovery.service.setup import init, make_node_files
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, Host, Process

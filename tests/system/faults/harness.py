@@ -16,7 +16,7 @@ from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import JobEnded
 from recovery.journal.records import Entry
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from recovery.report.overview import read_entries, view_ranks
 from tests.support.faults.console import Console
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.job_records import TailCut
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recovery.journal.attempt_records import AttemptVerified
-from recovery.launcher.processes.tree import read_state
+from recovery.launcher.processes.process_tree import read_state
 from recovery.report.overview import view_ranks
 from tests.support.faults.console import Console, Pipe, Terminal
 from tests.system.faults.harness import Job, kill, wait_for

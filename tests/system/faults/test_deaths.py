@@ -8,7 +8,7 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.job_records import OutcomeKind
-from recovery.launcher.processes.tree import find_marked, read_state
+from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.system.faults.harness import Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

@@ -11,7 +11,7 @@ from recovery.journal.attempt_records import Cause
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 

@@ -19,7 +19,7 @@ import pytest
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded
-from recovery.launcher.processes.tree import pids, read_mark
+from recovery.launcher.processes.process_tree import pids, read_mark
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from recovery.journal.job_records import ClaimProof, ClaimTaken
-from recovery.launcher.processes.tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked
 from recovery.ownership.claim_folder import ClaimFolder
 from tests.system.faults.harness import JOBS, Job, wait_for
 from tests.system.faults.test_launcher_deaths import children, command_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
-from recovery.launcher.processes.tree import find_marked, read_state
+from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 

@@ -47,7 +47,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
 from recovery.messages.exchange import RankError, Restore, Stop, StopReason
-from recovery.messages.older import symptom_of
+from recovery.messages.older_reports import symptom_of
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
 NOTHING = Choice(True, None, "nothing found")

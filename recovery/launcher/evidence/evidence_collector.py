@@ -24,12 +24,12 @@ from detectors.hang.flight_dump import FlightDump
 from detectors.hang.standings import trim_dump
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
-from recovery.launcher.evidence.folder import EvidenceFolder
-from recovery.launcher.evidence.processes import describe_rank
+from recovery.launcher.evidence.incident_folder import EvidenceFolder
+from recovery.launcher.evidence.rank_processes import describe_rank
+from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_stacks
 from recovery.launcher.evidence.recorder import RecorderFiles, ask_for_dump
-from recovery.launcher.evidence.stacks import ask_for_stacks, read_stacks
 from recovery.launcher.evidence.surroundings import read_agent_findings, read_kernel_log
-from recovery.launcher.processes.tree import read_processes
+from recovery.launcher.processes.process_tree import read_processes
 from recovery.messages.exchange import Collected, RankEvidence
 
 log = logging.getLogger(__name__)

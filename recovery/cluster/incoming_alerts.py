@@ -16,7 +16,7 @@ import msgspec
 
 from detectors.finding import identity
 from rankmend.errors import RankmendError
-from recovery.cluster.limits import AlertRules
+from recovery.cluster.cluster_limits import AlertRules
 
 ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 series each
 ACTIVE_MAX: Final = 100_000  # in all, in one Alertmanager

@@ -1,4 +1,4 @@
-"""The limits that all jobs of a controller share. Pure; read by `recovery.cluster.limits_file`.
+"""The limits that all jobs of a controller share. Pure; read by `recovery.cluster.cluster_limits_file`.
 
 Two kinds of action are never counted and never blocked, since they restore safety: to stop the ranks
 of an attempt that is being fenced, and to start a job again that stands anyway.

@@ -1,6 +1,6 @@
 """Reads the policy of a controller from a TOML file: cluster-wide tables, then those of jobs.
 
-Their keys are the fields of `recovery.cluster.limits`, which hold the defaults with their
+Their keys are the fields of `recovery.cluster.cluster_limits`, which hold the defaults with their
 reasons; [policy] and [hang] are the defaults for jobs (`recovery.run.limits_file`). A key that is none of
 them is an error. deploy/policy.toml has them all, commented.
 """
@@ -20,7 +20,7 @@ from rankmend.toml_file import (
     refuse_unknown,
     table_of,
 )
-from recovery.cluster.limits import (
+from recovery.cluster.cluster_limits import (
     AlertRules,
     Approval,
     Budgets,

@@ -43,8 +43,8 @@ from recovery.launcher.guardian.packets import (
     encode,
 )
 from recovery.launcher.guardian.rank_process import BODY_BYTES_MAX, SpawnBody, encode_body
+from recovery.launcher.processes.process_tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
 from recovery.launcher.processes.standing import own_mark
-from recovery.launcher.processes.tree import ENV_GUARDIAN, ENV_LAUNCHER, ENV_NODE
 
 START_S_MAX: Final = 10.0  # 0.05 s measured; an interpreter on a cold network disk takes seconds
 SEND_S_MAX: Final = 10.0  # the guardian takes a command in about 2 ms

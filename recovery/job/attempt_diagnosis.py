@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from detectors.failed.verdict import detect_failed
+from detectors.failed.failed_ranks import detect_failed
 from detectors.finding import (
     HOST_ALONE,
     HOST_ENDED,

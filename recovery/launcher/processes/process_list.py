@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_tree import (
     ProcessRef,
     descendants,
     is_alive,

@@ -15,7 +15,7 @@ from recovery.journal.node_records import NodeLeft
 from recovery.journal.records import Record, decode_record
 from recovery.journal.slow_rank_records import SlowFound
 from recovery.messages.exchange import StopReason
-from recovery.messages.older import finding_of_today
+from recovery.messages.older_reports import finding_of_today
 
 _FIELDS_MINOR: Final = 3  # from this minor version on records have fields for all that decides
 _CUT_OFF: Final = "cut off from "

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.failed.error_text import ErrorText, classify, read_end
-from detectors.failed.said_error import FailureCause
-from detectors.failed.verdict import (
+from detectors.failed.failed_ranks import (
     _BLAMES,
     DO_NOT_RETRY,
     EVIDENCE_MAX,
@@ -15,6 +14,7 @@ from detectors.failed.verdict import (
     RankEnd,
     detect_failed,
 )
+from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame, Finding, Kind, Severity
 
 RESET = ErrorText("RuntimeError", "[gloo/pair.cc:537] Read error: Connection reset by peer", "")

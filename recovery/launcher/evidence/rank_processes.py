@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from recovery.launcher.processes.tree import (
+from recovery.launcher.processes.process_tree import (
     PROC,
     KernelProcess,
     descendants,

@@ -15,7 +15,7 @@ from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.event_policy import COLUMNS, EventTable, complete, parse_policy, policy_of
 from detectors.kernel.log import Record
 from detectors.kernel.log_cases import KernelFinding
-from detectors.kernel.verdict import judge, judge_xids
+from detectors.kernel.log_verdict import judge, judge_xids
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT
 

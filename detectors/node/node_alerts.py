@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from detectors.node.state import NodeFinding, uuid_of
+from detectors.node.node_state import NodeFinding, uuid_of
 
 
 @lru_cache(maxsize=1_024)

@@ -8,9 +8,9 @@ started again, and ranks that are fenced are stopped, whatever has been spent.
 from typing import Final
 
 from rankmend.backoff import Backoff
+from recovery.cluster.cluster_ledger import ClusterLedger
+from recovery.cluster.cluster_limits import DAY_S, Approval, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.cluster.ledger import ClusterLedger
-from recovery.cluster.limits import DAY_S, Approval, ClusterPolicy
 from recovery.journal.cluster_records import Hold, NodeHeld
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep

@@ -12,7 +12,7 @@ from typing import Final
 
 from rankmend.errors import SourceError
 from rankmend.hook import layout
-from recovery.launcher.processes.tree import ProcessRef, read_state
+from recovery.launcher.processes.process_tree import ProcessRef, read_state
 
 STACKS_BYTES_MAX: Final = 256 << 10  # 100 frames of 100 threads, as faulthandler's own bounds, fit
 _STATUS_BYTES_MAX: Final = 8192
