@@ -194,20 +194,20 @@ def _explain_setting(error: Exception, access: Access) -> str:
 
 
 def explain(error: "ControllerError", access: Access) -> str:
-    """Return what was refused or who did not answer, and what a person can do about it."""
+    """Return what the controller refused, or that none answered, and what to do about it."""
     from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
         reasons = "".join(f"\n  {printable(problem)}" for problem in error.problems)
         if isinstance(error, BusyError):
-            return f"the controller is there, but can't do this now:{reasons}\n{_when(error)}"
+            return f"the controller answers, but can't do this now:{reasons}\n{_when(error)}"
         hint = _hint(error, access)
         return f"no controller answered:{reasons}" + (f"\n{hint}" if hint else "")
     return _explain_refusal(error, access) if isinstance(error, RefusedError) else str(error)
 
 
 def _when(error: "BusyError") -> str:
-    """Return when to ask again, and what to do where that does not help."""
+    """Return when to try again, and what to do if that does not help."""
     todo = _BUSY.get(error.reason) or _BUSY.get(str(error.status)) or _BUSY["busy"]
     again = "" if error.retry_after_s is None else f"try again in {error.retry_after_s:g} s; "
     return again + todo
@@ -225,7 +225,7 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
     if error.status == 403:
         return (
             f"the token in {access.token_file} does not allow this: {said} "
-            "(rankmend controller token add --role ... makes one that does)"
+            "(rankmend controller token add --role ... makes a token that does)"
         )
     return f"refused: {said}"
 
@@ -233,37 +233,37 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
 # By the reason that the controller gives, else by the status of its answer.
 _BUSY: Final = {
     "starting": "a start takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
-    "stopping": "it is being stopped or upgraded: ask again once it has started",
-    "busy": "if it stays so, look at its alerts RankmendControllerOverloaded and RankmendControllerStuck",
+    "stopping": "it is being stopped or upgraded: try again once it has started",
+    "busy": "if this persists, check its alerts RankmendControllerOverloaded and RankmendControllerStuck",
     "journal": "the disk of its state_dir is full or broken: df, dmesg and its log say which",
-    "job": "rankmend status names what is wrong with the job's journal",
+    "job": "rankmend status shows what is wrong with the job's journal",
     "429": "too many requests come from this token: ask less often, or raise [limits] of the controller",
     "500": "it failed on this request: its log has the traceback",
-    "502": "a proxy answered in its place and does not reach it",
-    "504": "a proxy answered in its place and does not reach it",
+    "502": "a proxy answered instead: it does not reach the controller",
+    "504": "a proxy answered instead: it does not reach the controller",
 }
 
-_WRONG_NAME: Final = "name the controller by a name that is in its certificate"
+_WRONG_NAME: Final = "use a name for the controller that is in its certificate"
 _WRONG_TIME: Final = (
-    "its certificate is not valid by this machine's clock: is the clock right? "
-    "A new one is made by rankmend controller server-cert"
+    "its certificate is not valid by this machine's clock: check the clock, or make a new "
+    "certificate with rankmend controller server-cert"
 )
 
 
 def _hint(error: "UnreachableError", access: Access) -> str | None:
-    """Return what a person can do where TLS keeps the controller from being reached."""
+    """Return what to do about a TLS failure, or None for other failures."""
     from recovery.api.tls_fault import TlsFault
 
     authority = (
-        "its certificate is of no authority that this system knows: --ca-file or "
-        "RANKMEND_CA_FILE names it (ca.crt of rankmend controller init)"
+        "this system does not know the authority of its certificate: name its ca.crt (made by "
+        "rankmend controller init) with --ca-file or RANKMEND_CA_FILE"
         if access.ca_file is None
-        else f"its certificate is not of the authority in {access.ca_file}"
+        else f"the authority in {access.ca_file} did not issue its certificate"
     )
     hints = {
         TlsFault.WRONG_NAME: _WRONG_NAME,
         TlsFault.WRONG_TIME: _WRONG_TIME,
-        TlsFault.NO_TLS: "what answers there does not speak TLS",
+        TlsFault.NO_TLS: "the server at that address does not speak TLS",
         TlsFault.NO_CERTIFICATE: f"there is no certificate in {access.ca_file}",
         TlsFault.UNKNOWN_AUTHORITY: authority,
     }

@@ -683,8 +683,8 @@ def test_certificate_that_is_not_believed_is_told_with_the_setting_that_helps(
         "status",
     )
 
-    assert "--ca-file or RANKMEND_CA_FILE names it" in unknown.stderr
-    assert f"not of the authority in {tmp_path}/other/ca.crt" in other.stderr
+    assert "with --ca-file or RANKMEND_CA_FILE" in unknown.stderr
+    assert f"the authority in {tmp_path}/other/ca.crt did not issue" in other.stderr
     assert str(empty) in broken.stderr
     assert "sends a token over https only" in plain.stderr
     assert "127.0.0.2" in name.stderr
@@ -747,7 +747,7 @@ def test_a_controller_that_can_not_now_is_told_from_one_that_is_not_there(
         done = run(environment, "status")
 
     assert done.returncode == 1
-    assert "the controller is there, but can't do this now:" in done.stderr
+    assert "the controller answers, but can't do this now:" in done.stderr
     assert "127.0.0.1:1: " in done.stderr
     assert f"{url}/v1/plans: 503: not now" in done.stderr
     assert "try again in 3 s; " in done.stderr
