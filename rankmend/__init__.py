@@ -1,4 +1,4 @@
-"""rankmend inside a training script: tells the launcher where this rank stands.
+"""rankmend inside a training script: reports the rank's progress to the launcher.
 
     import rankmend
 
@@ -7,7 +7,7 @@
         with rankmend.section("compute"):     # compute, communication, io, checkpoint
             ...
         rankmend.step(step)                   # after the optimizer step with that number
-        if rankmend.may_publish(path):        # just before a checkpoint is renamed into place
+        if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
 
 Without `rankmend run` around the script all of this does nothing. Nothing here ever raises,
@@ -24,13 +24,13 @@ from rankmend.hook import layout as _layout
 __all__ = ["attach", "may_publish", "resume", "section", "step"]
 
 _writer = None
-_attach_error = None  # why this process writes no progress
-_explicit = False  # the script tells its steps itself
+_attach_error = None  # why this process reports no progress
+_explicit = False  # the script calls step() itself
 _attaching = _allocate_lock()
 
 
 class _Nothing:
-    """A section of a process that tells nobody."""
+    """A section of a process that reports nothing."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
 
 
 def attach():
-    """Start telling the launcher of this process, and return whether there is one.
+    """Start reporting to the launcher, and return whether there is one.
 
     `step` and `section` attach by themselves; call it early to have the start-up time told
     from the time to restore. Safe to call again, and in a process that is no rank.
@@ -97,7 +97,7 @@ def _attach(flags):
 
 
 def _offer_stacks():
-    """This is the process that trains: have it tell its stacks, not one that started it."""
+    """Make this process, not its parent, answer requests for stacks: it is the one that trains."""
     try:
         if os.environ.get(_layout.ENV_STACKS_FILE):
             from rankmend.hook import stacks
@@ -117,7 +117,7 @@ def _make_writer(flags):
 
     try:
         return Writer(path, flags)
-    except OtherWriterError:  # a child of the rank: nothing is wrong
+    except OtherWriterError:  # a child of the rank: not an error
         raise
     except Exception as error:
         _warn("cannot report this rank's progress: %s", error)
@@ -134,14 +134,14 @@ def _is_multiprocessing_child():
 
 
 def _detach_child():
-    """A forked child (a data loader worker) is no rank: it must not write as its parent."""
+    """Detach a forked child, such as a data loader worker: it must not write as its parent."""
     global _writer, _attach_error, _explicit, step, section
     try:
         writer, _writer, _explicit = _writer, None, False
         _attach_error = RuntimeError("forked from a rank")
         step, section = _no_step, _no_section
         if writer is not None:
-            writer.abandon()  # for those who kept the parent's functions
+            writer.abandon()  # for callers that kept the parent's functions
     except Exception:
         pass
 
@@ -161,8 +161,8 @@ def _no_section(name):  # noqa: ARG001
 
 
 def _first_step(number):
-    """Tell that the step with this number (counted over the whole job) is done."""
-    if _explicit:  # the script kept this function by `from rankmend import step`
+    """Report that the step with this number (counted over the whole job) is done."""
+    if _explicit:  # reached through `from rankmend import step`, bound before attaching
         _writer.step(number)
     elif _attach(0):
         _tell_explicit()
@@ -178,7 +178,7 @@ def _first_section(name):
 
 
 def _tell_explicit():
-    """The script tells its steps itself, so the optimizer hook stops counting them."""
+    """Note that the script calls step() itself: the optimizer hook stops counting."""
     global step, _explicit
     try:
         from rankmend.hook import torch_steps

@@ -1,4 +1,4 @@
-"""The progress file: where each byte lies (contract 1, version 2).
+"""The layout of the progress file (contract 1, version 2).
 
 One file a rank. The launcher makes it, sizes it and writes the identity block; the rank
 maps it and is the only writer of all the rest; the launcher and the agent only read.
@@ -32,9 +32,9 @@ IDENTITY_AT = 0
 # reading data and the checkpoint lies before it
 ATTACHMENT = struct.Struct("<IIQQQQ")
 ATTACHMENT_AT = 128
-FLAG_AUTO = 1  # steps are counted by the optimizer hook, not told by the script
+FLAG_AUTO = 1  # the optimizer hook counts the steps; the script does not report them
 FLAG_RELATIVE = 2  # step numbers count from the start of this process
-FLAG_PAIRS = 4  # it sends to or receives from single ranks: perhaps a stage of a pipeline
+FLAG_PAIRS = 4  # it sends to or receives from single ranks: perhaps a pipeline stage
 
 # sections entered since the start << SECTION_BITS | section code, entered at
 LIVE = struct.Struct("<QQ")
@@ -45,7 +45,7 @@ SECTION_BITS = 3
 COLLECTIVES = struct.Struct("<QQQ")
 COLLECTIVES_AT = 320
 
-# nanoseconds after which the process group of the newest collective gives up; 0: unknown
+# timeout of the process group of the newest collective, in ns; 0: unknown
 TIMEOUT = struct.Struct("<Q")
 TIMEOUT_AT = 352
 
@@ -62,11 +62,11 @@ CRC = struct.Struct("<I")
 SLOTS_AT = range(RING_AT, RING_AT + RING_SLOTS * RECORD_SIZE, RECORD_SIZE)
 FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
 
-# wait is the part of communication in which a rank can only wait for others
+# wait: the part of communication in which a rank only waits for others
 SECTIONS = ("idle", "compute", "communication", "io", "checkpoint", "wait")
 STEP_MAX = 2**63 - 1
 
-# What the launcher tells a rank, beside what torchrun sets. docs/reference/environment.md lists them.
+# Variables that the launcher sets for a rank, beside those of torchrun. docs/reference/environment.md lists them.
 ENV_PROGRESS_FILE = "RANKMEND_PROGRESS_FILE"
 ENV_JOB_ID = "RANKMEND_JOB_ID"
 ENV_ATTEMPT = "RANKMEND_ATTEMPT"

@@ -1,4 +1,4 @@
-"""Says a line on the rank's stderr, which the launcher shows with the rank's number."""
+"""Prints lines on the rank's stderr; the launcher adds the rank's number."""
 
 import sys
 

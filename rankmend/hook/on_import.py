@@ -1,4 +1,4 @@
-"""Looks at a module of the script's own imports once it is loaded, and imports nothing itself."""
+"""Runs an action when the script imports a module; imports nothing itself."""
 
 import sys
 
@@ -12,7 +12,7 @@ def when_imported(name, action):
 
 
 class _Finder:
-    """Finds nothing itself: lets the others find the module, to look at it once loaded."""
+    """Lets the other finders find the module, and runs the action once it is loaded."""
 
     def __init__(self, name, action):
         self.name = name

@@ -21,7 +21,7 @@ _held = None  # (process, open file): the signal is registered there
 
 
 def offer(take_over=False):
-    """Have the stacks of this process told on request; never raise.
+    """Let this process answer requests for its stacks; never raise.
 
     The first Python process of a rank offers its own; one that attaches to the progress file
     takes over, for it is the one that trains.
@@ -74,7 +74,7 @@ def _register(descriptor):
 
 
 def _is_caught(number):
-    """Return whether somebody (a library in C) has a handler that Python doesn't know of."""
+    """Return whether a C library has installed a handler that Python doesn't know."""
     with open("/proc/self/status", "rb") as file:
         status = file.read()
     masks = [

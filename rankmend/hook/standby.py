@@ -1,4 +1,4 @@
-"""A process that has imported what a rank needs, and waits to become one.
+"""A process that has imported the framework and waits to become a rank.
 
 `rankmend run --standby torch` keeps one for each rank. When ranks are started again, a standby is
 given the arguments, environment and output of a rank and runs the script in its own main module,
@@ -24,7 +24,7 @@ _DESCRIPTORS = 4  # body, stdout, stderr, and stdin where the rank has one
 
 
 def main():
-    """Import the modules named, wait for the word, and become a rank."""
+    """Import the named modules, wait for the command, and become a rank."""
     path, modules = sys.argv[1:3]
     for name in modules.split(","):
         importlib.import_module(name)
@@ -34,7 +34,7 @@ def main():
     room = socket.CMSG_SPACE(_DESCRIPTORS * numbers.itemsize)
     packet, control, _flags, _address = channel.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC)
     if not packet:
-        os._exit(0)  # nobody needs us any more
+        os._exit(0)  # no longer needed
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
@@ -57,7 +57,7 @@ def _bind(cpus):
     for thread in os.listdir("/proc/self/task") if cpus else ():
         try:
             os.sched_setaffinity(int(thread), cpus)
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the thread has ended meanwhile
             pass
 
 
@@ -94,7 +94,7 @@ def _overwrite_mark(attempt):
 
 
 def _watch_steps():
-    """What sitecustomize does for a process that was a rank from the start."""
+    """Do what sitecustomize does in a process that starts as a rank."""
     try:
         if os.environ.get(layout.ENV_AUTO) == "1":
             from rankmend.hook import torch_steps, torch_store
@@ -141,7 +141,7 @@ def run(argv):
 
 
 def _shorten_tracebacks():
-    """Leave our own frames out of what the script's exceptions show."""
+    """Remove our own frames from the script's tracebacks."""
     show = sys.excepthook
 
     def show_short(kind, value, trace):

@@ -1,4 +1,4 @@
-"""Serves rendezvous stores from a process of its own, under the user's interpreter.
+"""Serves rendezvous stores in a separate process under the user's interpreter.
 
 Started by path (`python store_host.py`) by the launcher, with one end of a unix
 SOCK_SEQPACKET pair as stdin. One JSON object a message, and a listening TCP socket beside it
@@ -25,7 +25,7 @@ import sys
 
 MESSAGE_BYTES_MAX = 4096
 ERROR_CHARACTERS_MAX = 2000
-STDERR_BYTES_MAX = 1 << 20  # torch warns of every connection that breaks; writes beyond are lost
+STDERR_BYTES_MAX = 1 << 20  # torch warns about each broken connection; further output is lost
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 CONNECT_S_MAX = 30  # the store's own client, over loopback; measured in milliseconds
 ANY_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (read, not bound)
@@ -60,7 +60,7 @@ def main():
 
 
 def _detach():
-    """Live exactly as long as the launcher, whatever is sent to the whole process tree."""
+    """Live exactly as long as the launcher, whatever signals the process tree gets."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # A planned stop signals every process of the job; its last save may need the store.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -54,13 +54,13 @@ _COLLECTIVES = (
 )
 _OWN_ERRORS = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 _GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
-_EVENTS_MAX = 256  # not yet passed; what comes beyond is not timed
+_EVENTS_MAX = 256  # pending; further ones are not timed
 _TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
-_LOOKS_MAX = 10000  # for a process group: a script that has none by then is not distributed
+_LOOKS_MAX = 10000  # looks for a process group: without one by then, the script is not distributed
 
 
 class Installer:
-    """Wraps what is there, each part once."""
+    """Wraps PyTorch functions as the script imports them, each once."""
 
     def __init__(self):
         self.is_done = False
@@ -68,7 +68,7 @@ class Installer:
         self._looks = 0
 
     def look(self):
-        """Wrap what the script has imported and set up by now; never raises."""
+        """Wrap what the script has imported and set up so far; never raise."""
         try:
             self._looks += 1
             if self._looks == 1:
@@ -81,7 +81,7 @@ class Installer:
                 self.is_done = True
                 _wrap_distributed()
             self.is_done = self.is_done or self._looks >= _LOOKS_MAX
-        except _OWN_ERRORS:  # and not what a signal handler of the script raises
+        except _OWN_ERRORS:  # but no exception of the script's signal handlers
             self.is_done = True
 
 
@@ -291,14 +291,14 @@ def _is_compiling_backward():
 
 
 class _Timeouts:
-    """After how long each process group ends a collective that not every rank has entered."""
+    """The timeout of each process group: it ends a collective that not every rank has entered."""
 
     def __init__(self):
         self._known = {}  # by id: holding a group would keep it from being destroyed
         self._looks = 0
 
     def of(self, group):
-        """Return nanoseconds, 0 where PyTorch does not tell."""
+        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it."""
         self._looks += 1
         if self._looks >= _GROUPS_MAX:  # an id may be another group's by now
             self._looks = 0

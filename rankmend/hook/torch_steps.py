@@ -44,7 +44,7 @@ def stop_counting():
 
 
 def watch():
-    """Have the steps counted as soon as this process imports torch.optim."""
+    """Count steps as soon as this process imports torch.optim."""
     when_imported(_MODULE, _register)
 
 
@@ -64,9 +64,9 @@ class _Counter:
         self._step = None  # of the training step under way; None before the first
         self._first = 1  # number of the first step that counts
         self._stepped = set()  # ids of the optimizers that stepped in it
-        self._held_ns = []  # when the first steps were made, which are not told yet
+        self._held_ns = []  # times of the first steps, which are not reported yet
         self._may_load = False  # a load may still drop these
-        self._followed = set()  # ids of the optimizers whose loads are seen
+        self._followed = set()  # ids of the optimizers whose loads we follow
         self._is_loaded = False  # an optimizer's state was loaded since its last step
         self._installer = Installer()
 
@@ -108,7 +108,7 @@ class _Counter:
     after_step._torchdynamo_disable_msg = None  # type: ignore[attr-defined]
 
     def _begin(self, writer, optimizer):
-        """Tell the first step, or hold it back from a script that may tell it itself.
+        """Report the first step, or hold it back if the script may report it itself.
 
         The optimizer steps before the script can say so: a step told by both would count twice,
         and with another number.
@@ -122,7 +122,7 @@ class _Counter:
             self._tell_held(writer)
 
     def _hold(self):
-        """Hold one more step back, and return whether there was room and time for it."""
+        """Hold back one more step, and return whether there was room and time for it."""
         now_ns = monotonic_ns()
         if len(self._held_ns) >= _HELD_MAX or now_ns - self._held_ns[0] > _HELD_NS_MAX:
             return False
@@ -130,7 +130,7 @@ class _Counter:
         return True
 
     def tell_held(self):
-        """Tell what is still held back when the process ends."""
+        """Report the steps still held back when the process ends."""
         writer = rankmend._writer
         if writer is not None and _counting and self._held_ns:
             self._tell_held(writer)
@@ -146,7 +146,7 @@ class _Counter:
         writer.set_flags(layout.FLAG_AUTO | relative)
 
     def _follow(self, optimizer, key):
-        """Have this optimizer's loads seen; PyTorch 2.0 has no such hook."""
+        """Follow this optimizer's state loads; PyTorch 2.0 has no hook for them."""
         if len(self._followed) < _OPTIMIZERS_MAX:
             self._followed.add(key)
         try:
@@ -159,7 +159,7 @@ class _Counter:
 
     def _take_load(self, writer, optimizer):
         """Go on from where the loaded state is: called at the first step after a load."""
-        if self._held_ns or self._step is None:  # nothing was told: this is the first step
+        if self._held_ns or self._step is None:  # nothing reported yet: this is the first step
             self._step, self._held_ns = None, []
             return
         known = _own_step(optimizer)

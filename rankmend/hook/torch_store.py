@@ -1,4 +1,4 @@
-"""Has rank 0 join the launcher's store as the other ranks do.
+"""Makes rank 0 join the launcher's store as the other ranks do.
 
 PyTorch has rank 0 host the store at MASTER_PORT. Where the launcher's store listens there already, C++ lets
 rank 0 become a client, and logs "The server socket ... has failed to bind" as an error at each start. Rank 0
@@ -17,7 +17,7 @@ _CLIENT = 1  # any rank but 0: what PyTorch asks the rank for is whether it host
 
 
 def watch():
-    """Have the store of this process's rank joined, if the launcher hosts one."""
+    """Make this rank join the launcher's store, if the launcher hosts one."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "true":
         return  # rank 0 hosts, or an older PyTorch asks for no socket at all
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
@@ -41,7 +41,7 @@ def _wrap(module, address, port):
 
 
 def _is_taken(port):
-    """Return whether somebody listens on this port of this machine, by a bind as PyTorch's own."""
+    """Return whether a process listens on this local port; tested by a bind as in PyTorch."""
     for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -17,7 +17,7 @@ from rankmend.hook.notice import warn
 
 _RECORD_AND_CRC = struct.Struct("<%dsI" % layout.RECORD.size)
 _LIVE_AND_CRC = struct.Struct("<%dsI" % layout.LIVE.size)
-_DEPTH_MAX = 20  # sections inside each other; one further out counts as idle after it
+_DEPTH_MAX = 20  # nested sections; beyond it, the outermost counts as idle
 _CODES = {name: code for code, name in enumerate(layout.SECTIONS)}
 
 
@@ -37,7 +37,7 @@ NO_SECTION = _NoSection()
 
 
 class AttachError(Exception):
-    """The progress file can't be used; stays inside the hook."""
+    """The progress file can't be used; never leaves the hook."""
 
 
 class OtherWriterError(AttachError):
@@ -87,7 +87,7 @@ class Writer:
         self.add_wait, self.step_at = calls[7:]
 
     def _take(self, descriptor, path):
-        """Become the one writer, or raise when another living process is it."""
+        """Become the only writer, or raise if another living process is."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -115,13 +115,13 @@ class Writer:
         self._write_attachment()
 
     def mark_pairs(self):
-        """Tell that this rank sends to or receives from single ranks."""
+        """Report that this rank sends to or receives from single ranks."""
         if not self._pairs:
             self._pairs = layout.FLAG_PAIRS
             self._write_attachment()
 
     def mark_timeout(self, nanoseconds):
-        """Tell after how long PyTorch ends the collective that this rank enters now."""
+        """Report the timeout of the collective that this rank enters now."""
         if nanoseconds != self._timeout_ns:
             self._timeout_ns = nanoseconds
             self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(nanoseconds))
@@ -187,7 +187,7 @@ class Writer:
                     warn_once(number)
                     return
                 at = now()
-                if current:  # a step told from inside a section: settle what it has used
+                if current:  # a step reported inside a section: settle its time so far
                     totals[current] += at - changed_ns
                     changed_ns = at
                 following = count + 1
@@ -198,7 +198,7 @@ class Writer:
                 words[head_word] = following
             except Exception as error:
                 if type(number) is int and not isinstance(error, struct.error):
-                    raise  # out of a signal handler of the script: not ours to swallow
+                    raise  # from the script's signal handler: not ours to swallow
                 if type(number) is not int or number < 0 or min(totals) >= 0:
                     warn_once(number)
                     return
@@ -295,7 +295,7 @@ class Writer:
             totals[wait_code] += nanoseconds
 
         def step_at(number, at):
-            """Tell a step that was made earlier, before anything else was told."""
+            """Report an earlier step before anything else is reported."""
             nonlocal count
             if not 0 <= number <= step_max:
                 warn_once(number)

@@ -24,14 +24,14 @@ from recovery.messages.exchange import (
 )
 from recovery.messages.older_reports import report_of_today
 
-MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # 72 ranks a node, each with traceback and last lines
+MESSAGE_BYTES_MAX: Final = (
+    8 * 1024 * 1024
+)  # enough for 72 ranks, each with traceback and last lines
 RANKS_MAX: Final = 1_000_000
 PORT_MAX: Final = 65535
-NAME_CHARACTERS_MAX: Final = (
-    4096  # of what names a node, a launcher, a section; a control group is a path
-)
+NAME_CHARACTERS_MAX: Final = 4096  # names of nodes, launchers, sections; a control group is a path
 TEXT_CHARACTERS_MAX: Final = 32_768  # twice the traceback that a launcher sends
-CHECKED_BYTES_MIN: Final = 16 * 1024  # what is smaller holds nothing long
+CHECKED_BYTES_MIN: Final = 16 * 1024  # smaller messages hold no long text
 # Of lists in a report, twice what launchers send at most.
 LISTS_MAX: Final = {
     "ranks": 1024,
@@ -61,7 +61,7 @@ def encode_message(message: Report | Order) -> bytes:
 
 
 def decode_report(body: bytes) -> Report:
-    """Return the report that ``body`` holds, or raise MessageError with what is wrong."""
+    """Return the report in ``body``, or raise MessageError with what is wrong."""
     report = _decode(body, _REPORT_DECODER, "report")
     _refuse_number("report", "attempt", report.attempt, 0)
     _refuse_number("report", "empty_through", report.empty_through, 0)
@@ -107,14 +107,14 @@ _AGES: Final = (
 
 
 def _is_of_the_future(rank: RankReport) -> bool:
-    """Return whether an age is negative: taken as it is, a rank would count as moving for long."""
+    """Return whether an age is negative: unchanged, it would keep a rank counting as moving for long."""
     exit_age_s = 0.0 if rank.exit is None else rank.exit.age_s
     is_negative = exit_age_s < 0 or any((getattr(rank, name) or 0.0) < 0 for name in _AGES)
     return is_negative or any(timing.age_s < 0 for timing in rank.timings)
 
 
 def _of_now(rank: RankReport) -> RankReport:
-    """Return the report with ages of 0 in the place of negative ones.
+    """Return the report with 0 instead of negative ages.
 
     A launcher of an older version dates a step that ends while it looks a few ms ahead.
     """
@@ -137,7 +137,7 @@ def _refuse_impossible_claim(claim: Claim) -> None:
 
 
 def decode_order(body: bytes) -> Order:
-    """Return the order that ``body`` holds, or raise MessageError with what is wrong."""
+    """Return the order in ``body``, or raise MessageError with what is wrong."""
     order = _decode(body, _ORDER_DECODER, "order")
     _refuse_number("order", "attempt", order.attempt, 0)
     _refuse_number("order", "epoch", order.epoch, 0)
@@ -158,7 +158,7 @@ def decode_order(body: bytes) -> Order:
 
 
 def _refuse_long(report: Report) -> None:
-    """Raise where a name, a text or a list is longer than any launcher's: each node's newest report is kept."""
+    """Raise if a name, text or list is too long: the controller keeps each node's newest report."""
     for name, most in LISTS_MAX.items():
         count = len(_list_at(report, name))
         if count > most:

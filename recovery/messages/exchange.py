@@ -1,4 +1,4 @@
-"""Reports and orders: all that a launcher and a controller say to each other (contract 4).
+"""Reports and orders: all messages between launchers and a controller (contract 4).
 
 Level-triggered: an order says what a node ought to be running now, a report what it is
 running, and the launcher acts on the difference, so that a lost, late or repeated message
@@ -27,14 +27,14 @@ ATTEMPT_MAX: Final = 1_000_000_000
 
 
 class Stop(Enum):
-    """How ranks that an order no longer names are to be stopped."""
+    """How to stop ranks that an order no longer names."""
 
     KILL = "kill"  # for recovery: SIGKILL at once
-    GRACE = "grace"  # asked for by a person, a scheduler or preemption: SIGTERM, then a grace
+    GRACE = "grace"  # for a person, a scheduler or preemption: SIGTERM, a grace period, SIGKILL
 
 
 class StopReason(Enum):
-    """Why a job is to end as planned."""
+    """Why a job ends as planned."""
 
     TIME_LIMIT = "time limit"
     SIGHUP = "SIGHUP"
@@ -71,7 +71,7 @@ STOP_SIGNALS: Final = tuple(one.value for one in StopReason if one.value.startsw
 
 @dataclass(frozen=True, slots=True)
 class RankError:
-    """What a rank said of its own end: its last traceback or its elastic error file."""
+    """The error that a rank reported: its last traceback or its elastic error file."""
 
     type_name: str  # "RuntimeError"; empty where only a message is known
     message: str  # first line, at most 2,000 characters
@@ -85,16 +85,16 @@ class RankExit:
     age_s: float
     exit_code: int | None
     signal: int | None
-    by_launcher: bool  # the launcher had sent the signal: no failure of the rank's own
+    by_launcher: bool  # the launcher sent the signal: the rank did not fail by itself
     oom_killed: bool  # the cgroup's or kernel's OOM-kill count grew in the same second
     error: RankError | None
-    last_lines: tuple[str, ...]  # of its output, oldest first
+    last_lines: tuple[str, ...]  # last lines of its output, oldest first
     words: SaidAtEnd | None = None  # what all that means; None: the launcher did not read it
 
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """One finished step, as the rank told it."""
+    """One finished step, as the rank reported it."""
 
     number: int  # record number in this process, 1 for the first
     step: int
@@ -103,13 +103,13 @@ class StepTiming:
     communication_s: float
     io_s: float
     checkpoint_s: float
-    waited_s: float = 0.0  # part of the communication in which it could only wait for others
-    duration_s: float | None = None  # since the step before; None where that one is not known
+    waited_s: float = 0.0  # the part of the communication in which it only waited for others
+    duration_s: float | None = None  # since the previous step; None if that is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """One rank of the reported attempt. A None says that the rank has not told it yet."""
+    """One rank of the reported attempt. None: the rank has not reported it yet."""
 
     rank: int
     local_rank: int
@@ -127,25 +127,25 @@ class RankReport:
     sections_entered: int = 0
     collectives_entered: int = 0
     collectives_completed: int = 0
-    collective_timeout_s: float | None = None  # after which PyTorch ends the newest one
+    collective_timeout_s: float | None = None  # timeout of the newest collective
     has_pairs: bool = False  # it sends to or receives from single ranks
     timings: tuple[StepTiming, ...] = ()  # new ones since the last report
-    progress_error: str | None = None  # its progress file can't be read, and why
+    progress_error: str | None = None  # why its progress file can't be read
     exit: RankExit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RankEvidence:
-    """What one rank told of itself before it was stopped."""
+    """What one rank reported before it was stopped."""
 
     rank: int
     stack: tuple[Frame, ...]  # Python calls of its main thread, the innermost first
-    dump: FlightDump | None  # of its flight recorder: what a verdict needs of it
+    dump: FlightDump | None  # the part of its flight-recorder dump that a verdict needs
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a launcher has saved of an incident on its node. Files: docs/operate/incidents.md."""
+    """The evidence of an incident that a launcher saved on its node. Files: docs/operate/incidents.md."""
 
     incident_id: str
     attempt: int
@@ -153,7 +153,7 @@ class Collected:
     files: int
     size_bytes: int
     took_s: float
-    notes: tuple[str, ...]  # what could not be had, and why; at most 32
+    notes: tuple[str, ...]  # what is missing and why; at most 32
     ranks: tuple[RankEvidence, ...] = ()  # in the first reports only
 
 
@@ -168,28 +168,30 @@ class HardwareSeries:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the hardware of a node shows while a rank of the job is slow."""
+    """Hardware metrics of a node while a rank of the job is slow."""
 
     asked: int  # number in the order that asked
     series: tuple[HardwareSeries, ...]
-    note: str = ""  # what could not be had, and why
+    note: str = ""  # what is missing and why
 
 
 @dataclass(frozen=True, slots=True)
 class ToldFinding:
-    """A finding about the job for the agent of a node, which makes it a metric and an alert."""
+    """A finding about the job; the node's agent exports it as a metric and an alert."""
 
     key: str  # equal for the same finding
     kind: str  # of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
-    ranks: tuple[int, ...]  # of this node, the culprits; none: nobody is accused
-    section: str = ""  # of a slow rank
-    cause: str = ""  # of a slow rank, of detectors.slow.cause_table; empty: hardware shows nothing
-    factor: float = 0.0  # of a slow rank: its own work against its peers'
+    ranks: tuple[int, ...]  # culprits on this node; none: no rank here is blamed
+    section: str = ""  # for a slow rank
+    cause: str = (
+        ""  # for a slow rank, from detectors.slow.cause_table; empty: hardware shows nothing
+    )
+    factor: float = 0.0  # for a slow rank: its own work divided by its peers'
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the ranks of one attempt meet, or a launcher is reached by its peers."""
+    """Where the ranks of one attempt meet, or where peers reach a launcher."""
 
     address: str
     port: int
@@ -198,7 +200,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """One checkpoint that a launcher has found and looked at."""
+    """One checkpoint that a launcher found and checked."""
 
     path: str
     step: int | None
@@ -208,22 +210,22 @@ class FoundCheckpoint:
     is_valid: bool
     reason: str
     hindrance: str = ""  # value of a recovery.checkpoints.model.Hindrance; "" when valid
-    is_step_exact: bool = False  # the content tells the step; else the name does
+    is_step_exact: bool = False  # the step comes from the content, not from the name
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a launcher found in the checkpoint folder once its ranks were gone."""
+    """The content of the checkpoint folder after the launcher's ranks were gone."""
 
-    empty_through: int  # looked at after every process through this attempt was gone
+    empty_through: int  # the look came after every process up to this attempt was gone
     checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
-    error: str | None = None  # the folder can't be read, and why
-    revision: int = 0  # of the order that asked for it: an older look is no answer
+    error: str | None = None  # why the folder can't be read
+    revision: int = 0  # of the order that asked: an older look doesn't count
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A launcher of the attempt that the others count for the lease (docs/operate/fencing.md)."""
+    """A launcher of the attempt that counts for the others' lease (docs/operate/fencing.md)."""
 
     node: str
     launcher_id: str
@@ -232,7 +234,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The checkpoint that the ranks are to continue from."""
+    """The checkpoint that the ranks continue from."""
 
     path: str
     step: int | None
@@ -240,20 +242,20 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a launcher was ordered by the controller that it follows, told to another one.
+    """The newest orders of the controller that a launcher follows, reported to another one.
 
     A controller whose journal lacks the attempt adopts it when enough launchers claim the same
     (docs/operate/fencing.md).
     """
 
-    contact_age_s: float  # since the controller that it follows last answered it
-    attempt: int = 0  # the newest that it was ordered; 0: none
-    ranks: tuple[int, ...] = ()  # ordered from this node; none: it was a spare
+    contact_age_s: float  # since the last answer of the controller that it follows
+    attempt: int = 0  # newest ordered attempt; 0: none
+    ranks: tuple[int, ...] = ()  # ranks ordered on this node; none: it was a spare
     world_size: int = 1
     group_rank: int = 0
     group_count: int = 1
     restarts: int = 0
-    restore: Restore | None = None  # from where the attempt began
+    restore: Restore | None = None  # what the attempt restored
     rendezvous: Endpoint | None = None  # where its ranks met
     peers: tuple[Peer, ...] = ()
 
@@ -266,39 +268,39 @@ class Report:
     node: str
     boot_id: str
     job_id: str
-    revision: int  # newest order that was carried out; 0 for none
+    revision: int  # newest order that the launcher carried out; 0: none
     attempt: int  # attempt of the ranks below; 0 before the first
     ranks: tuple[RankReport, ...]
     empty_through: int  # no process of this attempt or an older one is left on this node
-    launch_error: str | None = None  # the order's ranks could not be started, and why
+    launch_error: str | None = None  # why the order's ranks could not start
     stop_requested: StopReason | None = None  # a planned stop: "SIGTERM", "time limit" ...
     findings: tuple[Finding, ...] = ()
     collected: Collected | None = None  # evidence of the incident that the newest order names
     launcher_id: str = ""  # UUID of this start of the launcher
-    number: int = 0  # of this report, from 1 for each launcher_id: an older one is passed over
-    slots: int = 0  # ranks that this node can run; 0: as many as it was ordered
-    rendezvous: Endpoint | None = None  # where it would have the next attempt meet: a fresh port
-    peer_endpoint: Endpoint | None = None  # where other launchers ask whether it lives
-    unreachable: tuple[str, ...] = ()  # peers of the order that it could not reach
+    number: int = 0  # of this report, from 1 for each launcher_id: older ones are ignored
+    slots: int = 0  # ranks that this node can run; 0: as many as ordered
+    rendezvous: Endpoint | None = None  # its suggestion for the next attempt: a fresh port
+    peer_endpoint: Endpoint | None = None  # where other launchers check that it lives
+    unreachable: tuple[str, ...] = ()  # the order's peers that it can't reach
     fence_attempt: int | None = None  # read beside the checkpoints; None: no folder, or not yet
     found: Found | None = None  # only from a node whose order asks for it
     # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
     launcher_started_s: float = 0.0
     hardware: Hardware | None = None  # only when an order asks, in the first reports
-    # This launcher carries out no further order, and all that it had started is gone from the node.
+    # This launcher carries out no further order, and nothing that it started is left on the node.
     leaving: bool = False
-    # The controller whose orders it follows, the newest that was heard of. 0 and empty: none yet.
+    # The newest controller whose orders it follows. 0 and empty: none yet.
     epoch: int = 0
     controller_id: str = ""
-    claim: Claim | None = None  # only while another controller than that one takes its reports
-    launch_fault: str = ""  # what the launch error is, for programs: ENOENT, store ...
-    # Newest first, at most 4: what was seen beside training; only from group rank 0.
+    claim: Claim | None = None  # only while another controller receives its reports
+    launch_fault: str = ""  # the launch error for programs: ENOENT, store ...
+    # Checkpoints seen during training, newest first, at most 4; only from group rank 0.
     known: tuple[FoundCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one node ought to be running for one job. No ranks: nothing at all."""
+    """What one node should run for one job. No ranks: nothing."""
 
     version: int
     job_id: str
@@ -308,25 +310,25 @@ class Order:
     world_size: int
     group_rank: int  # number of this node
     group_count: int
-    stop: Stop  # for ranks that are running and not named here
+    stop: Stop  # how to stop running ranks that are not named here
     grace_s: float
     restore: Restore | None
     restarts: int  # TORCHELASTIC_RESTART_COUNT
     restarts_max: int  # TORCHELASTIC_MAX_RESTARTS
-    collect: str | None = None  # incident whose evidence is to be saved before ranks are killed
-    collect_s: float = 0.0  # how long that may hold up the kill; 0: ranks die, ask nobody
-    node: str = ""  # whom it is for
-    launcher_id: str = ""  # and which start of its launcher; empty: any
-    epoch: int = 0  # of the controller: an order of an older one is refused
+    collect: str | None = None  # incident whose evidence to save before killing ranks
+    collect_s: float = 0.0  # longest delay of the kill for that; 0: ranks are dying, don't ask them
+    node: str = ""  # node that the order is for
+    launcher_id: str = ""  # start of that node's launcher; empty: any
+    epoch: int = 0  # of the controller: launchers refuse an older one
     rendezvous: Endpoint | None = None  # None: the launcher chooses (one node)
     # The same list for every launcher of the attempt: all of them, or WITNESSES_MAX spread evenly.
     # More than half of this list is the majority that a lease asks for.
     peers: tuple[Peer, ...] = ()
-    lease_s: float = 0.0  # stop the ranks when alone for so long; 0: never (one node)
-    finds_checkpoints: bool = False  # look at the checkpoint folder and report what is there
-    controller_id: str = ""  # UUID of its start: one epoch has one controller, the first heard of
-    reads_hardware: int = 0  # number of the record because of which to tell of hardware; 0: not now
-    findings: tuple[ToldFinding, ...] = ()  # for this node's agent, all of them
+    lease_s: float = 0.0  # stop the ranks when cut off for this long; 0: never (one node)
+    finds_checkpoints: bool = False  # look into the checkpoint folder and report its content
+    controller_id: str = ""  # UUID of its start: a launcher follows the first one of an epoch
+    reads_hardware: int = 0  # number of the record that asks for hardware metrics; 0: not now
+    findings: tuple[ToldFinding, ...] = ()  # all findings for this node's agent
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

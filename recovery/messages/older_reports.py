@@ -1,4 +1,4 @@
-"""Reads what a launcher or journal of the version before meant where it had only words for it. Pure.
+"""Translates reports and records of the previous version that had only text for a symptom. Pure.
 
 Versions before record 1.3 told what failed by a signature, "hung:stopped" or "evidence:XidFatal", and
 nothing beside it. It is taken apart here, once, as it comes in; nothing else reads it.
@@ -17,7 +17,7 @@ _FAULT_CHARACTERS_MAX: Final = 200
 
 
 def symptom_of(signature: str) -> Symptom:
-    """Return the symptom of a signature; one that nothing here knows is kept as the detail."""
+    """Return the symptom of a signature; an unknown signature becomes the detail."""
     word, _colon, detail = signature.partition(":")
     kind = _KINDS.get(word, SymptomKind.UNKNOWN)
     if kind is SymptomKind.UNKNOWN:
@@ -26,14 +26,14 @@ def symptom_of(signature: str) -> Symptom:
 
 
 def finding_of_today(finding: Finding) -> Finding:
-    """Return a finding that tells its symptom."""
+    """Return the finding with its symptom."""
     if finding.symptom != Symptom() or not finding.signature:
         return finding
     return replace(finding, symptom=symptom_of(finding.signature))
 
 
 def report_of_today(report: Report) -> Report:
-    """Return a report with what launchers of the version before did not tell."""
+    """Return a report with the fields that older launchers did not send."""
     if report.launch_error is not None and not report.launch_fault:
         fault = _NUMBER.sub("#", report.launch_error)[:_FAULT_CHARACTERS_MAX]
         report = replace(report, launch_fault=fault)

@@ -1,4 +1,4 @@
-"""What a job's controller hears from outside the job: alerts about its nodes, words of people.
+"""Input from outside the job: alerts about its nodes and people's commands.
 
 Values only; both are journaled as they came.
 """
@@ -10,7 +10,7 @@ from detectors.finding import Evidence, Finding, Kind, Severity
 
 
 def trains(finding: Finding) -> bool:
-    """Return whether the finding is of ranks that train on."""
+    """Return whether the finding is about ranks that keep training."""
     return finding.kind is Kind.RANK_SLOW or finding.is_persons
 
 
@@ -34,40 +34,40 @@ class NodeEvidence:
     summary: str
     since_age_s: float
     evidence: tuple[Evidence, ...] = ()
-    is_active: bool = True  # False: it has ended, which proves nothing about the node
+    is_active: bool = True  # False: it has ended; that proves nothing about the node
 
 
 class PersonAct(Enum):
-    """What a person can ask of one job. Always journaled with who asked."""
+    """A person's commands to one job. The journal records who gave them."""
 
     APPROVE = "approve"  # the plan of an incident that waits for it
     REJECT = "reject"  # that plan: the incident is escalated
-    CANCEL = "cancel"  # what is under way: the ranks stay as they are, rankmend stands back
-    PAUSE = "pause"  # decide nothing until resumed; ranks run on
-    RESUME = "resume"  # deciding; with a node: give that node ranks again
+    CANCEL = "cancel"  # the recovery in progress: ranks stay as they are
+    PAUSE = "pause"  # decide nothing until resumed; ranks keep running
+    RESUME = "resume"  # decide again; with a node: let that node get ranks again
     RESTART = "restart"  # the ranks, where they are
     LEAVE_NODE = "leave_node"  # move the job off a node
-    CONFIRM_GONE = "confirm_gone"  # a person's word that no process is left on a node
+    CONFIRM_GONE = "confirm_gone"  # a person confirms that no process is left on a node
     STOP = "stop"  # the job, as planned
     RESET_BUDGETS = "reset_budgets"
 
 
 class Refusal(Enum):
-    """Why a person's command was not obeyed, for programs; the text beside it is for people."""
+    """Why a person's command was refused, for programs; the text beside it is for people."""
 
     ENDED = "ended"  # the job has ended or is ending
-    NOT_OPEN = "not_open"  # the incident
-    NO_PLAN_WAITS = "no_plan_waits"  # of the incident
-    NEEDS_NODES = "needs_nodes"  # too few nodes may be used: no word can replace them
-    NO_ATTEMPT = "no_attempt"  # nothing runs that could be restarted
+    NOT_OPEN = "not_open"  # the incident is not open
+    NO_PLAN_WAITS = "no_plan_waits"  # the incident has no plan that waits
+    NEEDS_NODES = "needs_nodes"  # too few usable nodes: no command can replace them
+    NO_ATTEMPT = "no_attempt"  # nothing is running that could restart
     NOT_PAUSED = "not_paused"
     UNKNOWN_NODE = "unknown_node"  # the job has no such node
     NOT_HELD = "not_held"  # the job holds nothing against the node
-    LAUNCHER_ENDED = "launcher_ended"  # of the node: it has to be started again
+    LAUNCHER_ENDED = "launcher_ended"  # the node's launcher has ended: start it again
     LEFT_ALREADY = "left_already"  # the job has left the node
-    NO_RANKS = "no_ranks"  # on the node, that could be left behind
-    NODE_SPEAKS = "node_speaks"  # its own word counts
-    NOT_TAKEN_OVER = "not_taken_over"  # the job's launchers follow another controller still
+    NO_RANKS = "no_ranks"  # the node has no ranks to move
+    NODE_SPEAKS = "node_speaks"  # the node reports by itself, and its report counts
+    NOT_TAKEN_OVER = "not_taken_over"  # the job's launchers still follow another controller
 
 
 @dataclass(frozen=True, slots=True)
