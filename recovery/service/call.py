@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -44,20 +44,23 @@ class Call(Generic[Given]):
         return self.job_ids[0], self.known[self.job_ids[0]]
 
 
-_PARTS: Final = {
+_Word = Annotated[str, msgspec.Meta(pattern=wire.NAME_PATTERN)]
+
+PATH_PARTS: Final[dict[str, Any]] = {
     "job": wire.Uuid,
     "node": wire.Name,
-    "scope": wire.Name,
-    "window": wire.Name,
-    "incident": wire.Name,
+    "scope": _Word,
+    "window": _Word,
+    "incident": _Word,
 }
+"""What may stand in each part of a path, by the name of the part."""
 
 
 def read_parts(found: Mapping[str, str]) -> dict[str, str]:
     """Return the parts of the path; raise BadError if one lacks the form that its name asks for."""
     for name, text in found.items():
         try:
-            msgspec.convert(text, _PARTS[name])
+            msgspec.convert(text, PATH_PARTS[name])
         except msgspec.ValidationError as error:
             raise BadError(f"{name}: {error}", name, text) from error
     return dict(found)

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from recovery.api import wire
+from recovery.service.call import PATH_PARTS
 from recovery.service.roles import Role
 from recovery.service.route import RequestKind, Route
 
@@ -107,15 +108,6 @@ def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> di
     return operation
 
 
-PATH_PATTERNS: Final = {
-    "job": r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
-    "node": wire.NAME_PATTERN,
-    "scope": wire.NAME_PATTERN,
-    "window": wire.NAME_PATTERN,
-    "incident": wire.NAME_PATTERN,
-}
-
-
 def _path_parameters(route: Route[Any, Any]) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     return [
@@ -123,7 +115,7 @@ def _path_parameters(route: Route[Any, Any]) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": {"type": "string", "pattern": PATH_PATTERNS[name]},
+            "schema": msgspec.json.schema(PATH_PARTS[name]),
         }
         for name in names
     ]

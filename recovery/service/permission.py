@@ -14,6 +14,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget
 from recovery.journal.cluster_records import WindowAdded
@@ -45,6 +47,12 @@ class KnownJob(Protocol):
     def outcome(self) -> JobOutcome | None: ...
     @property
     def incident_prefix(self) -> str: ...
+
+
+class JobQuery(msgspec.Struct):
+    """A query that may name one job."""
+
+    job: wire.Uuid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +191,9 @@ def _cluster(_asked: Asked, _world: World) -> Touch:
 def _job(asked: Asked, world: World) -> Touch:
     if "incident" in asked.parts:
         return _incident(asked.parts["incident"], asked, world)
-    job_id = asked.parts.get("job") or getattr(asked.query, "job", None)
+    job_id = asked.parts.get("job")
+    if isinstance(asked.query, JobQuery):
+        job_id = asked.query.job
     if job_id is None:  # the limits of all jobs
         return Touch()
     if job_id not in world.jobs:

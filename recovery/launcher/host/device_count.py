@@ -1,12 +1,11 @@
 """How many accelerators the ranks' own PyTorch sees: any vendor's, by the rules of torchrun."""
 
-import subprocess
 from collections.abc import Mapping
 from typing import Final
 
 from rankmend.errors import LaunchError
+from recovery.launcher.host.interpreter import IMPORT_S_MAX, ask_interpreter
 
-ASK_S_MAX: Final = 300.0  # with `import torch` from a cold network file system
 _SAID_CHARACTERS: Final = 500
 _ASK: Final = """
 import sys
@@ -23,26 +22,15 @@ print("devices", module.device_count() if is_device and module.is_available() el
 
 
 def count_devices(
-    python: str, environment: Mapping[str, str], kind: str, timeout_s: float = ASK_S_MAX
+    python: str, environment: Mapping[str, str], kind: str, timeout_s: float = IMPORT_S_MAX
 ) -> int:
     """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees."""
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK, kind],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        told = ask_interpreter(python, _ASK, [kind], environment, timeout_s)
+    except LaunchError as error:
         raise LaunchError(f"can't ask {python} for its devices: {error}") from error
-    words = done.stdout.strip().rpartition("\n")[2].split()  # a sitecustomize may print, too
-    if done.returncode != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
-        said = done.stderr.strip()[-_SAID_CHARACTERS:]
-        raise LaunchError(
-            f"can't ask {python} for its devices: exit code {done.returncode}: {said}"
-        )
+    words = told.words
+    if told.exit_code != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
+        said = told.error[-_SAID_CHARACTERS:]
+        raise LaunchError(f"can't ask {python} for its devices: exit code {told.exit_code}: {said}")
     return int(words[1])

@@ -6,14 +6,13 @@ should pay; the guardian then binds each rank as it forks it.
 """
 
 import json
-import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-from rankmend.errors import ConfigError
+from rankmend.errors import ConfigError, LaunchError
+from recovery.launcher.host.interpreter import IMPORT_S_MAX, ask_interpreter
 
 MODES: Final = ("node", "socket", "exclusive", "core-complex")
-ASK_S_MAX: Final = 300.0  # with `import torch` from a cold network file system
 _PROCESSORS_MAX: Final = 1 << 16
 _ASK: Final = """
 import json, sys
@@ -31,26 +30,17 @@ def read_bindings(
     """Return the processors of each local rank, whose GPU is the one of the same number."""
     what = f"--numa-binding {mode}: can't ask the PyTorch of {python}"
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK, mode, str(count)],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_S_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        told = ask_interpreter(python, _ASK, [mode, str(count)], environment, IMPORT_S_MAX)
+    except LaunchError as error:
         raise ConfigError(f"{what}: {error}") from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if told.exit_code != 0:
+        last = (told.error.splitlines() or [f"exit code {told.exit_code}"])[-1]
         raise ConfigError(f"{what}: {last} (it takes PyTorch 2.9 or later and NVIDIA GPUs)")
     try:
-        found = json.loads(done.stdout.strip().rpartition("\n")[2])
+        found = json.loads(told.line)
         bindings = tuple(tuple(int(number) for number in rank) for rank in found)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{what}: it answered {done.stdout[-200:]!r}") from error
+        raise ConfigError(f"{what}: it answered {told.line[-200:]!r}") from error
     numbers = [number for rank in bindings for number in rank]
     if len(bindings) != count or not all(bindings) or not _are_processors(numbers):
         raise ConfigError(f"{what}: it answered {bindings!r} for {count} ranks")

@@ -23,6 +23,7 @@ from typing import IO, Final
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.hook import store_host
+from recovery.launcher.host.interpreter import ask_interpreter
 from recovery.launcher.ranks.environment import Rendezvous
 from recovery.launcher.rendezvous.ports import PortRange, ReservedPort, reserve, reserve_exactly
 from recovery.messages.exchange import Endpoint
@@ -101,31 +102,21 @@ def probe_torch(
     Nothing is imported: torch takes a second, and ranks are waiting.
     """
     try:
-        done = subprocess.run(
-            [python, "-c", _PROBE],
-            env=host_environment(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        told = ask_interpreter(python, _PROBE, (), host_environment(environment), timeout_s)
+    except LaunchError as error:
         raise LaunchError(f"can't ask {python} for its torch: {error}") from error
-    # A sitecustomize of the user's may print, too.
-    words = done.stdout.strip().rpartition("\n")[2].split()
-    if done.returncode == 0 and words == ["absent"]:
+    words = told.words
+    if told.exit_code == 0 and words == ["absent"]:
         return None
-    if done.returncode == 0 and len(words) == 2 and words[0] == "torch":
+    if told.exit_code == 0 and len(words) == 2 and words[0] == "torch":
         try:
             build = TorchBuild(words[1])
             _ = build.can_host
         except (ValueError, IndexError) as error:
             raise LaunchError(f"{python} has torch of version {words[1]!r}") from error
         return build
-    said = (done.stderr.strip() or done.stdout.strip())[-STDERR_TAIL_BYTES:]
-    raise LaunchError(f"can't ask {python} for its torch: exit code {done.returncode}: {said}")
+    said = (told.error or told.line)[-STDERR_TAIL_BYTES:]
+    raise LaunchError(f"can't ask {python} for its torch: exit code {told.exit_code}: {said}")
 
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:

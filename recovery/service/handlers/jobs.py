@@ -10,6 +10,7 @@ from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.job_registry import refuse_ended
+from recovery.service.permission import JobQuery
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
 
@@ -18,11 +19,11 @@ class JobsQuery(Struct):
     ended: bool = False
 
 
-class PolicyQuery(Struct):
-    job: wire.Uuid | None = None
+class PolicyQuery(JobQuery):
+    pass
 
 
-class PlanQuery(Struct):
+class PlanQuery(JobQuery, kw_only=True):
     job: wire.Uuid
     node: wire.Name | None = None
 
