@@ -7,23 +7,12 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.controller_names import complete_job, complete_story
-from rankmend.cli.controller_options import Access, asking, console, controller_options, is_local
-from rankmend.cli.options import (
-    fail,
-    find_state,
-    json_option,
-    local_time,
-    print_json,
-    state_option,
-)
-from rankmend.cli.output import echo
-from rankmend.cli.shown_line import ShownLine
-from rankmend.errors import RankmendError
+from rankmend.cli.controller_options import Access, console, controller_options
+from rankmend.cli.options import json_option, local_time, print_json, state_option
+from rankmend.cli.reader import reading
 
 if TYPE_CHECKING:
-    from detectors.finding import Finding
-    from recovery.journal.accounting import Account
-    from recovery.journal.records import Entry
+    from recovery.api import wire
 
 _PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 
@@ -45,17 +34,9 @@ def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: 
     JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads
     this machine's state folder.
     """
-    notes: list[str] = []
-    try:
-        if is_local(access):
-            rows = [row for row, _account in _rows(find_state(state_dir), job)]
-        else:
-            from rankmend.cli.incidents_controller import read_notes, read_rows
-
-            with asking(access) as client:
-                rows, notes = read_rows(client, job), read_notes(client, job)
-    except RankmendError as error:
-        fail(str(error))
+    with reading(access, state_dir) as reader:
+        rows = [_row(view) for view in reader.incidents(job)]
+        notes = [] if as_json else reader.notes(job)
     if as_json:
         print_json({"incidents": rows})
         return
@@ -88,75 +69,30 @@ def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) ->
     INCIDENT is an incident's id, or the beginning of a job's name or UUID for its whole story. Asks the
     controller where one is named, else reads this machine's state folder.
     """
-    if not is_local(access):
-        from rankmend.cli.incidents_controller import read_story
-
-        with asking(access) as client:
-            story = read_story(client, incident)
-        told, lines = story.entries(), story.lines()
-        name = story.name
-    else:
-        try:
-            name, entries = _story(find_state(state_dir), incident)
-        except RankmendError as error:
-            fail(str(error))
-        if not entries:
-            fail(f"no incident or job {incident!r} (rankmend incidents lists them)")
-        told, lines = [_entry_json(entry) for entry in entries], _lines(entries)
+    with reading(access, state_dir) as reader:
+        story = reader.story(incident)
     if as_json:
-        print_json({"job": name, "entries": told})
+        print_json({"job": story.job, "entries": [_entry(line) for line in story.lines]})
         return
-    _print_story(name, lines)
+    _print_story(story)
 
 
-def _rows(state: Path, job: str | None) -> "list[tuple[dict[str, Any], Account]]":
-    from recovery.journal.accounting import account_all
-    from recovery.journal.incident_records import EvidenceCollected
-    from recovery.journal.job_records import JobOpened
-    from recovery.report.overview import find_jobs, read_entries
+def _row(view: "wire.IncidentView") -> dict[str, Any]:
+    import msgspec
 
-    rows = []
-    for folder in find_jobs(state, job):
-        try:
-            entries = read_entries(folder)
-        except RankmendError as error:
-            echo(f"rankmend: {error}", err=True)
-            continue
-        opened = next((e.record for e in entries if isinstance(e.record, JobOpened)), None)
-        judged = {
-            entry.record.incident_id: entry.record.finding
-            for entry in entries
-            if isinstance(entry.record, EvidenceCollected)
-        }
-        for account in account_all(entries):
-            # Dumps and stacks know more than what was seen of the job while it hung.
-            finding = judged.get(account.incident_id) or account.opened.failure.finding
-            rows.append((_row(account, opened.name if opened else folder.name, finding), account))
-    return rows
+    row: dict[str, Any] = msgspec.to_builtins(view)
+    return {"id": row.pop("incident_id"), **row}
 
 
-def _row(account: "Account", job_name: str, finding: "Finding") -> dict[str, Any]:
-    phases = {f"{name}_s": getattr(account.phases, f"{name}_s") for name in _PHASES}
+def _entry(line: "wire.StoryLine") -> dict[str, Any]:
+    import msgspec
+
     return {
-        "id": account.incident_id,
-        "job_id": finding.job_id,
-        "job": job_name,
-        "opened_unix_s": account.opened_unix_s,
-        "attempt": account.opened.failure.attempt,
-        "cause": finding.kind.value,
-        "signature": finding.signature,
-        "summary": finding.summary,
-        "blame": finding.blame.value,
-        "ranks": list(finding.ranks),
-        "victims": list(finding.victims),
-        "outcome": account.state.phase.name.lower(),
-        "tries": account.state.try_number,
-        "phases": phases,
-        "notes": list(account.notes),
-        "total_s": account.total_s,
-        "recovered_s": account.recovered_s,
-        "steps_recomputed": account.steps_recomputed,
-        "caught_up_s": account.caught_up_s,
+        "number": line.number,
+        "unix_s": line.unix_s,
+        "kind": line.kind,
+        "text": line.text,
+        "record": msgspec.json.decode(line.record),
     }
 
 
@@ -222,48 +158,13 @@ def _local_time(unix_s: float) -> str:
     return local_time(unix_s, "%m-%d %H:%M:%S %z")
 
 
-def _story(state: Path, wanted: str) -> "tuple[str, tuple[Entry, ...]]":
-    """Return the entries of an incident, or of a whole job where a job is named."""
-    from recovery.report.overview import find_jobs, find_story, read_entries
-
-    folder, entries = find_story(state, wanted)
-    if folder is not None:
-        return folder.name, entries
-    folders = find_jobs(state, wanted)
-    return (folders[0].name, read_entries(folders[0])) if folders else ("", ())
-
-
-def _entry_json(entry: "Entry") -> dict[str, Any]:
-    from recovery.journal.narrator import narrate
-    from recovery.journal.records import kind_of
-
-    return {
-        "number": entry.number,
-        "unix_s": entry.unix_s,
-        "kind": kind_of(entry.record),
-        "text": narrate(entry.record),
-        "record": entry.record,
-    }
-
-
-def _lines(entries: "tuple[Entry, ...]") -> list[ShownLine]:
-    from recovery.journal.narrator import details, narrate
-
-    return [
-        ShownLine(
-            one.number, one.monotonic_s, one.boot_id, narrate(one.record), details(one.record)
-        )
-        for one in entries
-    ]
-
-
-def _print_story(name: str, lines: list[ShownLine]) -> None:
+def _print_story(story: "wire.Story") -> None:
     from rich.text import Text
 
     out = output.console(soft_wrap=True)
-    out.print(Text(name, style="bold"))
-    first_s, boot_id = lines[0].monotonic_s, lines[0].boot_id
-    for line in lines:
+    out.print(Text(story.job, style="bold"))
+    first_s, boot_id = story.lines[0].monotonic_s, story.lines[0].boot_id
+    for line in story.lines:
         if line.text is None:
             continue
         since = f"+{line.monotonic_s - first_s:8.3f} s" if line.boot_id == boot_id else " " * 11

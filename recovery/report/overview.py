@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
+from recovery.api import wire
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.incident_machine import Phase
-from recovery.journal.incident_records import CaughtUp, IncidentOpened
 from recovery.journal.job_folder import is_held, read_json
-from recovery.journal.job_records import JobEnded, LauncherStarted
-from recovery.journal.ledger import Ledger, Wish, stands_paused
+from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
+from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.store import open_readonly
+from recovery.views.job_view import reason_of, state_of, view_ledger
+from recovery.views.story_view import entries_of_incident
 
 _RECORDS = 20  # step records that a step time is taken from
 
@@ -39,24 +42,12 @@ class StoredRankView:
     problem: str | None = None  # why its progress can't be told
 
 
-@dataclass(frozen=True, slots=True)
-class StoredJobView:
-    """One job as its state folder tells of it."""
+class StoredJobView(wire.JobView):
+    """One job as its state folder tells of it, with its ranks on this node."""
 
-    job_id: str
-    name: str
-    state: str  # running, recovering, waiting, standing, stopping, interrupted, done, stopped, escalated, ...
-    state_dir: str
-    attempt: int
-    world_size: int
-    restarts: int
-    restarts_without_progress: int
-    highest_step: int | None
-    incidents: int
-    launcher_pid: int | None
-    reason: str | None  # how it ended, or what is being recovered from
-    ranks: tuple[StoredRankView, ...]
-    problem: str | None = None  # why its journal can't be read
+    state_dir: str = ""
+    launcher_pid: int | None = None
+    ranks: tuple[StoredRankView, ...] = ()
     slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
 
 
@@ -97,21 +88,19 @@ def view_job(folder: Path, read_clock: Callable[[], float]) -> StoredJobView:
     held = is_held(folder)
     run = _quietly_read(folder / "run.json") if held else {}
     runtime = run.get("runtime")
-    return StoredJobView(
+    view = view_ledger(
+        ledger,
         job_id=str(job.get("job_id", ledger.job_id or "")),
-        name=str(job.get("name", folder.name)),
+        name=(name := str(job.get("name", folder.name))),
         state=_state(ledger, is_held=held),
-        state_dir=str(folder),
-        attempt=ledger.attempt,
-        world_size=ledger.world_size,
-        restarts=ledger.restarts,
-        restarts_without_progress=ledger.restarts_without_progress,
-        highest_step=ledger.highest_step,
-        incidents=ledger.incidents,
-        launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
-        reason=_reason(ledger),
-        ranks=tuple(view_ranks(Path(runtime), read_clock)) if isinstance(runtime, str) else (),
+        reason=reason_of(ledger, name),
         problem=problem,
+    )
+    return StoredJobView(
+        **msgspec.structs.asdict(view),
+        state_dir=str(folder),
+        launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
+        ranks=tuple(view_ranks(Path(runtime), read_clock)) if isinstance(runtime, str) else (),
         slow=tuple(slow_ranks(entries)),
     )
 
@@ -185,23 +174,7 @@ def _state(ledger: Ledger, *, is_held: bool) -> str:
         return ledger.ended.kind.value
     if not is_held:
         return "interrupted"  # its launcher died; the same command takes it up again
-    if ledger.closing is not None:
-        return "stopping"
-    if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
-        return "recovering" if ledger.incident.waits is None else "waiting"
-    if stands_paused(ledger):
-        return "standing"
-    not_running = "starting" if ledger.start_waits is None else "waiting"
-    return "running" if ledger.wish is Wish.RANKS else not_running
-
-
-def _reason(ledger: Ledger) -> str | None:
-    if ledger.ended is not None:
-        return ledger.ended.reason
-    if ledger.incident is not None:
-        summary, waits = ledger.incident.failure.finding.summary, ledger.incident.waits
-        return summary if waits is None else f"{summary}; waits: {waits[1]}"
-    return None if ledger.start_waits is None else ledger.start_waits.reason
+    return state_of(ledger)
 
 
 def _quietly_read(path: Path) -> dict[str, object]:
@@ -209,6 +182,12 @@ def _quietly_read(path: Path) -> dict[str, object]:
         return read_json(path) or {}
     except RankmendError:
         return {}
+
+
+def name_of(folder: Path, entries: tuple[Entry, ...]) -> str:
+    """Return the job's name as its journal has it, else its folder's."""
+    opened = (one.record.name for one in entries if isinstance(one.record, JobOpened))
+    return next(opened, folder.name)
 
 
 def read_entries(folder: Path) -> tuple[Entry, ...]:
@@ -222,21 +201,6 @@ def find_story(state: Path, incident_id: str) -> tuple[Path | None, tuple[Entry,
             entries = read_entries(folder)
         except RankmendError:
             continue
-        for number, entry in enumerate(entries):
-            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == incident_id:
-                return folder, entries[number : _end_of(entries, number, incident_id) + 1]
+        if found := entries_of_incident(entries, incident_id):
+            return folder, tuple(found)
     return None, ()
-
-
-def _end_of(entries: tuple[Entry, ...], start: int, incident_id: str) -> int:
-    """Return the place of the last entry that belongs to the incident opened at ``start``."""
-    last = len(entries) - 1
-    for number in range(start + 1, len(entries)):
-        record = entries[number].record
-        if isinstance(record, IncidentOpened):
-            return number - 1
-        if isinstance(record, JobEnded) or (
-            isinstance(record, CaughtUp) and record.incident_id == incident_id
-        ):
-            return number
-    return last

@@ -7,6 +7,7 @@ import logging
 import unicodedata
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -15,7 +16,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rankmend.cli import approve, incidents, output, status_controller
+from rankmend.cli import approve, incidents, output, reader, status_view
 from rankmend.cli import cli as commands
 from rankmend.cli.controller_options import Access, explain, tell
 from rankmend.cli.status_watch import Changes
@@ -111,7 +112,7 @@ def plan_view() -> wire.PlanView:
     return wire.PlanView(JOB, EVIL, "4f1c2d3e-1", 1, "move", EVIL, "wait", EVIL, [EVIL])
 
 
-def picture() -> status_controller.Picture:
+def picture() -> reader.Picture:
     node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL)
     cluster = wire.Cluster(
         [wire.Pause("cluster", EVIL, EVIL)],
@@ -119,7 +120,12 @@ def picture() -> status_controller.Picture:
         [wire.WindowView("w1", [EVIL], 0.0, 4e9, EVIL, EVIL)],
         [EVIL],
     )
-    return status_controller.Picture("https://c", [job_view()], [node], [plan_view()], cluster)
+    return reader.Picture("https://c", [job_view()], [node], [plan_view()], cluster)
+
+
+def story() -> wire.Story:
+    line = wire.StoryLine(1, 0.0, 0.0, "b", "job_opened", EVIL, [EVIL], msgspec.Raw(b"{}"))
+    return wire.Story(JOB, EVIL, None, [line])
 
 
 def incident_row() -> dict[str, object]:
@@ -138,8 +144,8 @@ def incident_row() -> dict[str, object]:
 
 
 def show_status() -> None:
-    wanted = status_controller.Wanted(None, with_ended=False, every_node=True)
-    output.console(is_wide=True).print(status_controller.render(picture(), wanted))
+    wanted = reader.Wanted(None, with_ended=False, every_node=True)
+    output.console(is_wide=True).print(status_view.render(picture(), wanted))
 
 
 def show_incidents() -> None:
@@ -149,9 +155,9 @@ def show_incidents() -> None:
 
 SHOWN = {
     "status": show_status,
-    "status lines": lambda: Changes().print(status_controller._lines(picture())),
+    "status lines": lambda: Changes().print(status_view._lines(picture())),
     "incidents": show_incidents,
-    "why": lambda: incidents._print_story(EVIL, [incidents.ShownLine(1, 0.0, "b", EVIL, [EVIL])]),
+    "why": lambda: incidents._print_story(story()),
     "approve": lambda: output.echo(approve.describe(plan_view())),
     "tell": lambda: tell(EVIL, as_json=False),
     "a table": lambda: output.console().print(table_of(EVIL)),

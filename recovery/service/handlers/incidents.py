@@ -13,6 +13,8 @@ from recovery.service.call import Call
 from recovery.service.pager import escalated
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
+from recovery.views.incident_view import view_incidents
+from recovery.views.story_view import view_story
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
         found: list[wire.IncidentView] = []
         for path, name in folders:
             try:
-                found += views.read_incidents(path, name)
+                found += view_incidents(views.read_entries(path), name)
             except RankmendError as error:
                 log.warning("cannot read the journal of a job", extra={"error": str(error)})
         return sorted(found, key=lambda one: one.opened_unix_s, reverse=True)[:limit]
@@ -75,7 +77,8 @@ async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.St
 
     def act() -> wire.Story | None:
         for job_id, one in places:
-            found = views.read_story(one.path, job_id, one.name, None if is_job else wanted)
+            entries = views.read_entries(one.path)
+            found = view_story(entries, job_id, one.name, None if is_job else wanted)
             if found is not None:
                 return found
         return None

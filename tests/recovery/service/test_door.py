@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmend.cli import output, status_controller
+from rankmend.cli import output, reader, status_view
 from rankmend.cli.options import local_time
 from rankmend.errors import ConfigError, JournalError
 from rankmend.own_folder import own_folder
@@ -259,15 +259,15 @@ def test_no_stored_data_keeps_status_from_being_shown(
     jobs: list[wire.JobView],
 ) -> None:
     cluster = wire.Cluster([], held, windows, [])
-    picture = status_controller.Picture("https://c", jobs, nodes, plans, cluster)
-    wanted = status_controller.Wanted(None, with_ended=False, every_node=True)
+    picture = reader.Picture("https://c", jobs, nodes, plans, cluster)
+    wanted = reader.Wanted(None, with_ended=False, every_node=True)
     console = output.console(is_wide=True)
 
     with console.capture() as shown:
-        console.print(status_controller.render(picture, wanted))
+        console.print(status_view.render(picture, wanted))
 
     assert "https://c" in shown.get()
-    assert status_controller._lines(picture)
+    assert status_view._lines(picture)
 
 
 def test_documents_make_a_token_for_each_user_first() -> None:

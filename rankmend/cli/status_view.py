@@ -1,15 +1,15 @@
-"""`rankmend status` against a controller: its jobs, nodes, plans that wait, pauses and windows."""
+"""What `rankmend status` shows: jobs, ranks, nodes, plans that wait, pauses and windows."""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from rankmend.cli.controller_options import Access, asking, console, explain, find_job
+from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
+from rankmend.cli.reader import Picture, Reader, Wanted
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
 from rankmend.printable import printable
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from recovery.api import wire
-    from recovery.api.operator_client import OperatorClient
+    from recovery.report.overview import StoredJobView
 
-_WATCH_S: Final = 2.0  # four requests each: a 25th of what one subject may ask
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; those that need a person come first
 _NOTES_SHOWN: Final = 5
 _COLOURS: Final = {
@@ -31,70 +30,25 @@ _COLOURS: Final = {
     "recovering": "yellow",
     "waiting": "yellow",
     "stopping": "yellow",
+    "interrupted": "red",
     "escalated": "red",
     "not managed": "red",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    job: str | None
-    with_ended: bool
-    every_node: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What a controller says of everything, asked for within a moment."""
-
-    url: str  # of the controller that answered
-    jobs: "list[wire.JobView]"
-    nodes: "list[wire.NodeView]"
-    plans: "list[wire.PlanView]"
-    cluster: "wire.Cluster"
-
-
-def take_picture(client: "OperatorClient", wanted: Wanted) -> Picture:
-    """Return what the controller tells now."""
-    plans, cluster = client.plans(), client.cluster()
-    if wanted.job is None:
-        jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
-        return Picture(client.url, jobs, nodes, plans, cluster)
-    detail = client.job(find_job(client, wanted.job, with_ended=True).job_id)
-    plans = [plan for plan in plans if plan.job_id == detail.job.job_id]
-    return Picture(client.url, [detail.job], detail.nodes, plans, cluster)
-
-
-def show(access: Access, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
-    """Print the picture once, or again and again."""
-    with asking(access) as client:
-        if watch:
-            _watch(client, access, wanted, as_json=as_json)
-            return
-        picture = take_picture(client, wanted)
-    if as_json:
-        print_json(plain(picture))
+def show(reader: Reader, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
+    """Print how everything stands, once or again and again."""
+    if watch and sys.stdout.isatty() and not as_json:
+        _watch_live(reader, wanted)
+    elif watch:
+        _watch_lines(reader, wanted, as_json=as_json)
+    elif as_json:
+        print_json(plain(reader.picture(wanted)))
     else:
-        console().print(render(picture, wanted))
+        console().print(render(reader.picture(wanted), wanted))
 
 
-def _watch(client: "OperatorClient", access: Access, wanted: Wanted, *, as_json: bool) -> None:
-    """Go on over a controller that does not answer: that is when people look."""
-    from recovery.api.controller_errors import UnreachableError
-
-    def ask() -> Picture | str:
-        try:
-            return take_picture(client, wanted)
-        except UnreachableError as error:
-            return explain(error, access)
-
-    if sys.stdout.isatty() and not as_json:
-        _watch_live(ask, wanted)
-    else:
-        _watch_lines(ask, as_json=as_json)
-
-
-def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
+def _watch_live(reader: Reader, wanted: Wanted) -> None:
     """Draw the picture anew, under what is wrong the last one."""
     from rich.console import Group
     from rich.live import Live
@@ -104,7 +58,7 @@ def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
 
     def draw() -> None:
         nonlocal last
-        told = ask()
+        told = reader.picture_or_problem(wanted)
         if isinstance(told, Picture):
             last = clean(render(told, wanted))
         said = [] if isinstance(told, Picture) else told.splitlines()
@@ -114,15 +68,15 @@ def _watch_live(ask: Callable[[], Picture | str], wanted: Wanted) -> None:
     with Live(
         console=console(), screen=False, auto_refresh=False, vertical_overflow="crop"
     ) as live:
-        repeat(_WATCH_S, draw)
+        repeat(reader.watch_s, draw)
 
 
-def _watch_lines(ask: Callable[[], Picture | str], *, as_json: bool) -> None:
+def _watch_lines(reader: Reader, wanted: Wanted, *, as_json: bool) -> None:
     """Print what has changed, or everything as one line of JSON."""
     changes = Changes()
 
     def show() -> None:
-        told = ask()
+        told = reader.picture_or_problem(wanted)
         if as_json:
             print_json_line(plain(told) if isinstance(told, Picture) else {"error": told})
         elif isinstance(told, Picture):
@@ -130,7 +84,7 @@ def _watch_lines(ask: Callable[[], Picture | str], *, as_json: bool) -> None:
         else:
             changes.add("controller", told.replace("\n", " "))
 
-    repeat(_WATCH_S, show)
+    repeat(reader.watch_s, show)
 
 
 def plain(picture: Picture) -> dict[str, Any]:
@@ -138,7 +92,7 @@ def plain(picture: Picture) -> dict[str, Any]:
     import msgspec
 
     return {
-        "controller": picture.url,
+        "controller": picture.controller,
         "jobs": msgspec.to_builtins(picture.jobs),
         "nodes": msgspec.to_builtins(picture.nodes),
         "plans": msgspec.to_builtins(picture.plans),
@@ -148,7 +102,8 @@ def plain(picture: Picture) -> dict[str, Any]:
 
 def _lines(picture: Picture) -> "list[tuple[str, str]]":
     """Return a line for each thing that a person who watches wants to hear of, with a key."""
-    lines = [("controller", f"{picture.url} answers")]
+    url = picture.controller
+    lines = [] if url is None else [("controller", f"{url} answers")]
     lines += [(f"job {job.name} {job.job_id}", _head(job, picture).plain) for job in picture.jobs]
     lines += [(f"plan of {one.incident_id}", _say_plan(one)) for one in picture.plans]
     lines += [
@@ -165,7 +120,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(picture.url, style="dim")]
+    parts: list[RenderableType] = [Text(picture.controller or picture.state_dir, style="dim")]
     parts += [Text(_say_pause(one), style="yellow") for one in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.jobs:
@@ -185,12 +140,13 @@ def _head(job: "wire.JobView", picture: Picture) -> "Text":
     from rich.text import Text
 
     spares = sum(one.job_id == job.job_id and one.is_spare for one in picture.nodes)
+    spare = f", {spares} spare" if picture.nodes else ""  # a journal tells of no spares
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
         (job.state, _COLOURS.get(job.state, "white")),
         ("  paused", "yellow") if job.is_paused else "",
-        f"  attempt {job.attempt}, {job.world_size} ranks on {job.nodes} nodes, {spares} spare, "
+        f"  attempt {job.attempt}, {job.world_size} ranks on {job.nodes} nodes{spare}, "
         f"{job.restarts} restarts{_left(job.restarts_left)}, {job.restarts_without_progress} without "
         f"progress{_left(job.no_progress_left)}, {job.incidents} incidents",
     )
@@ -206,7 +162,12 @@ def _left(count: int | None) -> str:
 def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]":
     from rich.text import Text
 
-    about = [job.job_id, f"of {job.owner}", *(f"{k} {v}" for k, v in job.attributes.items())]
+    from recovery.report.overview import StoredJobView
+
+    owner = [f"of {job.owner}"] if job.owner else []
+    stored = job if isinstance(job, StoredJobView) else None
+    where = [] if stored is None else [stored.state_dir]
+    about = [job.job_id, *owner, *where, *(f"{k} {v}" for k, v in job.attributes.items())]
     lines: list[RenderableType] = [
         _head(job, picture),
         Text("  " + "  ".join(about), style="dim"),
@@ -221,7 +182,33 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
         for plan in picture.plans
         if plan.job_id == job.job_id
     ]
+    if stored is not None:
+        lines += _render_ranks(stored)
     return lines
+
+
+def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
+    """Return where the ranks on this machine stand, which no controller asks them."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in job.slow]
+    if not job.ranks:
+        return lines
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column in ("rank", "pid", "step", "step time", "last step", "section"):
+        table.add_column(column, justify="left" if column == "section" else "right")
+    for rank in job.ranks:
+        table.add_row(
+            str(rank.rank),
+            str(rank.pid),
+            "-" if rank.step is None else str(rank.step),
+            seconds(rank.step_seconds),
+            "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
+            rank.problem or rank.section or "tells nothing",
+        )
+    return [*lines, table]
 
 
 def _say_plan(plan: "wire.PlanView") -> str:

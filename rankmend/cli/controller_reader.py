@@ -1,0 +1,55 @@
+"""Asks a controller for jobs, incidents and stories."""
+
+from rankmend.cli.controller_options import Access, explain, find_job
+from rankmend.cli.reader import Picture, Wanted
+from recovery.api import wire
+from recovery.api.controller_errors import RefusedError, UnreachableError
+from recovery.api.operator_client import OperatorClient
+
+
+class ControllerReader:
+    watch_s = 2.0  # four requests each: a 25th of what one subject may ask
+
+    def __init__(self, client: OperatorClient, access: Access) -> None:
+        self._client = client
+        self._access = access
+
+    def picture(self, wanted: Wanted) -> Picture:
+        client = self._client
+        plans, cluster = client.plans(), client.cluster()
+        if wanted.job is None:
+            jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
+            return Picture(client.url, jobs, nodes, plans, cluster)
+        detail = client.job(find_job(client, wanted.job, with_ended=True).job_id)
+        plans = [plan for plan in plans if plan.job_id == detail.job.job_id]
+        return Picture(client.url, [detail.job], detail.nodes, plans, cluster)
+
+    def picture_or_problem(self, wanted: Wanted) -> Picture | str:
+        """Go on over a controller that does not answer: that is when people look."""
+        try:
+            return self.picture(wanted)
+        except UnreachableError as error:
+            return explain(error, self._access)
+
+    def incidents(self, job: str | None) -> list[wire.IncidentView]:
+        return self._client.incidents(self._id_of(job), limit=wire.INCIDENTS_MAX)
+
+    def notes(self, job: str | None) -> list[str]:
+        job_id = self._id_of(job)
+        return [
+            f"{view.name}: adopted at attempt {view.adopted_attempt} after its journal was lost; "
+            f"incidents before that are not known"
+            for view in self._client.jobs()
+            if view.adopted_attempt is not None and job_id in (None, view.job_id)
+        ]
+
+    def story(self, wanted: str) -> wire.Story:
+        try:
+            return self._client.story(wanted)
+        except RefusedError as error:
+            if error.status not in (400, 404):  # 400: what is no name in a path may begin a job's
+                raise
+        return self._client.story(find_job(self._client, wanted, with_ended=True).job_id)
+
+    def _id_of(self, job: str | None) -> str | None:
+        return None if job is None else find_job(self._client, job, with_ended=True).job_id

@@ -1,0 +1,60 @@
+"""Reads jobs from this machine's state folder, also when nothing of rankmend runs."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from rankmend.cli.options import fail
+from rankmend.cli.output import echo
+from rankmend.cli.reader import Picture, Wanted
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.journal.job_records import OutcomeKind
+from recovery.report.overview import find_jobs, find_story, name_of, read_entries, view_job
+from recovery.views.incident_view import view_incidents
+from recovery.views.story_view import view_story
+
+_ENDED: Final = {kind.value for kind in OutcomeKind}
+
+
+class FolderReader:
+    watch_s = 1.0  # a few small files
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def picture(self, wanted: Wanted) -> Picture:
+        jobs = [view_job(folder, time.monotonic) for folder in find_jobs(self._state, wanted.job)]
+        is_wanted = wanted.with_ended or wanted.job is not None
+        shown = [one for one in jobs if is_wanted or one.state not in _ENDED]
+        nobody = wire.Cluster([], [], [], [])
+        return Picture(None, shown, (), (), nobody, str(self._state))
+
+    def picture_or_problem(self, wanted: Wanted) -> Picture | str:
+        return self.picture(wanted)
+
+    def incidents(self, job: str | None) -> list[wire.IncidentView]:
+        found: list[wire.IncidentView] = []
+        for folder in find_jobs(self._state, job):
+            try:
+                entries = read_entries(folder)
+            except RankmendError as error:
+                echo(f"rankmend: {error}", err=True)
+                continue
+            found += view_incidents(entries, name_of(folder, entries))
+        return found
+
+    def notes(self, _job: str | None) -> list[str]:
+        return []
+
+    def story(self, wanted: str) -> wire.Story:
+        folder, entries = find_story(self._state, wanted)
+        incident_id: str | None = wanted
+        if folder is None:
+            incident_id = None
+            folder = next(iter(find_jobs(self._state, wanted)), None)
+            entries = () if folder is None else read_entries(folder)
+        told = None if folder is None else view_story(entries, "", folder.name, incident_id)
+        if told is None:
+            fail(f"no incident or job {wanted!r} (rankmend incidents lists them)")
+        return told

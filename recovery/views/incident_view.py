@@ -1,0 +1,52 @@
+"""The incidents in a job's journal, with what each cost, as the API and the commands show them. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from detectors.finding import Finding
+from recovery.api import wire
+from recovery.journal.accounting import Account, account_all
+from recovery.journal.incident_records import EvidenceCollected
+from recovery.journal.records import Entry
+
+PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
+
+
+def view_incidents(entries: Sequence[Entry], job: str) -> list[wire.IncidentView]:
+    """Return the incidents of a journal, oldest first; ``job``: the job's name."""
+    # Dumps and stacks know more than what was seen of the job while it hung.
+    judged = {
+        entry.record.incident_id: entry.record.finding
+        for entry in entries
+        if isinstance(entry.record, EvidenceCollected)
+    }
+    return [
+        _view(account, job, judged.get(account.incident_id) or account.opened.failure.finding)
+        for account in account_all(entries)
+    ]
+
+
+def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
+    return wire.IncidentView(
+        incident_id=account.incident_id,
+        job_id=finding.job_id,
+        job=job,
+        opened_unix_s=account.opened_unix_s,
+        attempt=account.opened.failure.attempt,
+        cause=finding.kind.value,
+        signature=finding.signature,
+        summary=finding.summary,
+        blame=finding.blame.value,
+        node=finding.node,
+        ranks=list(finding.ranks),
+        victims=list(finding.victims),
+        outcome=account.state.phase.name.lower(),
+        tries=account.state.try_number,
+        steps=[plan.step.value for plan in account.plans],
+        phases={f"{phase}_s": getattr(account.phases, f"{phase}_s") for phase in PHASES},
+        notes=list(account.notes),
+        total_s=account.total_s,
+        recovered_s=account.recovered_s,
+        steps_recomputed=account.steps_recomputed,
+        caught_up_s=account.caught_up_s,
+    )

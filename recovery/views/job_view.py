@@ -1,0 +1,76 @@
+"""How a job stands by its journal, as the API and the commands show it. Pure."""
+
+from collections.abc import Mapping
+
+from recovery.api import wire
+from recovery.journal.incident_machine import Phase
+from recovery.journal.ledger import Ledger, Wish, stands_paused
+from recovery.journal.limits import Policy, patience_left, restarts_left
+
+
+def view_ledger(
+    ledger: Ledger,
+    job_id: str,
+    name: str,
+    *,
+    state: str,
+    owner: str = "",
+    reason: str | None = None,
+    problem: str | None = None,
+    attributes: Mapping[str, str] | None = None,
+    policy: Policy | None = None,
+) -> wire.JobView:
+    """Return a job as its ledger has it; ``policy``: its limits, for what is left of its budgets."""
+    is_lost = ledger.unconfirmed is not None  # then budgets count as spent
+    incident, adopted = ledger.incident, ledger.adopted
+    left, patience = None, None
+    if policy is not None:
+        left = 0 if is_lost else restarts_left(ledger.spent, policy)
+        patience = 0 if is_lost else patience_left(ledger.spent, policy)
+    return wire.JobView(
+        job_id=job_id,
+        name=name,
+        owner=owner,
+        state=state,
+        attempt=ledger.attempt,
+        world_size=ledger.world_size,
+        nodes=len(ledger.placement),
+        restarts=ledger.restarts,
+        restarts_without_progress=ledger.restarts_without_progress,
+        highest_step=ledger.highest_step,
+        incidents=ledger.incidents,
+        incident_id=incident.state.incident_id if incident is not None else None,
+        reason=reason,
+        is_paused=ledger.paused_by is not None,
+        problem=problem,
+        attributes=dict(attributes or {}),
+        restarts_left=left,
+        no_progress_left=patience,
+        adopted_attempt=adopted.attempt if is_lost and adopted is not None else None,
+    )
+
+
+def state_of(ledger: Ledger) -> str:
+    """Return how a job stands that has not ended."""
+    if ledger.closing is not None:
+        return "stopping"
+    if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
+        return "waiting" if ledger.incident.waits is not None else "recovering"
+    if stands_paused(ledger):
+        return "standing"
+    return "running" if ledger.wish is Wish.RANKS else "starting"
+
+
+def reason_of(ledger: Ledger, name: str) -> str | None:
+    """Return how the job ended, what it is recovered from, or why it does not train."""
+    if ledger.ended is not None:
+        return ledger.ended.reason
+    if ledger.incident is not None:
+        summary = ledger.incident.failure.finding.summary
+        waits = ledger.incident.waits
+        return summary if waits is None else f"{summary}; waits: {waits[1]}"
+    if stands_paused(ledger):
+        return f"does not train: {ledger.paused_by} has it left as it is (rankmend resume --job {name})"
+    if ledger.unconfirmed is not None:
+        return f"{ledger.unconfirmed}; budgets count as spent until `rankmend reset-budgets`"
+    return None
