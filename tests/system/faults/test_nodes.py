@@ -235,8 +235,10 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
 
     assert nodes.wait_ends("b", "c") == [0, 0], nodes.output
     assert nodes.result() == undisturbed_long
-    hosted = [name for name in ("b", "c") if "this node hosts the controller" in nodes.said(name)]
-    assert len(hosted) == 1, nodes.output
+    # On a busy machine the spare may begin before the one whose turn it is; then one of them retires.
+    began = [name for name in ("b", "c") if "this node hosts the controller" in nodes.said(name)]
+    retired = [name for name in began if "this node no longer hosts" in nodes.said(name)]
+    assert len(began) - len(retired) == 1, nodes.output
 
 
 @pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
