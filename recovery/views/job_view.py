@@ -56,6 +56,8 @@ def state_of(ledger: Ledger) -> str:
         return "stopping"
     if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
         return "waiting" if ledger.incident.waits is not None else "recovering"
+    if ledger.start_waits is not None:
+        return "waiting"
     if stands_paused(ledger):
         return "standing"
     return "running" if ledger.wish is Wish.RANKS else "starting"
@@ -69,8 +71,10 @@ def reason_of(ledger: Ledger, name: str) -> str | None:
         summary = ledger.incident.failure.finding.summary
         waits = ledger.incident.waits
         return summary if waits is None else f"{summary}; waits: {waits[1]}"
+    if ledger.start_waits is not None:
+        return ledger.start_waits.reason
     if stands_paused(ledger):
-        return f"does not train: {ledger.paused_by} has it left as it is (rankmend resume --job {name})"
+        return f"does not train: {ledger.paused_by} left it stopped (rankmend resume --job {name})"
     if ledger.unconfirmed is not None:
         return f"{ledger.unconfirmed}; budgets count as spent until `rankmend reset-budgets`"
     return None
