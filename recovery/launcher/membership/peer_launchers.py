@@ -120,7 +120,7 @@ class Peers:
         self._word = word
         self._now_s = now_s
         reserved = reserve(ports, bind_address)
-        self._listener: socket.socket = reserved.listener
+        self._listener: socket.socket = reserved.listen()
         self._listener.setblocking(False)
         self.endpoint = Endpoint(address, reserved.port)
         self._lease: Lease | None = None

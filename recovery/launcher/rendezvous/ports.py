@@ -1,6 +1,8 @@
 """Ports that the launcher owns: picked by binding them, so that nobody else can have them.
 
-A port is taken and listening from the moment it is chosen. By default the range lies outside
+A port is taken from the moment it is chosen, and refuses connections until we listen on it: a
+rank that came early to a port on which we listen would be reset when we leave it to rank 0, and
+while it is refused it tries again. By default the range lies outside
 net.ipv4.ip_local_port_range, out of which the kernel hands ports to outgoing connections.
 """
 
@@ -92,58 +94,74 @@ def read_default_range(path: Path = LOCAL_PORT_RANGE) -> PortRange:
 
 @dataclass(frozen=True, slots=True)
 class ReservedPort:
-    """A port with the socket that listens on it."""
+    """A port with the socket that holds it."""
 
     port: int
-    listener: socket.socket
+    holder: socket.socket
+
+    def listen(self) -> socket.socket:
+        """Take connections from now on, and return the socket. Safe to repeat."""
+        try:
+            # Connections inherit it: while they close, another socket can listen on the port.
+            self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.holder.listen(BACKLOG)
+        except OSError as error:
+            raise LaunchError(f"can't listen on port {self.port}: {error}") from error
+        return self.holder
 
     def release(self) -> None:
         """Close our socket: the port stays taken only where a copy was handed on."""
-        self.listener.close()
+        self.holder.close()
 
 
 def reserve(ports: PortRange, address: str = "", first: int | None = None) -> ReservedPort:
-    """Return a listening socket on a free port of ``ports``.
+    """Return a free port of ``ports``, which nobody else can have until it is released.
 
     The search starts at ``first``, else at a random port, so that two launchers seldom try
     the same ones. An empty ``address`` is every address of the machine.
     """
     start = ports.first + secrets.randbelow(ports.size) if first is None else first
-    for port in ports.cycle_from(start):
-        if (listener := _listen(address, port)) is not None:
-            return ReservedPort(port, listener)
+    for is_closing in (False, True):  # a port that is free altogether, if there is one
+        for port in ports.cycle_from(start):
+            if (holder := _hold(address, port, is_closing=is_closing)) is not None:
+                return ReservedPort(port, holder)
     raise LaunchError(f"no free port in {ports} on {address or 'this machine'}: all are busy")
 
 
 def reserve_exactly(port: int, address: str = "") -> ReservedPort:
-    """Return a listening socket on this port, or say who holds it."""
+    """Return this port as `reserve` does, or say who holds it."""
     PortRange(port, port)
-    if (listener := _listen(address, port)) is not None:
-        return ReservedPort(port, listener)
+    for is_closing in (False, True):
+        if (holder := _hold(address, port, is_closing=is_closing)) is not None:
+            return ReservedPort(port, holder)
     raise LaunchError(f"port {port} on {address or 'this machine'} is busy{_describe_holder(port)}")
 
 
-def _listen(address: str, port: int) -> socket.socket | None:
-    """Return a listening socket, or None when the port is busy."""
+def _hold(address: str, port: int, *, is_closing: bool) -> socket.socket | None:
+    """Return a socket that holds the port, or None when the port is busy.
+
+    With ``is_closing``, connections of the last attempt may still be closing on the port. Only a
+    socket that listens can hold such a port against others.
+    """
     try:
         family, host = _resolve(address)
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        holder = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
         raise LaunchError(f"can't listen on address {address!r}: {error}") from error
     try:
-        # Connections of the last attempt may still be closing on this port; a socket that
-        # listens on it makes bind fail all the same.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if host == "::":
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if is_closing:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((host, port))
+        if is_closing:
+            holder.listen(BACKLOG)
     except OSError as error:
-        listener.close()
+        holder.close()
         if error.errno == errno.EADDRINUSE:
             return None
         raise LaunchError(f"can't listen on port {port} of {address!r}: {error}") from error
-    return listener
+    return holder
 
 
 def _resolve(address: str) -> tuple[socket.AddressFamily, str]:
@@ -168,7 +186,9 @@ def _describe_holder(port: int) -> str:
         held.sort(key=lambda connection: connection.status != psutil.CONN_LISTEN)
         pid = next((connection.pid for connection in held if connection.pid), None)
         if pid is None:
-            return ": the process is another user's or of another container" if held else ""
+            if held:
+                return ": the process is another user's or of another container"
+            return ": by a process that does not listen on it yet, such as another `rankmend run`"
         process = psutil.Process(pid)
         return f": held by process {pid} ({process.name()}) of user {process.username()}"
     except (psutil.Error, OSError, RuntimeError):  # gone in between, or /proc is restricted

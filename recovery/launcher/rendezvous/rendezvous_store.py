@@ -202,6 +202,8 @@ class RendezvousStore:
         """Return where another attempt could meet, on a port that is held until it is opened."""
         if self._proposed is None:
             self._proposed = self._reserve_next()
+            if self.is_hosting:
+                self._proposed.listen()  # ranks of other nodes may come early
         return Endpoint(self._address, self._proposed.port, self.is_hosting)
 
     def join_attempt(self, endpoint: Endpoint) -> Rendezvous:
@@ -306,7 +308,7 @@ class RendezvousStore:
         return reserve_exactly(self._ports, self._bind_address)
 
     def _serve(self, host: _Host, attempt: int, reserved: ReservedPort) -> bool:
-        if not self._send(host, {"do": "serve", "attempt": attempt}, reserved.listener.fileno()):
+        if not self._send(host, {"do": "serve", "attempt": attempt}, reserved.listen().fileno()):
             return False
         host.serving.add(attempt)
         host.asked_at_s[attempt] = self._clock.now_s()

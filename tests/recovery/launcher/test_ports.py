@@ -2,6 +2,7 @@
 
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,18 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_range(size: int) -> PortRange:
-    """Return neighbouring ports below the kernel's range, all of which are free now."""
+    """Return neighbouring ports below the kernel's range, all of which are free now.
+
+    Connections of another test may still be closing on a port: that one is not free.
+    """
     for first in range(15_000, 19_000, size):
-        held = []
-        try:
-            for port in range(first, first + size):
-                held.append(reserve_exactly(port, LOOPBACK))
-        except LaunchError:
-            continue
-        finally:
-            for reserved in held:
-                reserved.release()
-        return PortRange(first, first + size - 1)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + size):
+                    held.enter_context(socket.socket()).bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return PortRange(first, first + size - 1)
     raise AssertionError(f"no {size} free ports in a row")
 
 
@@ -102,9 +103,12 @@ def test_machine_without_the_setting_gets_the_usual_range(tmp_path: Path) -> Non
 
 @pytest.mark.real
 @pytest.mark.parametrize("address", [LOOPBACK, "localhost", ""])
-def test_reserved_port_takes_connections_at_once(address: str) -> None:
+def test_reserved_port_refuses_connections_until_it_listens(address: str) -> None:
     reserved = reserve(free_range(4), address)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address or LOOPBACK, reserved.port), timeout=10)
 
+    reserved.listen()
     with socket.create_connection((address or LOOPBACK, reserved.port), timeout=10):
         pass
 
@@ -121,6 +125,20 @@ def test_busy_port_is_passed_over() -> None:
     assert (first.port, second.port) == (ports.first, ports.first + 1)
     first.release()
     second.release()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("address", [LOOPBACK, ""])
+def test_reserved_port_is_held_against_those_who_would_share_it(address: str) -> None:
+    reserved = reserve(free_range(4), address)
+
+    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, option, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind((LOOPBACK, reserved.port))
+
+    reserved.release()
 
 
 @pytest.mark.real
@@ -151,9 +169,13 @@ def test_busy_port_that_the_user_insists_on_is_named_with_its_holder() -> None:
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)
 
+    with pytest.raises(LaunchError) as kept:
+        reserve_exactly(port, LOOPBACK)
+    held.listen()
     with pytest.raises(LaunchError) as caught:
         reserve_exactly(port, LOOPBACK)
 
+    assert "such as another `rankmend run`" in str(kept.value)
     assert f"port {port} on {LOOPBACK} is busy" in str(caught.value)
     assert f"held by process {os.getpid()} " in str(caught.value)
     held.release()
@@ -163,8 +185,9 @@ def test_busy_port_that_the_user_insists_on_is_named_with_its_holder() -> None:
 def test_released_port_is_free_again_though_its_connections_still_close() -> None:
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)
+    held.listen()
     client = socket.create_connection((LOOPBACK, port), timeout=10)
-    accepted, _peer = held.listener.accept()
+    accepted, _peer = held.holder.accept()
     accepted.close()  # our side closes first: it is the one that stays in TIME_WAIT
     client.close()
     held.release()

@@ -292,6 +292,7 @@ def test_eight_clients_that_connect_before_the_host_exists_are_served(
     from torch.distributed import TCPStore
 
     reserved = reserve(PORTS, LOOPBACK)
+    reserved.listen()
 
     def greet(number: int) -> str:
         client = TCPStore(LOOPBACK, reserved.port, is_master=False)
@@ -385,8 +386,22 @@ def test_port_that_the_user_insists_on_serves_every_attempt(torch_here: TorchBui
         store.close()
 
 
+def test_ranks_that_come_before_the_rank_that_hosts_are_refused_and_not_reset() -> None:
+    store = RendezvousStore(PORTS, SystemClock(), address=LOOPBACK, bind_address=LOOPBACK)
+    proposed = store.propose()
+    assert not proposed.is_hosted
+
+    assert is_refused(proposed.port)  # where a connection would be reset by `open_attempt`
+    endpoint = store.open_attempt(1, proposed.port)
+
+    with socket.create_server((LOOPBACK, endpoint.port)):
+        assert not is_refused(endpoint.port)
+    store.close()
+
+
 def test_busy_port_that_the_user_insists_on_is_an_error_with_the_holder() -> None:
     held = reserve(PORTS, LOOPBACK)
+    held.listen()
     store = RendezvousStore(held.port, SystemClock(), address=LOOPBACK, bind_address=LOOPBACK)
 
     with pytest.raises(LaunchError, match=rf"port {held.port} .* process {os.getpid()} "):
@@ -599,7 +614,7 @@ def test_host_gets_the_descriptor_over_its_socket_and_ends_with_it() -> None:
         "failed": 4,
         "error": "ValueError: not understood: {'do': 'serve', 'attempt': 4} with 0 descriptors",
     }
-    assert ask({"do": "serve", "attempt": 5}, listener.listener.fileno()) == {"serving": 5}
+    assert ask({"do": "serve", "attempt": 5}, listener.listen().fileno()) == {"serving": 5}
     listener.release()
     assert not is_refused(listener.port)
     assert ask({"do": "drop", "attempt": 5}) == {"dropped": 5}

@@ -264,7 +264,7 @@ class Training:
         try:
             return self.cluster.ask(look, what)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story_text()}\n{self.output}") from None
+            raise AssertionError(f"{error}\n{self.account}") from None
 
     @property
     def attempt(self) -> int:
@@ -297,6 +297,11 @@ class Training:
             path.parent for path in state.glob("jobs/*/job.json") if self.job_id in path.read_text()
         ]
         return name / "journal.db"
+
+    @property
+    def account(self) -> str:
+        """Return what is on record and what was printed, for the message of a failed test."""
+        return f"{self.story_text()}\n{self.output}"
 
     def story_text(self) -> str:
         with self.cluster.home.network():
@@ -333,7 +338,7 @@ class Training:
         try:
             wait_for(lambda: self.steps()[-1:] >= [step], f"step {step}", DEADLINE_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story_text()}\n{self.output}") from None
+            raise AssertionError(f"{error}\n{self.account}") from None
 
     def wait_ends(self, *nodes: str) -> list[int]:
         until_s = time.monotonic() + DEADLINE_S

@@ -271,7 +271,7 @@ def test_a_full_disk_of_the_controller_in_mid_incident_starts_nothing_that_is_no
         assert calm.attempts_running() <= {before}
 
     calm.placed(after=before)
-    assert calm.attempt == before + 1, calm.story_text()
+    assert calm.attempt == before + 1, calm.account
     told = [entry["kind"] for entry in calm.why() if entry["number"] > last]
     assert told.count("incident_opened") == 1
     assert told.count("attempt_started") == 1
@@ -314,7 +314,7 @@ def test_a_wall_clock_that_jumps_by_a_day_in_mid_incident_changes_nothing(calm: 
         calm.wait_told("incident_opened", last)
         with clock.jump(offset_s):
             assert spare.name not in calm.placed(after=before)
-            assert calm.attempt == before + 1, calm.story_text()
+            assert calm.attempt == before + 1, calm.account
         (incident,) = [
             one
             for one in cluster.ask(lambda client: client.incidents(job_id), "incidents")
@@ -342,7 +342,7 @@ def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Trai
         cluster.start_controller()
 
         calm.placed(after=before)
-        assert calm.attempt == before + 1, calm.story_text()
+        assert calm.attempt == before + 1, calm.account
     told = [entry for entry in calm.why() if entry["number"] > begun]
     kinds = [entry["kind"] for entry in told]
     starts = [entry["record"]["attempt"] for entry in told if entry["kind"] == "attempt_started"]
