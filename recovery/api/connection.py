@@ -1,4 +1,4 @@
-"""The way to the controllers: which of them to ask, redirects, TLS, tokens and time-outs.
+"""Connections to controllers: which one to ask, redirects, TLS, tokens and timeouts.
 
 A connection knows a list of controllers and asks the one that answered last. If that one does not answer, it
 tries each of the others once. After `LauncherClient.join` it stays with the controller that was joined. It follows a redirect to
@@ -74,7 +74,7 @@ class ControllerConnection:
         self._token = read_token(token_file) if token_file is not None else token
         self.urls = [check_url(url, has_token=self._token is not None) for url in urls]
         self.current = self.urls[0]
-        self.home: str | None = None  # the controller that was joined: it knows the job
+        self.home: str | None = None  # the joined controller: it knows the job
         self._ca_file, self._fingerprint = ca_file, fingerprint
         for path in (ca_file, *(certificate or ())):
             if path is not None and not path.is_file():
@@ -87,7 +87,7 @@ class ControllerConnection:
             options |= {"assert_fingerprint": fingerprint, "cert_reqs": "CERT_NONE"}
         self._pool = urllib3.PoolManager(
             num_pools=2 * len(self.urls) + HOPS_MAX,
-            maxsize=4,  # reports, the long poll, and what else a launcher asks
+            maxsize=4,  # reports, the long poll, and a launcher's other requests
             retries=False,
             headers={"User-Agent": "rankmend", "Accept-Encoding": "identity"},
             **options,
@@ -108,7 +108,7 @@ class ControllerConnection:
 
     @property
     def contact(self) -> Contact:
-        """What another process on any machine needs to reach the same controllers."""
+        """Return what another process on any machine needs to reach the same controllers."""
         token_file, ca_file = self._token_file, self._ca_file
         return Contact(
             urls=tuple(self.urls) if self.home is None else (self.home,),
@@ -140,7 +140,7 @@ class ControllerConnection:
     def request(
         self, method: str, path: str, body: bytes | None = None, answer_s: float = ANSWER_S_MAX
     ) -> bytes:
-        """Return the body of the first answer that a controller gives."""
+        """Return the body of the first answer from a controller."""
         first, home = self.current, self.home
         known = self.urls if home is None else [home]
         problems: list[str] = []

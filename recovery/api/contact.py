@@ -1,4 +1,4 @@
-"""Where controllers are, and with which secrets a client proves who it is."""
+"""Addresses of controllers, and the secrets by which a client proves its identity."""
 
 import ipaddress
 import os
@@ -62,7 +62,7 @@ def check_url(url: str, *, has_token: bool) -> str:
 
 
 class Contact(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client needs to reach a controller and prove who it is. Holds secrets."""
+    """What a client needs to reach a controller and prove its identity. Holds secrets."""
 
     urls: tuple[str, ...]
     token_file: str | None = None

@@ -1,4 +1,4 @@
-"""What launchers ask a controller: to join a job, to take their reports, and what to run.
+"""Requests of launchers to a controller: join a job, post reports, wait for orders.
 
 A launcher that has joined a job stays with the controller that it joined. It leaves that controller only for one that
 knows the job and can take it over.

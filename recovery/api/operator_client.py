@@ -1,4 +1,4 @@
-"""What people, scripts and Alertmanager ask a controller: to show what it knows, and to act."""
+"""Requests of people, scripts and Alertmanager to a controller: views and commands."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
@@ -78,7 +78,7 @@ class OperatorClient(ControllerConnection):
         return self.ask("POST", path, wire.Done, wire.Because(reason, is_expected))
 
     def release(self, node: str, reason: str) -> wire.Done:
-        """Take a node back that was drained or held in quarantine."""
+        """Release a node from a drain or quarantine."""
         path = f"/v1/nodes/{part(node)}/resume"
         return self.ask("POST", path, wire.Done, wire.Because(reason))
 

@@ -1,4 +1,4 @@
-"""What keeps a TLS connection to a controller from being made: read from OpenSSL's codes, not from its words."""
+"""Why a TLS connection to a controller fails: from OpenSSL's codes, not its texts."""
 
 import ssl
 from enum import Enum
@@ -16,8 +16,8 @@ class TlsFault(Enum):
     WRONG_NAME = "wrong_name"  # the certificate names others
     WRONG_TIME = "wrong_time"  # the certificate is not valid by this machine's clock
     UNKNOWN_AUTHORITY = "unknown_authority"
-    NO_TLS = "no_tls"  # what answers does not speak it
-    NO_CERTIFICATE = "no_certificate"  # the file of the authority holds none
+    NO_TLS = "no_tls"  # the server does not speak TLS
+    NO_CERTIFICATE = "no_certificate"  # the authority's file holds no certificate
 
 
 _BY_CODE: Final = {

@@ -1,4 +1,4 @@
-"""What the API says and hears beside reports and orders, typed. docs/reference/api.md describes it.
+"""Types of the API's requests and answers, beside reports and orders. docs/reference/api.md describes it.
 
 The same types decode the requests, encode the answers and make /openapi.json.
 """
@@ -61,7 +61,7 @@ Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$
 
 
 class Problem(Struct, omit_defaults=True):
-    """Why a request was not carried out."""
+    """Why a request was refused."""
 
     error: str
     field: str = ""
@@ -143,7 +143,7 @@ class RankCount(Struct):
 
 
 class NodeView(Struct):
-    """A node as one job's launcher told of it last."""
+    """A node by the newest report of one job's launcher."""
 
     node: str
     job_id: str
@@ -170,11 +170,11 @@ class JobView(Struct):
     incident_id: str | None
     reason: str | None
     is_paused: bool = False
-    problem: str | None = None  # why the controller can't look after it now
+    problem: str | None = None  # why the controller can't manage it now
     attributes: dict[str, str] = {}
     # Of the job's own budgets; None where the job has ended.
     restarts_left: int | None = None
-    no_progress_left: int | None = None  # restarts without progress, should the cause stay the same
+    no_progress_left: int | None = None  # restarts without progress, if the cause stays the same
     # The attempt that was adopted after the job's history was lost, until a person confirms.
     adopted_attempt: int | None = None
 
@@ -232,7 +232,7 @@ class StoryLine(Struct):
 
 
 class Story(Struct):
-    """What `rankmend why` shows."""
+    """The content of `rankmend why`."""
 
     job_id: str
     job: str
@@ -252,8 +252,8 @@ class PlanView(Struct):
     judgement: str
     judgement_reason: str
     without: list[str] = []
-    plan_id: str = ""  # the same for what does the same: an approval can name it
-    waits_for: str = "leave"  # an approval or a pause's end; "nodes": no approval replaces them
+    plan_id: str = ""  # equal for equal plans: an approval can name it
+    waits_for: str = "leave"  # for an approval or a pause's end; "nodes": no approval replaces them
 
 
 class Plans(Struct):
@@ -261,7 +261,7 @@ class Plans(Struct):
 
 
 class JobCommand(Struct, kw_only=True):
-    """What a person asks of one job."""
+    """A person's command to one job."""
 
     act: PersonAct
     reason: Reason = ""
@@ -272,7 +272,7 @@ class JobCommand(Struct, kw_only=True):
 
 
 class Because(Struct):
-    """Body of what is asked of the cluster or a node."""
+    """Body of a command to the cluster or a node."""
 
     reason: Reason = ""
     is_expected: bool = False  # the node may be one that the controller does not know yet
@@ -295,7 +295,7 @@ class Done(Struct):
 
 
 class PolicyView(Struct):
-    """What holds for a job, or for all jobs."""
+    """The limits of a job, or of all jobs."""
 
     job_id: str | None
     job: str | None
@@ -346,10 +346,10 @@ class Target(Struct):
 
 
 class Taken(Struct, omit_defaults=True):
-    """Alerts are taken in."""
+    """Alerts are accepted."""
 
     alerts: int
-    refused: int = 0  # for which there was no room: too many of this sender
+    refused: int = 0  # too many alerts from this sender
 
 
 class Version(Struct):

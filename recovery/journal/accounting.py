@@ -1,4 +1,4 @@
-"""What an incident cost: MTTR in its phases, and the steps that were made twice. Pure.
+"""The cost of an incident: MTTR in its phases, and recomputed steps. Pure.
 
     fault -detect-> opened -decide-> accepted -fence-> ranks gone [-retries->]
           -start-> checkpoint asked for -restore-> first section -first step-> first step done
@@ -36,12 +36,12 @@ class Account:
     opened: IncidentOpened
     opened_unix_s: float
     state: IncidentState
-    plans: tuple[Plan, ...]  # one a try, the first first
+    plans: tuple[Plan, ...]  # one per try, oldest first
     attempts: tuple[AttemptStarted, ...]  # started for this incident
     phases: Phases
     notes: tuple[str, ...] = ()
     total_s: float | None = None  # fault to the slowest rank's first step: the sum of the phases
-    recovered_s: float | None = None  # fault to verified (or to the end, where it came to another)
+    recovered_s: float | None = None  # fault to verified, or to another end
     steps_recomputed: int | None = None  # None: steps can't be compared, or not yet known
     caught_up_s: float | None = None  # fault to passing the highest step from before
     caught_up_step: int | None = None
@@ -50,7 +50,7 @@ class Account:
 
 @dataclass(slots=True)
 class _Run:
-    """One incident's entries on the way through the journal."""
+    """Collects one incident's entries while reading the journal."""
 
     opened_at: Entry
     account: Account
@@ -59,7 +59,7 @@ class _Run:
 
 
 def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
-    """Return what each incident in the journal cost, oldest first."""
+    """Return the cost of each incident in the journal, oldest first."""
     runs: dict[str, _Run] = {}
     newest: _Run | None = None
     for entry in entries:

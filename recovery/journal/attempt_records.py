@@ -1,4 +1,4 @@
-"""What the journal holds of attempts: where each began, how far it came, how it ended."""
+"""Records of attempts: where each began, how far it came, how it ended."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,8 +11,8 @@ class Cause(Enum):
     """Why an attempt was started."""
 
     FIRST = "first"
-    RESUMED = "resumed"  # the job had ended (planned stop, done, escalated) and was started again
-    TAKEOVER = "takeover"  # rankmend itself had ended while ranks ran
+    RESUMED = "resumed"  # the job started again after its end (planned stop, done, escalated)
+    TAKEOVER = "takeover"  # rankmend itself ended while ranks ran
     INCIDENT = "incident"
 
 
@@ -20,7 +20,7 @@ class AttemptResult(Enum):
     DONE = "done"
     STOPPED = "stopped"  # planned
     FAILED = "failed"  # stopped by recovery
-    LOST = "lost"  # gone together with rankmend
+    LOST = "lost"  # ended together with rankmend
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +40,26 @@ class PassedOver:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where to restore from, and why not from elsewhere."""
+    """The checkpoint to restore, and why others were passed over."""
 
     is_possible: bool  # False: starting would lose what an earlier attempt had restored
     restore: Restore | None  # None: from the beginning
     reason: str
     passed_over: tuple[PassedOver, ...] = ()
-    modified_unix_s: float | None = None  # of the checkpoint: a file can be written over
+    modified_unix_s: float | None = None  # of the checkpoint: a file can be overwritten
     # A person started the job again and what earlier attempts had saved is gone: steps, budgets
     # and checkpoints of before count no more.
     is_new_run: bool = False
 
     @property
     def held_about(self) -> str:
-        """Return which checkpoints are there, for a choice that is not possible."""
+        """Return the existing checkpoints, for a choice that is not possible."""
         newest = self.passed_over[0].path if self.passed_over else ""
         return f"{len(self.passed_over)} {newest}".rstrip()
 
     @property
     def identity(self) -> str:
-        """Tell this checkpoint from another one that was at the same path."""
+        """Return an identity that differs from other checkpoints at the same path."""
         return "" if self.restore is None else f"{self.restore.path}@{self.modified_unix_s}"
 
 
@@ -72,22 +72,22 @@ class AttemptStarted:
     choice: Choice
     incident_id: str | None = None
     try_number: int | None = None
-    is_progress: bool = False  # its checkpoint is newer than any that an attempt began from before
-    placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): that of the settings
+    is_progress: bool = False  # its checkpoint is newer than that of any earlier attempt
+    placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): as in the settings
     rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
 
 
 @dataclass(frozen=True, slots=True)
 class StartWaits:
-    """No attempt is started, since it would begin at zero: a person is told."""
+    """No attempt starts, since it would begin at zero; a notice tells people."""
 
     reason: str
-    about: str  # which checkpoints are there: the same is journaled once
+    about: str  # the existing checkpoints: the same ones are journaled once
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
-    """The checkpoint that a failure would restore from now on."""
+    """The checkpoint that a failure would now restore."""
 
     path: str
     step: int | None
@@ -102,18 +102,18 @@ class AttemptVerified:
     """Every rank of the attempt has made its steps. Ages are those of the slowest rank."""
 
     attempt: int
-    is_comparable: bool  # its steps can be compared with those of other attempts
-    telling_ranks: tuple[int, ...]  # ranks that tell their steps
+    is_comparable: bool  # its step numbers are comparable with those of other attempts
+    telling_ranks: tuple[int, ...]  # ranks that report their steps
     attached_age_s: float | None = None
     resumed_age_s: float | None = None
     first_section_age_s: float | None = None
     first_step_age_s: float | None = None
-    first_step: int | None = None  # lowest number that a rank began with
+    first_step: int | None = None  # lowest first step number of any rank
 
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """The highest step that any rank has told in this attempt."""
+    """The highest step that any rank has reported in this attempt."""
 
     attempt: int
     step: int
@@ -124,11 +124,11 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class RelativeMilestone:
-    """How many steps an attempt has made whose ranks count from the start of the process."""
+    """The steps of an attempt whose ranks count from the start of the process."""
 
     attempt: int
     steps: int  # the most of any rank
-    floor_steps: int | None  # the fewest; None where not every rank has told
+    floor_steps: int | None  # the fewest of any rank; None until every rank has reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +140,19 @@ class RanksDone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptAbandoned:
-    """rankmend came back and did not find the attempt's ranks: what is left of it is stopped."""
+    """rankmend restarted and did not find the attempt's ranks: it stops what is left of them."""
 
     attempt: int
     reason: str
 
 
 class Proof(Enum):
-    """How a node without its launcher's word is known to be empty (docs/operate/fencing.md)."""
+    """The proof that a node is empty if its launcher did not report it (docs/operate/fencing.md)."""
 
-    BOOT = "boot"  # it was booted anew
-    LEASE = "lease"  # its launcher was alone for so long that it has stopped its ranks
-    PERSON = "person"  # a person has said so
-    LAST_WORD = "last_word"  # its launcher has ended, and what that had started was seen to be gone
+    BOOT = "boot"  # the node has booted since
+    LEASE = "lease"  # its launcher was cut off long enough to have stopped its ranks
+    PERSON = "person"  # a person confirmed it
+    LAST_WORD = "last_word"  # its launcher reported its end, with nothing left on the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +168,12 @@ class AttemptEnded:
 
     attempt: int
     result: AttemptResult
-    proofs: tuple[GoneProof, ...] = ()  # of nodes whose launcher has not said it
+    proofs: tuple[GoneProof, ...] = ()  # for nodes whose launcher did not report it
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptHeard:
-    """Nodes run an attempt that this journal knows nothing of: it is a copy, or was lost in part."""
+    """Nodes run an attempt that this journal doesn't know: it is a copy, or lost records."""
 
     attempt: int
     nodes: tuple[str, ...]  # all that joined: any of them may run it
@@ -181,14 +181,14 @@ class AttemptHeard:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A running attempt that this journal did not know goes on under this controller."""
+    """A running attempt that this journal did not know continues under this controller."""
 
     attempt: int
-    epoch: int  # of this controller from now on, above all that its launchers have heard of
-    followed_epoch: int  # the highest that they had heard of
-    placement: tuple[Placement, ...]  # a node that is not known by name is "?" and its group rank
+    epoch: int  # this controller's epoch from now on, above any that its launchers have seen
+    followed_epoch: int  # the highest that they had seen
+    placement: tuple[Placement, ...]  # a node with an unknown name is "?" and its group rank
     nodes: tuple[Joined, ...]  # the launchers of the placement
-    heard: tuple[str, ...]  # nodes that were there; others get no ranks until a person confirms
+    heard: tuple[str, ...]  # nodes that reported; others get no ranks until a person confirms
     restarts: int
     is_history_lost: bool  # this journal knew no attempt: budgets count as spent until confirmed
     restore: Restore | None = None

@@ -8,13 +8,13 @@ from typing import Final, TypeAlias
 class Hold(Enum):
     """Why a node gets no ranks."""
 
-    DRAIN = "drain"  # a person's word, until a person takes it back
-    QUARANTINE = "quarantine"  # blamed again and again, for a time that doubles
+    DRAIN = "drain"  # by a person, until a person takes it back
+    QUARANTINE = "quarantine"  # blamed repeatedly; the time doubles each time
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBlamed:
-    """An incident of a job accused a node or what is on it."""
+    """An incident of a job accused a node or a device on it."""
 
     node: str
     job_id: str
@@ -33,7 +33,7 @@ class NodeHeld:
 
 @dataclass(frozen=True, slots=True)
 class NodeReleased:
-    """A person's word: the node may be used again, and its past is forgotten."""
+    """A person released the node: jobs may use it again, and its past is forgotten."""
 
     node: str
     who: str
@@ -42,7 +42,7 @@ class NodeReleased:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing is decided within the scope: ``cluster``, ``job:UUID`` or ``node:NAME``."""
+    """Automation is paused within the scope: ``cluster``, ``job:UUID`` or ``node:NAME``."""
 
     scope: str
     who: str
@@ -58,19 +58,19 @@ class Unpaused:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A plan was let through that counts against the cluster's budgets."""
+    """An allowed plan that counts against the cluster's budgets."""
 
     job_id: str
     incident_id: str
     try_number: int
     step: str
-    nodes: tuple[str, ...]  # that the job leaves
-    stops_training: bool  # the job still trained
+    nodes: tuple[str, ...]  # nodes that the job leaves
+    stops_training: bool  # the job was still training
 
 
 @dataclass(frozen=True, slots=True)
 class WindowAdded:
-    """Somebody works on the nodes: no ranks go there, and their alerts accuse nobody."""
+    """Maintenance of the nodes: they get no ranks, and their alerts have no effect."""
 
     window_id: str
     nodes: tuple[str, ...]  # names or shell patterns
@@ -89,7 +89,7 @@ class WindowRemoved:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A person has taken note of an incident that was escalated: nobody else needs to be told."""
+    """A person acknowledged an escalated incident: its notices stop."""
 
     incident_id: str
     who: str

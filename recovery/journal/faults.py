@@ -1,4 +1,4 @@
-"""Whether two failures have one cause: a failure as data. Pure.
+"""A failure as data, and whether two failures have the same cause. Pure.
 
 Repeating what failed is of no use, and bad luck is no reason to give a job up. So failures that
 brought nothing forward are counted by cause. Two of them have one cause when
@@ -26,7 +26,7 @@ OWN_ENDS: Final = frozenset(
 )
 """Ends that the program brings about itself."""
 _OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})
-_RANKS_MAX: Final = 64  # accused at once; more is no single culprit
+_RANKS_MAX: Final = 64  # accused at once; more are no single culprit
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def expected_answer(state: IncidentState) -> str:
 
 
 def answer(state: IncidentState, outcome: Outcome, reason: str) -> Event:
-    """Return the event that something has come of what this state owes."""
+    """Return the event that reports the outcome of the command that this state owes."""
     return Event(state.incident_id, outcome, expected_answer(state), reason)
 
 

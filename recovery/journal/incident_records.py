@@ -1,4 +1,4 @@
-"""What the journal holds of incidents: failures, plans and what they wait for, evidence."""
+"""Records of incidents: failures, plans and what they wait for, evidence."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,11 +17,11 @@ SURE_MIN: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of an attempt: what was found, and how far the attempt had come."""
+    """One failure of an attempt: the finding, and how far the attempt had come."""
 
     attempt: int
     finding: Finding
-    exit_code: int  # with which the launcher would end if this were the last word
+    exit_code: int  # the launcher's exit code if the job ended now
     rank: int | None  # the first culprit
     error: RankError | None
     step: int | None  # the culprit's newest step, else the attempt's
@@ -35,7 +35,7 @@ class Plan:
     reason: str
     evidence: tuple[Evidence, ...]
     choice: Choice | None = None  # made after the fence, and journaled with the attempt
-    without: tuple[str, ...] = ()  # nodes that are left
+    without: tuple[str, ...] = ()  # nodes that the job leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class IncidentOpened:
     incident_id: str
     failure: Failure
     fault_age_s: float  # how long before this record the fault happened
-    highest_step: int | None  # ever, over all attempts
+    highest_step: int | None  # of all attempts
     policy: Policy  # the limits in force
 
 
@@ -54,7 +54,7 @@ class TryFailed:
     incident_id: str
     try_number: int
     reason: str
-    failure: Failure | None  # None where the ranks never ran
+    failure: Failure | None  # None if the ranks never ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +72,35 @@ class IncidentEvent:
 class WaitsFor(Enum):
     """What a plan waits for."""
 
-    LEAVE = "leave"  # an approval, or the end of a pause or a dry run: a person can give it
-    NODES = "nodes"  # that may be used: no approval replaces them
+    LEAVE = "leave"  # for an approval, or the end of a pause or dry run: a person can give it
+    NODES = "nodes"  # for usable nodes: no approval replaces them
 
 
 class WaitCause(Enum):
-    """What keeps a plan from being carried out."""
+    """Why a plan waits."""
 
-    UNKNOWN = "unknown"  # of a version that did not say
-    UNCONFIRMED = "unconfirmed"  # the journal was lost, and no person has confirmed the budgets
-    PAUSED = "paused"  # the job, a node or the cluster
+    UNKNOWN = "unknown"  # from a version that did not record it
+    UNCONFIRMED = "unconfirmed"  # the journal was lost, and no person has confirmed the budgets yet
+    PAUSED = "paused"  # the job, a node or the cluster is paused
     DRY_RUN = "dry_run"
     APPROVAL = "approval"
-    CLUSTER = "cluster"  # the cluster says no for another reason
-    NODES = "nodes"  # too few may be used
-    CHECKPOINT = "checkpoint"  # none can be restored: an approval begins at zero
+    CLUSTER = "cluster"  # the cluster refuses it for another reason
+    NODES = "nodes"  # too few usable nodes
+    CHECKPOINT = "checkpoint"  # none can be restored; an approval starts from zero
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """Why a plan waits. What waits for the same cause about the same is journaled once."""
+    """Why a plan waits, with details. The same cause and details are journaled once."""
 
     cause: WaitCause
     text: str
-    about: str = ""  # names and counts: who paused which scope, how many nodes are there
+    about: str = ""  # names and counts: who paused which scope, how many nodes are available
 
 
 @dataclass(frozen=True, slots=True)
 class PlanWaits:
-    """A plan is ready and must not, or can't, be carried out yet."""
+    """A plan is ready but may not, or can't, be carried out yet."""
 
     incident_id: str
     try_number: int
@@ -113,31 +113,31 @@ class PlanWaits:
 
 @dataclass(frozen=True, slots=True)
 class SavedEvidence:
-    """What one node's launcher has saved."""
+    """The evidence that one node's launcher saved."""
 
     node: str
     folder: str
     files: int
     size_bytes: int
     took_s: float
-    notes: tuple[str, ...]  # what could not be had, and why
+    notes: tuple[str, ...]  # what is missing and why
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollected:
-    """Evidence of an incident lies on its nodes, and what it says of a hang."""
+    """Where an incident's evidence is, and what it shows about a hang."""
 
     incident_id: str
     attempt: int
     saved: tuple[SavedEvidence, ...]
     finding: Finding | None = None  # the incident's, after the evidence; None: as it was
-    cause: str = ""  # class of the verdict; empty: it adds nothing
+    cause: str = ""  # class of the verdict; empty: the evidence adds nothing
     reason: str = ""  # in one sentence
     confidence: float = 0.0
 
     @property
     def is_sure(self) -> bool:
-        """Whether it names ranks of one node, surely enough to hold that against the node."""
+        """Whether it names ranks of one node with enough confidence to blame the node."""
         accused = self.finding
         names_one = accused is not None and accused.blame is Blame.RANK and bool(accused.node)
         return names_one and self.confidence >= SURE_MIN
@@ -145,9 +145,9 @@ class EvidenceCollected:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The highest step from before the incident was passed."""
+    """The job passed its highest step from before the incident."""
 
     incident_id: str
     attempt: int
-    step: int  # the first beyond it
+    step: int  # the first step beyond it
     age_s: float = 0.0  # how long before this record a rank made it

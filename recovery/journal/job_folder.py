@@ -1,4 +1,4 @@
-"""A job's state folder: how a job is known again, and who holds it.
+"""A job's state folder: how rankmend recognises a job, and which process holds it.
 
 <state>/jobs/<name>-<hash of the key>/
     job.json     its UUID, key and name; written once
@@ -43,11 +43,11 @@ class JobFolder:
 
     @property
     def incidents(self) -> Path:
-        """Where evidence of the job's incidents lies (docs/operate/incidents.md)."""
+        """Return the folder with the evidence of the job's incidents (docs/operate/incidents.md)."""
         return self.path / "incidents"
 
     def write_run(self, run: Mapping[str, Any]) -> None:
-        """Tell `rankmend status` which process runs the job, and where its ranks tell of it."""
+        """Record for `rankmend status` which process runs the job, and where its ranks report."""
         replace_file(self.path / "run.json", json.dumps(run, indent=1).encode(), LaunchError)
 
 
@@ -118,7 +118,7 @@ def _read_or_make_id(
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a small JSON object of ours, or None where there is none (yet)."""
+    """Return a small JSON object of ours, or None if the file doesn't exist (yet)."""
     body = read_if_there(path, _JSON_BYTES_MAX, LaunchError)
     if body is None:
         return None

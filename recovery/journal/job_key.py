@@ -1,4 +1,4 @@
-"""How a job is recognised when it is started again. docs/use/run.md, "What makes two starts one job".
+"""How rankmend recognises a job that starts again. docs/use/run.md, "What makes two starts one job".
 
 The key must be the same when the same job comes back (the same line again, a requeue) and different
 for every other job that may run at the same time. A number that all lines of an allocation share
@@ -24,14 +24,14 @@ _DIGEST_CHARACTERS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """What identifies a job over its starts."""
+    """The identity of a job across its starts."""
 
     text: str
     name: str  # for people
-    reason: str  # what the key was made of
+    reason: str  # what the key was made from
     remedy: str = _OTHER_NAME  # what to do about a job that has this key by mistake
-    label: str = ""  # of the state folder, where `name` may differ between two starts
-    is_derived: bool = False  # nobody chose it: a start beside a running one is another job
+    label: str = ""  # of the state folder, if `name` may differ between two starts
+    is_derived: bool = False  # not chosen by the user: a start beside a running one is another job
 
     @property
     def folder_name(self) -> str:
@@ -40,7 +40,7 @@ class JobKey:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nothing identifies the job, so that each start is a job of its own."""
+        """Whether nothing identifies the job, so each start is a separate job."""
         return self.text.startswith(ANONYMOUS)
 
     def instance(self, number: int) -> "JobKey":

@@ -1,4 +1,4 @@
-"""What the journal holds of a job as a whole: its starts, stops and end, its budgets, its journal."""
+"""Records of a job as a whole: its starts, stops and end, its budgets, its journal."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -16,14 +16,14 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How a job ended, and with what the launcher exits."""
+    """How a job ended, and the launcher's exit code."""
 
     kind: OutcomeKind
     exit_code: int
     reason: str
     incident_id: str | None = None
     rank: int | None = None  # the first that failed
-    error: RankError | None = None  # and what it said
+    error: RankError | None = None  # and its error
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class LauncherStarted:
-    """rankmend took the job up: the first time, after an end, or after its own death."""
+    """rankmend started or resumed the job: the first time, after an end, or after its own death."""
 
     nodes: tuple[str, ...]
     world_size: int

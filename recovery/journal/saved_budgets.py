@@ -1,4 +1,4 @@
-"""The budgets as they lie beside the checkpoints, for a job whose state folder is lost."""
+"""The copy of the budgets beside the checkpoints, for a job whose state folder is lost."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SavedBudgets:
-    """The budgets as they lie beside the checkpoints, for a job whose state folder is lost."""
+    """The copy of the budgets beside the checkpoints, for a job whose state folder is lost."""
 
     version: int
     job_id: str
@@ -23,7 +23,7 @@ class SavedBudgets:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # of the attempt, where it may not be gone, by group rank
+    nodes: tuple[str, ...] = ()  # of the attempt, while it may still run, by group rank
     has_lease: bool = False  # its launchers keep one
 
 

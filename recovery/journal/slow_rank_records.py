@@ -1,4 +1,4 @@
-"""What the journal holds of slow ranks: what was measured, why, and until when."""
+"""Records of slow ranks: what was measured, why, and until when."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,21 @@ from detectors.finding import Evidence, Finding
 
 @dataclass(frozen=True, slots=True)
 class SlowFound:
-    """A rank is slower than its peers. It is named; training goes on."""
+    """A rank is slower than its peers. It is reported; training continues."""
 
     attempt: int
     rank: int
     section: str  # what grew: compute, communication, io
-    factor: float  # own work, against the peers'
+    factor: float  # own work divided by the peers'
     onset_step: int
     finding: Finding
-    step_factor: float = 1.0  # every step of the job takes so many times as long
+    step_factor: float = 1.0  # by this factor every step of the job is longer
     is_always: bool = False  # since the attempt's start
 
 
 @dataclass(frozen=True, slots=True)
 class SlowExplained:
-    """What hardware shows of why a rank is slow."""
+    """Why a rank is slow, as its hardware shows."""
 
     attempt: int
     rank: int

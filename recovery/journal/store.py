@@ -1,4 +1,4 @@
-"""The journal: what is remembered before anything is done (contract 5).
+"""The journal: records are durable before they take effect (contract 5).
 
 SQLite in WAL mode with full sync: a commit is one fdatasync, 0.25 ms on the measured disk,
 and kill -9 of the writer loses nothing that was acknowledged. Records are numbered without
@@ -60,7 +60,7 @@ NETWORK_FUSE_TYPES: Final = frozenset(f"fuse.{name}" for name in _NETWORK_FUSE.s
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """A record as it is stored."""
+    """A record in its stored form."""
 
     number: int
     kind: str
@@ -201,7 +201,7 @@ class _Append:
 
 
 class Journal:
-    """The open journal of one job. Only one process at a time: the job's lock sees to that."""
+    """The open journal of one job. The job's lock keeps it to one process at a time."""
 
     def __init__(
         self,
@@ -391,7 +391,7 @@ class Journal:
             return
         with self._lock:
             if error is None and any(append.is_abandoned for append in group):
-                # It came after all, but its caller goes by "not written": the next commit
+                # It was written after all, but its caller was told "not written": the next commit
                 # deletes these rows first.
                 error = JournalError(f"{self.path}: the disk hung over this write")
             if error is None:
@@ -452,14 +452,14 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class JournalView:
-    """A journal as somebody reads it who does not write it."""
+    """A journal as a reader sees it."""
 
     entries: tuple[Entry, ...]
     torn: int  # rows at the end that do not fit; the next start of the job cuts them
 
 
 def open_readonly(path: Path) -> JournalView:
-    """Return what the journal at ``path`` holds now, also while another process writes it."""
+    """Return the current content of the journal at ``path``, also while another process writes it."""
     if not path.is_file():
         raise JournalError(f"there is no journal at {path}")
     connection: sqlite3.Connection | None = None
