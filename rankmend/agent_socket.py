@@ -1,4 +1,4 @@
-"""How a launcher shows its ranks' progress files to the node agent, and what was found about them.
+"""The protocol by which a launcher shows the node agent its ranks' progress files and findings.
 
 A Unix socket of packets (SOCK_SEQPACKET: one message is one packet, and the end of the launcher
 is the end of the connection). A message is an `Offer` as JSON and, in the same packet, one
@@ -59,7 +59,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ShownFinding:
-    """What is wrong with ranks of one job on this node."""
+    """A finding about ranks of one job on this node."""
 
     kind: str  # of detectors.finding.Kind: one of KINDS
     ranks: tuple[int, ...]  # the culprits; none: nobody is accused
@@ -295,7 +295,7 @@ class AgentLink:
         self.tick()
 
     def tell(self, findings: Sequence[ShownFinding]) -> None:
-        """Have the agent know what is found about the ranks, and nothing else, from now on."""
+        """Report these findings about the ranks to the agent; they replace earlier ones."""
         told = tuple(
             replace(one, ranks=one.ranks[:CULPRITS_MAX]) for one in findings[:FINDINGS_MAX]
         )
@@ -315,7 +315,7 @@ class AgentLink:
             self._connect()
 
     def withdraw(self) -> None:
-        """Take back what was offered: the agent drops these ranks, and keeps what is found."""
+        """Withdraw the offered ranks: the agent drops them and keeps the findings."""
         self._forget()
         if self._last is None:
             self.close()
@@ -325,7 +325,7 @@ class AgentLink:
             self._send()
 
     def close(self) -> None:
-        """Take back everything."""
+        """Withdraw ranks and findings."""
         self._forget()
         self._findings = ()
         if self._connection is not None:

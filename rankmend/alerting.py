@@ -59,12 +59,12 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What has become of the alerts for one target."""
+    """Delivery counts of one target."""
 
     sent: int
     failed: int  # messages that were not taken
     dropped: int
-    ended_waiting: int  # that ended, and which the target has not heard of yet
+    ended_waiting: int  # ended alerts whose end the target has not accepted yet
     is_taken: bool  # the newest message was
 
 
@@ -168,7 +168,7 @@ def target_url(text: str) -> str:
 
 
 def _urgent(alerts: Mapping[Key, Alert]) -> dict[Key, tuple[str | None, ...]]:
-    """Return what is told at once: which alerts there are, what to do, and whom they hit."""
+    """Return the parts of the alerts whose change is sent at once: names, actions, targets."""
     return {
         key: (alert.annotations.get("action"), alert.annotations.get("ranks"))
         for key, alert in alerts.items()
@@ -202,7 +202,7 @@ class AlertmanagerTarget:
             self._changed.notify()
 
     def update(self, alerts: Sequence[Alert]) -> None:
-        """Take over all that is active now; never waits for the receiver."""
+        """Accept the alerts that are active now; never wait for the receiver."""
         active = {alert.key: alert for alert in alerts}
         with self._changed:
             if _urgent(active) == _urgent(self._active):

@@ -1,4 +1,4 @@
-"""How long to wait before the next try, after so many failures in a row. Pure."""
+"""The pause before the next try, after a number of failures in a row. Pure."""
 
 from dataclasses import dataclass
 

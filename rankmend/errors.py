@@ -6,7 +6,7 @@ class RankmendError(Exception):
 
 
 class SourceError(RankmendError):
-    """A source is there and could not be read or understood: broken, never healthy."""
+    """A source exists but can't be read or understood: broken, never healthy."""
 
 
 class NoSourceError(RankmendError):
@@ -42,4 +42,4 @@ class MessageError(RankmendError):
 
 
 class StorageError(RankmendError):
-    """What rankmend keeps beside the checkpoints can't be written."""
+    """rankmend's files beside the checkpoints can't be written."""

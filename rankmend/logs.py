@@ -30,7 +30,7 @@ _DEBUG_PRIORITY: Final = 7
 
 
 class LogShape(Enum):
-    """How a log line looks."""
+    """The format of a log line."""
 
     DAEMON = "daemon"
     LAUNCHER = "launcher"

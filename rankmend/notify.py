@@ -32,7 +32,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], pid: int) -> "Notifier":
-        """Return a notifier for what systemd has set, or one that tells nobody."""
+        """Return a notifier for systemd's variables, or one that does nothing without them."""
         address = environment.get("NOTIFY_SOCKET") or None
         if address is not None and not address.startswith(("/", "@")):
             raise ConfigError(f"NOTIFY_SOCKET is neither a path nor abstract: {address!r}")
@@ -54,12 +54,12 @@ class Notifier:
         self._send(f"STATUS={_line(status)}")
 
     def ping(self) -> None:
-        """Say that the work goes on; systemd restarts a daemon that stops to say so."""
+        """Ping the watchdog: systemd restarts a daemon that stops pinging."""
         if self.ping_s is not None:
             self._send("WATCHDOG=1")
 
     def reloading(self) -> None:
-        """Say that a reload has begun; `ready` ends it (Type=notify-reload, systemd 253)."""
+        """Report that a reload has begun; `ready` ends it (Type=notify-reload, systemd 253)."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:

@@ -46,7 +46,7 @@ _SECTIONS = (*Section, Section.COMMUNICATION)
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Who a progress file belongs to, as the launcher wrote it."""
+    """The owner of a progress file, as the launcher wrote it."""
 
     job_id: uuid.UUID
     attempt: int
@@ -71,7 +71,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """What one rank has told. Times are CLOCK_MONOTONIC seconds of its node."""
+    """The content of one rank's progress file. Times are CLOCK_MONOTONIC seconds of its node."""
 
     identity: RankIdentity
     pid: int  # 0: no process has attached yet
@@ -97,7 +97,7 @@ class RankProgress:
 
     @property
     def advanced_at_s(self) -> float | None:
-        """When this rank last did anything that it tells of: a step, a section, attaching."""
+        """The time of this rank's last reported action: a step, a section, attaching."""
         times = [self.attached_at_s, self.resumed_at_s, self.section_since_s]
         if self.records:
             times.append(self.records[-1].ended_at_s)

@@ -48,7 +48,7 @@ COLLECTORS: Final = (
 
 
 class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this host ought to have. docs/reference/host.md"""
+    """What this host should have. docs/reference/host.md"""
 
     mounts: tuple[str, ...] = ()  # places where something must be mounted
     mounts_ignored: tuple[str, ...] = ()  # shell patterns of mount points, never asked

@@ -1,4 +1,4 @@
-"""What the agent itself costs. Source: /proc/self, always the real one."""
+"""The agent's own resource use. Source: /proc/self, always the real one."""
 
 import os
 import platform

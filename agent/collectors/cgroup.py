@@ -1,4 +1,4 @@
-"""What ranks are kept from: memory, OOM kills, CPU throttling and pids of their control groups,
+"""Limits that hold ranks back: memory, OOM kills, CPU throttling and pids of their control groups,
 and how long each was ready to run and had no CPU.
 
 Source: Linux Documentation/admin-guide/cgroup-v2.rst (memory.{current,max,events}, cpu.stat,
@@ -62,7 +62,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class CgroupMembership:
-    """Where one process is: its path in the v2 tree, and in the v1 tree of each controller."""
+    """The control groups of one process: its path in the v2 tree, and in the v1 tree of each controller."""
 
     unified: str | None
     by_controller: Mapping[str, str]

@@ -55,7 +55,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class KernelClock:
-    """What adjtimex(2) says of the kernel's clock."""
+    """The state of the kernel's clock, by adjtimex(2)."""
 
     is_synchronised: bool
     offset_s: float  # what is left to slew

@@ -1,4 +1,4 @@
-"""What the disks have read and written, through psutil. How full they are: collectors/mounts.py.
+"""Reads and writes of the disks, through psutil. How full they are: collectors/mounts.py.
 
 Source: <root>/diskstats, Linux Documentation/admin-guide/iostats.rst. Partitions, loop and RAM
         disks are left out.

@@ -1,4 +1,4 @@
-"""What disks say of their own health: SMART, and the health log of NVMe.
+"""The disks' own health reports: SMART, and the health log of NVMe.
 
 Source: ``smartctl --json`` for every disk and ``nvme smart-log`` for NVMe disks where there is no
         smartctl (detectors/formats/disk_health.py), asked of agent/root_helper. A disk that sleeps

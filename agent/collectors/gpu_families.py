@@ -1,4 +1,4 @@
-"""What is exported of GPUs: the families of `agent/collectors/gpu.py`."""
+"""The metric families of `agent/collectors/gpu.py`."""
 
 from typing import Final
 

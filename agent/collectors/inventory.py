@@ -107,7 +107,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 
 class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this node is meant to have. docs/reference/inventory.md"""
+    """What this node should have. docs/reference/inventory.md"""
 
     gpus: int | None = None
     nics: int | dict[str, int] | None = None  # in all, or by plane

@@ -1,4 +1,4 @@
-"""What the kernel's network stack loses or repeats: TCP, receive queues, connection tracking.
+"""Losses and repeats in the kernel's network stack: TCP, receive queues, connection tracking.
 
 A rank's TCP traffic (gloo, the rendezvous store, checkpoints, NFS) stalls on each of these, and no
 card counts them.

@@ -1,4 +1,4 @@
-"""What the BMC measures, by Redfish: fans, power supplies, inlet, power, coolant loops, leaks.
+"""Readings of the BMC, through Redfish: fans, power supplies, inlet, power, coolant loops, leaks.
 
 Source: a BMC given by configuration (`[redfish]`); resources as in detectors/formats/redfish.py:
         ThermalSubsystem and PowerSubsystem of every chassis, or the older Thermal and Power where

@@ -1,4 +1,4 @@
-"""The agent's main loop: what it tells its service manager, and what it does on a signal.
+"""The agent's main loop: reports to the service manager and handles signals.
 
 READY is sent after the first complete sample, when every collector has answered once; one that
 hangs from the start delays it by at most `READY_S_MAX` and is named in the status. The watchdog is

@@ -1,4 +1,4 @@
-"""Findings of this node: the detectors held against the newest answers, told to whoever asks.
+"""Findings of this node: runs the detectors on the newest answers and serves the result.
 
 Runs as a collector of its own: what goes wrong here harms no other, and shows on the page as a
 collector that is broken. Order of a change: journal, then log, page and alerts.

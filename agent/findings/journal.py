@@ -1,4 +1,4 @@
-"""What the agent remembers of its findings: a journal for people, and the state to go on from.
+"""The agent's findings on disk: a journal for people, and the state for a restart.
 
 <folder>/findings.jsonl      one line a change, durable before the alert goes out; rotated by size
 <folder>/findings.jsonl.1    ... up to KEEP, the oldest last

@@ -1,4 +1,4 @@
-"""What the agent shows of its findings: the page /api/v1/findings, and one finding in the journal."""
+"""Findings as JSON: the page /api/v1/findings, and one finding in the journal."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the agent serves: metrics for Prometheus, and pages for people and scripts.
+"""The agent's HTTP pages: metrics for Prometheus, and pages for people and scripts.
 
 Everything is made from the newest answers of the collectors, so no request waits for a source.
 """
@@ -27,10 +27,10 @@ PromFamily = CounterMetricFamily | GaugeMetricFamily
 
 
 class FindingsSource(Protocol):
-    """What is wrong, as the agent's detectors see it."""
+    """The findings of the agent's detectors."""
 
     def blocked(self) -> tuple[str, ...]:
-        """Return the checks that ought to run and can't."""
+        """Return the checks that should run but can't."""
         ...
 
     def page(self, now_s: float) -> dict[str, Any]: ...

@@ -170,7 +170,7 @@ class RankSocket:
         peer.connection.close()
 
     def _log_refusal(self, message: str, **fields: object) -> None:
-        """Count a refusal, and log it unless somebody is filling the log."""
+        """Count a refusal, and log it unless a client floods the log."""
         self._table.count_refusal()
         now_s = self._clock.now_s()
         logged = self._logged_at_s

@@ -37,7 +37,7 @@ class ShownRank:
 
 @dataclass(frozen=True, slots=True)
 class RankSample:
-    """What one rank has told, or why it can't be read. Exactly one of the two is set."""
+    """What one rank reported, or why that can't be read. Exactly one of the two is set."""
 
     identity: RankIdentity
     pid: int

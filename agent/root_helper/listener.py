@@ -1,4 +1,4 @@
-"""The root helper's socket: who may ask, what is refused, and one run at a time of each query.
+"""The root helper's socket: checks clients and queries, and runs each query once at a time.
 
 Only root and one uid may ask (SO_PEERCRED). A question is one short line; whoever sends something
 else, says nothing or asks too much at once is refused, with a line in the log. An answer is
@@ -220,7 +220,7 @@ class HelperService:
                 self._log_refusal("program failed", **fields)
 
     def _log_refusal(self, message: str, **fields: object) -> None:
-        """Log it unless somebody is filling the log."""
+        """Log it unless a client floods the log."""
         now_s = self._clock.now_s()
         logged = self._logged_at_s
         if len(logged) < _LOG_LINES_PER_MINUTE_MAX or now_s - logged[0] >= 60:

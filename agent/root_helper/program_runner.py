@@ -89,7 +89,7 @@ class ProgramRunner:
         return process
 
     def has_stuck(self) -> bool:
-        """Tell whether a program was left behind that still has not ended."""
+        """Return whether an abandoned program is still running."""
         with self._lock:
             return any(process.poll() is None for process in self._stuck.values())
 
@@ -184,7 +184,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _check_trust(path: str) -> None:
-    """Raise SourceError for what must not run as root: somebody else could have written it."""
+    """Raise SourceError for a program that another user could have written: root must not run it."""
     try:
         found = os.stat(path)  # noqa: PTH116 - of the file that a link leads to
     except OSError as error:

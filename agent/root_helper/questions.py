@@ -1,4 +1,4 @@
-"""What the agent may ask the root helper, and how. docs/reference/root-helper.md describes the format.
+"""Queries of the agent to the root helper, and their format. docs/reference/root-helper.md describes the format.
 
 One connection carries one question and one answer. A question is one line of JSON that names a
 query out of `HelperQuery` and nothing else: no path, no device, no argument. An answer is one line.
@@ -36,7 +36,7 @@ class ProgramOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What one program said."""
+    """The output of one program."""
 
     name: str  # of the device, or of the part of the query
     outcome: ProgramOutcome

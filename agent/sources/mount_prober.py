@@ -29,7 +29,7 @@ _ALL_ANSWERED: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class MountSpace:
-    """What statvfs answered."""
+    """An answer of statvfs."""
 
     size_bytes: int
     available_bytes: int

@@ -1,4 +1,4 @@
-"""What a network driver says through ethtool: its counters, its names, its transceiver's memory.
+"""Reads a network driver through ethtool: its counters, their names, the transceiver's memory.
 
 Source: linux/ethtool.h (SIOCETHTOOL) and Documentation/networking/ethtool-netlink.rst.
 Rights: none for counters, pause, FEC and driver; CAP_NET_ADMIN for the transceiver's memory,

@@ -45,7 +45,7 @@ class Plane(Enum):
 
 
 class Closeness(Enum):
-    """How far apart two PCI devices are, in the words of `nvidia-smi topo -m`, nearest first."""
+    """The distance of two PCI devices, in the terms of `nvidia-smi topo -m`, nearest first."""
 
     PIX = "PIX"  # one PCIe switch
     PXB = "PXB"  # several PCIe switches, no host bridge

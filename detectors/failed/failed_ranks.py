@@ -78,7 +78,7 @@ _VAGUE: Final = frozenset({FailureCause.EXIT, FailureCause.USER})
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """How one rank's process ended. Exactly one of exit code and signal is set."""
+    """The end of one rank's process. Exactly one of exit code and signal is set."""
 
     rank: int
     age_s: float

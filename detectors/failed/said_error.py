@@ -1,4 +1,4 @@
-"""What a rank's own words about its end mean, as values. Pure.
+"""The meaning of a rank's last error and output, as values. Pure.
 
 The words are read where they lie, on the rank's node (`detectors.failed.error_text`); what decides gets these.
 """
@@ -31,7 +31,7 @@ class FailureCause(Enum):
 
     @classmethod
     def _missing_(cls, _value: object) -> "FailureCause":
-        """Take a class of errors that only a newer version knows for an ordinary exception."""
+        """Return the class, or an ordinary exception if only a newer version knows it."""
         return cls.EXCEPTION
 
 
@@ -61,7 +61,7 @@ class SaidError:
 
 @dataclass(frozen=True, slots=True)
 class SaidAtEnd:
-    """What the error file and the last output of a rank that has ended mean."""
+    """The meaning of an ended rank's error file and last output."""
 
     error: SaidError | None = None  # the last error
     device: SaidError | None = None  # where there is no error: a line that tells of a device error

@@ -1,4 +1,4 @@
-"""What a disk says of its own health: ``smartctl --json`` and ``nvme smart-log -o json``.
+"""A disk's report of its own health: ``smartctl --json`` and ``nvme smart-log -o json``.
 
 Forms: smartmontools 7 (json.cpp; ATA, SCSI and NVMe disks); nvme-cli 1 and 2, which print large
        counters as number, as 1.2e+06 or as text, and temperatures in kelvin. NVM Express Base

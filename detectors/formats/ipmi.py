@@ -1,4 +1,4 @@
-"""What ipmitool prints: sensors with their thresholds, discrete states, the event log.
+"""The output of ipmitool: sensors with their thresholds, discrete states, the event log.
 
 Forms: ``ipmitool -c sdr elist``, with -v and without, ``-c sensor`` and ``-c sel elist``, as
        lib/ipmi_sdr.c, ipmi_sensor.c and ipmi_sel.c of ipmitool 1.8 print them; ``sel info``.

@@ -1,4 +1,4 @@
-"""What a BMC says by Redfish of fans, power supplies, temperatures, coolant and leaks.
+"""A BMC's Redfish answers about fans, power supplies, temperatures, coolant and leaks.
 
 Forms: DMTF DSP0268, schemas ThermalSubsystem, ThermalMetrics, Fan, PowerSubsystem, PowerSupply,
        PowerSupplyMetrics, EnvironmentMetrics, Sensor, CoolantConnector, CoolingUnit, Pump, LeakDetector,

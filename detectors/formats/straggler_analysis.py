@@ -118,7 +118,7 @@ def read(columns: Mapping[str, Sequence[object]]) -> WorkTable:
 
 
 def _repeated(columns: Sequence[NDArray[Any]], good: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which rows are told a second time: part of a trace was written or joined twice.
+    """Return which rows repeat: part of a trace was written or joined twice.
 
     Their work would count twice. Equal rows lie side by side once sorted.
     """

@@ -1,4 +1,4 @@
-"""What the dumps of a hung job say, in words: a diagnosis with its evidence."""
+"""The diagnosis from the dumps of a hung job, with its evidence, as text."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence

@@ -7,7 +7,7 @@ from detectors.parallel_groups import Group
 
 
 class OperationState(Enum):
-    """How far an operation of a rank is known to have come."""
+    """The known progress of a rank's operation."""
 
     ENQUEUED = "enqueued"  # the host has launched it
     STARTED = "started"  # the device has begun it
@@ -16,7 +16,7 @@ class OperationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveShape:
-    """What has to agree between the ranks of one collective."""
+    """The properties in which all ranks of one collective must agree."""
 
     input_sizes: tuple[tuple[int, ...], ...] = ()
     output_sizes: tuple[tuple[int, ...], ...] = ()
@@ -52,7 +52,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlightDump:
-    """What one dump says. Operations are in the order in which the rank launched them."""
+    """The content of one dump. Operations are in the order in which the rank launched them."""
 
     version: str
     library: str  # version of NCCL; empty where not told

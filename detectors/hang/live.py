@@ -42,7 +42,7 @@ _SAVING: Final = frozenset({"io", "checkpoint"})
 
 
 class HangCause(Enum):
-    """What the suspects are. The value is the detail of the finding's symptom."""
+    """The kind of suspect. The value is the detail of the finding's symptom."""
 
     STOPPED = "stopped"  # states T, Z, gone
     BLOCKED = "blocked"  # state D
@@ -109,7 +109,7 @@ class RankStand:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How long all ranks may stall now, and why."""
+    """The longest allowed stall of all ranks now, and the reason."""
 
     limit_s: float
     rule: LimitRule

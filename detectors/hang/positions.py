@@ -27,7 +27,7 @@ class WaitLevel:
 
 @dataclass(frozen=True, slots=True)
 class GroupLevels:
-    """One group in which somebody waits."""
+    """A group with waiting ranks."""
 
     group: Group
     levels: tuple[WaitLevel, ...]  # ascending
@@ -36,7 +36,7 @@ class GroupLevels:
 
 @dataclass(frozen=True, slots=True)
 class JobPositions:
-    """Where everybody stands, indexed for the questions that the wait graph asks."""
+    """The position of each rank, indexed for the wait graph."""
 
     job: JobStandings
     ranks: Mapping[int, RankStandings]
@@ -122,7 +122,7 @@ def _levels(
     standings: Mapping[tuple[int, str], GroupStanding],
     blocking: Mapping[int, GroupStanding | None],
 ) -> GroupLevels | None:
-    """Return the levels of a group, or None if nobody waits in it."""
+    """Return the levels of a group, or None if no rank waits in it."""
     waiting: dict[int, list[int]] = defaultdict(list)
     idle: dict[int, list[int]] = defaultdict(list)
     unseen: list[int] = []

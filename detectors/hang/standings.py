@@ -24,7 +24,7 @@ ONE_SIDED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """How far one rank has come in one group, counted in collectives since the job's start."""
+    """The progress of one rank in one group, in collectives since the job's start."""
 
     group: str
     enqueued: int

@@ -1,4 +1,4 @@
-"""Who waits for whom in a hung job, as a graph, and what accuses each rank.
+"""The wait graph of a hung job: which rank waits for which, and what accuses each rank.
 
 Nodes are ranks (0 and up) and waits of groups (below 0). A strong edge is a fact. A weak edge is a
 send or receive, or a member that has launched the collective but has something older outstanding in

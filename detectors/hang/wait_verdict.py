@@ -1,4 +1,4 @@
-"""Who is to blame for a hang, from the wait graph: who is waited for and waits for nobody.
+"""The culprits of a hang, from the wait graph: ranks that others wait for and that wait for none.
 
     nothing outstanding        its host has stopped before launching         host-stuck
     overtaken by its peers     its device doesn't finish what others did     device-stuck
@@ -25,7 +25,7 @@ TRANSFER_WAITERS_MIN: Final = 2  # one alone may be the one that doesn't take wh
 
 
 class HangClass(Enum):
-    """What a hang is; the value is the `class` of the diagnosis."""
+    """The class of a hang; the value is the `class` of the diagnosis."""
 
     HOST_STUCK = "host-stuck"
     DEVICE_STUCK = "device-stuck"
@@ -174,7 +174,7 @@ def _partners(graph: WaitGraph, rank: int) -> set[int]:
 
 
 def _cause(graph: WaitGraph, rank: int) -> HangClass | None:
-    """Return why a rank that waits for nobody is to blame; None if nothing accuses it."""
+    """Return why a rank that waits for none is to blame; None if nothing accuses it."""
     if rank not in graph.positions.ranks or rank not in graph.accusations:
         return None
     if rank in graph.overtaken or graph.positions.blocking[rank] is not None:

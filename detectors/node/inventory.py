@@ -24,7 +24,7 @@ class DeviceKind(Enum):
 
 
 class DeviceStanding(Enum):
-    """What became of a known device; the values are those of the metric."""
+    """The state of a known device; the values are those of the metric."""
 
     PRESENT = 0
     VANISHED = 1  # since this boot began
@@ -61,7 +61,7 @@ class KnownDevice:
 
 @dataclass(frozen=True, slots=True)
 class InventoryLook:
-    """What is there now. A kind missing from `found` can't be looked at."""
+    """The devices found now. A kind missing from `found` can't be read."""
 
     found: Mapping[DeviceKind, Sequence[Device]]
     boot_id: str

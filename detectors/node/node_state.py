@@ -99,7 +99,7 @@ class HitRank:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """What is wrong with this node, where, since when, which ranks it hits and what to do."""
+    """A finding of this node: what is wrong, where, since when, which ranks it affects, what to do."""
 
     id: str
     check: str

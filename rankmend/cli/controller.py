@@ -93,7 +93,7 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
 
 @controller.group()
 def token() -> None:
-    """Add, list and revoke tokens; a running controller hears of it on reload."""
+    """Add, list and revoke tokens; a running controller reads them on reload."""
 
 
 @token.command()

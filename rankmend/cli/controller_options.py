@@ -1,4 +1,4 @@
-"""Options of the commands that speak to a controller, and what a person is told where it can't be done."""
+"""Options of the commands that call a controller, and the messages when a call fails."""
 
 import sys
 import uuid
@@ -82,7 +82,7 @@ def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which controllers to ask, and as whom."""
+    """Which controllers to ask, and with which token."""
 
     urls: tuple[str, ...]
     token_file: Path | None

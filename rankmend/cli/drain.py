@@ -46,8 +46,8 @@ def drain(
 ) -> None:
     """Stop placing ranks on NODE until it is resumed.
 
-    Ranks that run there run on, and the next restart leaves the node. With --now the jobs leave it at once.
-    A node of which the controller has never heard is refused, unless --expected says that it is yet to come.
+    Ranks there keep running, and the next restart leaves the node. With --now the jobs leave it at once. The
+    controller refuses a node that it does not know, unless --expected marks it as a future one.
     """
     from recovery.api.controller_errors import ConflictError
     from recovery.messages.outside import PersonAct

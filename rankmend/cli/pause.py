@@ -98,8 +98,8 @@ def resume(
 ) -> None:
     """Resume automation; with --node, also return a node to service.
 
-    Ends a drain and a quarantine. Jobs that had left the node may use it again, and
-    what alerts had said of it counts no more, unless they end and come back.
+    Ends a drain and a quarantine. Jobs that left the node may use it again. Active alerts
+    about it no longer count, unless they end and fire again.
     """
     _check_one(cluster, job, node)
     with asking(access) as client:

@@ -1,1 +1,1 @@
-"""What the jobs of one controller share: nodes that are held back, pauses, budgets, alerts."""
+"""State shared by the jobs of one controller: held nodes, pauses, budgets, alerts."""

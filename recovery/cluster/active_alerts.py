@@ -47,7 +47,7 @@ class ActiveAlert:
 
 @dataclass(frozen=True, slots=True)
 class JobNode:
-    """What the alerts need to know of a job: what it runs on which node."""
+    """A job as the alerts need it: its ranks on each node."""
 
     job_id: str
     ranks: tuple[int, ...]
@@ -55,7 +55,7 @@ class JobNode:
 
 @dataclass(frozen=True, slots=True)
 class TakenAlerts:
-    """What came of one message."""
+    """The outcome of one message."""
 
     accepted: int
     repeated: int

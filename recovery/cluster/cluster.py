@@ -49,7 +49,7 @@ _REFUSED_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterNote:
-    """Something that people must hear of."""
+    """A message for people."""
 
     text: str
     about: str = ""  # the node or sender of alerts that it is about; empty: the cluster
@@ -138,7 +138,7 @@ class ClusterController:
             self._note(held, node)
 
     def note_running(self, nodes: Iterable[str]) -> None:
-        """Hear which nodes run ranks now."""
+        """Note which nodes run ranks now."""
         now_s = self._clock.now_s()
         self._ran.update(dict.fromkeys(nodes, now_s))
 
@@ -217,7 +217,7 @@ class ClusterController:
         self._write(NodeHeld(node, Hold.DRAIN, who, reason[:_TEXT_MAX], None))
 
     def release(self, node: str, who: str, reason: str) -> None:
-        """Take the node back: from a drain, from quarantine, and its past is forgotten."""
+        """Release the node from a drain or quarantine, and forget its past."""
         _check_name("node", node)
         self._write(NodeReleased(node, who, reason[:_TEXT_MAX]))
         self._forget_notes(node)
@@ -252,7 +252,7 @@ class ClusterController:
         self._write(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
 
     def acknowledge(self, incident_id: str, who: str, reason: str) -> None:
-        """Tell nobody of the incident any more; once is enough."""
+        """Stop the incident's notices. Idempotent."""
         _check_name("incident", incident_id)
         if incident_id not in self.ledger.acknowledged:
             self._write(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))

@@ -59,7 +59,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class AlertRules:
-    """How alerts of others are read."""
+    """How to interpret alerts from outside."""
 
     # Names under which exporters tell a node, the first that is there counts; a port is cut off.
     # dcgm-exporter says Hostname, Prometheus itself instance.
@@ -86,7 +86,7 @@ class AlertRules:
 
 @dataclass(frozen=True, slots=True)
 class JobOverride:
-    """What holds for the jobs whose names match: only what is set."""
+    """Overrides for jobs whose names match."""
 
     pattern: str
     approval: Approval | None = None

@@ -37,7 +37,7 @@ _OVERRIDE: Final = ("match", "approval", "dry_run", "policy", "hang")
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """What the file says of the jobs whose names match."""
+    """The file's overrides for jobs whose names match."""
 
     pattern: str
     policy: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a job's controller asks of the cluster before it acts, and what it tells it.
+"""The interface between a job's controller and the cluster: it asks before it acts, and reports blames.
 
 Values and protocols only. One job on one machine has `OpenGate` and `OpenPool`; the service has
 policy, budgets and people behind them.
@@ -54,7 +54,7 @@ class Pool(Protocol):
         ...
 
     def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
-        """Hear that a node was blamed, once for each incident; must not raise."""
+        """Note that a node was blamed, once per incident; must not raise."""
         ...
 
 

@@ -127,7 +127,7 @@ def _read(one: _Alert, is_firing: bool) -> IncomingAlert:
 
 @dataclass(frozen=True, slots=True)
 class AlertTarget:
-    """What an alert is about, in our words, whoever sent it."""
+    """The subject of an alert, in our terms, whatever its source."""
 
     key: str  # identity: hash of the routing labels
     alertname: str

@@ -1,4 +1,4 @@
-"""What a person must hear of now: a pure look at all jobs and at the cluster's ledger.
+"""The notices to people that are active now, from all jobs and the cluster's ledger. Pure.
 
 Level-triggered: a notice is there as long as its reason is, whoever was told before. docs/operate/alerts.md
 lists the names; docs/operate/runbooks/controller.md says what to do about each.
@@ -28,7 +28,7 @@ _SLOW_MAX: Final = 32  # ranks of one job; more of them have a common cause
 
 
 class NoticeKind(Enum):
-    """Names of the alerts by which people are told; none of them, coming back, accuses a node."""
+    """Alert names of notices to people; none of them accuses a node if it comes back."""
 
     INCIDENT_ESCALATED = "RankmendIncidentEscalated"
     PLAN_WAITS = "RankmendPlanWaits"
@@ -66,7 +66,7 @@ class RunningJob:
     name: str
     ledger: Ledger
     policy: Policy
-    silent: frozenset[str]  # nodes that have not been heard for node_silent_s
+    silent: frozenset[str]  # nodes without a report for node_silent_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def find_notices(
     nodes_active: int,
     now_unix_s: float,
 ) -> tuple[Notice, ...]:
-    """Return all that a person must hear of, the most urgent first."""
+    """Return all active notices, the most urgent first."""
     found: list[Notice] = []
     for job in running:
         found += _of_job(job)

@@ -1,4 +1,4 @@
-"""Who owns a checkpoint folder. Pure: what is known of a claim in, what a challenger may do out.
+"""The owner of a checkpoint folder. Pure: what is known of a claim in, what a challenger may do out.
 
 One owner writes to a checkpoint folder: a launcher, or all launchers of one job on several nodes.
 It leaves a claim beside the checkpoints and counts up there. A challenger may take the folder only

@@ -54,7 +54,7 @@ class Keeper:
         self.lost_to: str | None = None
 
     def keep_fence(self, restore: Callable[[], bool]) -> None:
-        """Have the fence made again, too, where somebody removes it."""
+        """Restore the fence, too, if it is removed."""
         self._restore_fence = restore
 
     @property
@@ -69,7 +69,7 @@ class Keeper:
         return self._thread.is_alive()
 
     def name_job(self, job_id: str) -> None:
-        """Tell in the claim by which mark the owner's ranks are found."""
+        """Record in the claim the mark that identifies the owner's ranks."""
         with self._lock:
             self._job_id = job_id
             found = self._folder.newest()

@@ -83,7 +83,7 @@ class Ownership:
             self._keeper.start()
 
     def keep_fence(self, restore: Callable[[], bool]) -> None:
-        """Have the fence made again where somebody removes it while ranks run."""
+        """Restore the fence if it is removed while ranks run."""
         if self._keeper is not None:
             self._keeper.keep_fence(restore)
 

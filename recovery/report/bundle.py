@@ -61,7 +61,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What was packed, and where it is."""
+    """The packed files and the path of the bundle."""
 
     file: str
     incident_id: str

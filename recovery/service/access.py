@@ -1,4 +1,4 @@
-"""Who may do what, and how often: tokens, node certificates, roles and rates."""
+"""Access control: tokens, node certificates, roles and rates."""
 
 import ssl
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""What handlers of the API work with: the deciding thread, the disk, settings, limits and metrics."""
+"""What API handlers use: the deciding thread, the disk, settings, limits and metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterable

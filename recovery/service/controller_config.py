@@ -40,7 +40,7 @@ class JobsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one client can cost. Rates are a second in the long run; ten times that at once."""
+    """Limits per client. Rates are per second in the long run; ten times that at once."""
 
     connections: _Count = 25_000  # 10,000 nodes hold two each, and as many again after a failover
     # Of one address: 500 launchers on one host hold two each. One address never holds more than three quarters of all.
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What Prometheus is told by http_sd."""
+    """The http_sd answer for Prometheus."""
 
     agent_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = AGENT_PORT
     domain: str = ""  # put behind a node's name: "cluster.example" makes gpu-1.cluster.example
@@ -66,7 +66,7 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where people are told, and where it is read at the start what was missed."""
+    """Alertmanagers: for notices to people, and for alerts missed before the start."""
 
     urls: Annotated[tuple[str, ...], msgspec.Meta(max_length=16)] = ()
     token_file: str | None = None
@@ -82,7 +82,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     state_dir: str
     tokens_file: str | None = None
     policy_file: str | None = None
-    redirect_to: str | None = None  # another controller that looks after everything of this one
+    redirect_to: str | None = None  # URL of the controller that took over this one's jobs
     tls: Tls | None = None
     jobs: JobsSection = JobsSection()
     limits: Limits = Limits()

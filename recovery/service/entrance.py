@@ -40,7 +40,7 @@ class Bounds(Protocol):
 
 
 class Quota:
-    """How many connections each address holds. Pure."""
+    """Counts the connections of each address. Pure."""
 
     def __init__(self, limits: Bounds) -> None:
         self._held: Counter[str] = Counter()

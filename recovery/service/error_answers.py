@@ -23,7 +23,7 @@ VALUE_MAX: Final = 200
 
 
 class NotNow(Enum):
-    """Why a request gets 503, as a word for programs."""
+    """Why a request gets 503, for programs."""
 
     STARTING = "starting"  # the controller is resuming its jobs
     STOPPING = "stopping"

@@ -35,7 +35,7 @@ _SWEEP_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RegisteredJob:
-    """What the event loop knows of a job without asking the deciding thread."""
+    """What the event loop knows about a job without the deciding thread."""
 
     owner: str
     name: str
@@ -45,7 +45,7 @@ class RegisteredJob:
 
 
 class JobListener(Protocol):
-    """Who counts what happens (`recovery.service.measures`)."""
+    """Receives events to count (`recovery.service.measures`)."""
 
     def entry(self, job: Job, entry: Entry) -> None: ...
     def failed(self, job: Job, error: Exception) -> None: ...
@@ -288,7 +288,7 @@ class JobRegistry:
             self._publish()
 
     def close(self) -> None:
-        """Let go of the journals of the jobs that run; training goes on."""
+        """Close the journals of the running jobs; training continues."""
         for job in self.running.values():
             job.close()
 

@@ -38,7 +38,7 @@ class Hearing:
         self._newest_s = 0.0
 
     def now_s(self) -> float:
-        """Return the time up to which everybody was heard; it never falls."""
+        """Return the time up to which all reports were read; it never decreases."""
         at_s = self.listened_s() if self._through_s is None else self._through_s
         self._newest_s = max(at_s, self._newest_s)
         return self._newest_s

@@ -134,13 +134,13 @@ class Measures:
         return generate_latest(self.registry)
 
     def note_hearing(self, lateness_s: float, unheard_s: float) -> None:
-        """Take over how late reports are heard."""
+        """Record how late reports are read."""
         self.lateness_s.set(lateness_s)
         self.unheard.inc(unheard_s - self._unheard_s)
         self._unheard_s = unheard_s
 
     def note_pager(self, pager: Pager) -> None:
-        """Take over what people must hear of, and who was told."""
+        """Record the active notices and their delivery."""
         for notice, count in pager.counts().items():
             self.notices.labels(notice).set(count)
         for target, is_told in pager.told().items():

@@ -36,7 +36,7 @@ def new_secret() -> str:
 
 
 def read_secret(path: Path) -> str:
-    """Return the secret in a token file, which nobody else can read and nobody can guess."""
+    """Return the secret in a token file; refuse one that others can read or guess."""
     text = read_token(path)
     if len(text) < SECRET_CHARACTERS_MIN:
         raise ConfigError(

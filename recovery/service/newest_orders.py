@@ -57,7 +57,7 @@ class NewestOrders:
         self.put(order)
 
     def end(self, job_id: str) -> None:
-        """Forget a job's orders and wake whoever waits for one."""
+        """Forget a job's orders and wake the polls that wait for one."""
         for node in self._posted.pop(job_id, {}):
             self._changed.append((job_id, node))
         self._changed.append((job_id, ""))

@@ -55,7 +55,7 @@ class Pager:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell nobody anything any more; what was told runs out by itself."""
+        """Stop sending; alerts already sent expire by themselves."""
         self._should_stop.set()
         for target in self._targets:
             target.stop()
@@ -88,7 +88,7 @@ class Pager:
             self.tell(found)
 
     def tell(self, found: tuple[Notice, ...]) -> None:
-        """Take over all that people must hear of now."""
+        """Send the notices that are active now."""
         now_s = self._clock.unix_s()
         self._since = {one.key: self._since.get(one.key, now_s) for one in found}
         self._counts = Counter(one.kind.value for one in found)
@@ -98,7 +98,7 @@ class Pager:
 
 
 def look(worker: Worker) -> tuple[Notice, ...]:
-    """Return what people must hear of now. For the deciding thread."""
+    """Return the active notices. For the deciding thread."""
     desk = worker.desk
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
@@ -126,7 +126,7 @@ def _running(job: Job) -> RunningJob | None:
 
 
 def alert_of(notice: Notice, first_seen_unix_s: float, runbooks: str) -> Alert:
-    """Return a notice in the form in which it travels."""
+    """Return a notice as an alert."""
     labels = {
         "alertname": notice.kind.value,
         "severity": notice.severity.value,

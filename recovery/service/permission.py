@@ -25,7 +25,7 @@ from recovery.service.roles import DeniedError, Role, Subject, UnknownError
 
 
 class Touches(Enum):
-    """What requests of a route touch."""
+    """What the requests of a route concern."""
 
     NOTHING = "nothing"  # the answer is the same for everybody
     CLUSTER = "the cluster"
@@ -76,7 +76,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """What one request touches."""
+    """What one request concerns."""
 
     is_cluster: bool = False
     job_ids: tuple[str, ...] = ()  # known jobs; an incident may belong to one of several
@@ -176,7 +176,7 @@ def _limits(subject: Subject) -> str:
 
 
 def touch_of(touches: Touches, asked: Asked, world: World) -> Touch:
-    """Return what a request touches; a job that nobody knows is an UnknownError."""
+    """Return what a request concerns; raise UnknownError for an unknown job."""
     return _TOUCH[touches](asked, world)
 
 
@@ -277,7 +277,7 @@ _TOUCH: Final[dict[Touches, Callable[[Asked, World], Touch]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a subject sees of the cluster's lists."""
+    """The part of the cluster's lists that a subject may see."""
 
     subject: Subject
     jobs: frozenset[str] = field(default_factory=frozenset)  # ids, of all that it may see

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class AlertReader:
-    """One thread for each Alertmanager: one that hangs holds up nobody."""
+    """One thread per Alertmanager: one that hangs delays no other."""
 
     def __init__(self, worker: Worker, config: Alertmanagers, get: Get | None = None) -> None:
         self._readers: list[_Reader] = []
@@ -46,7 +46,7 @@ class AlertReader:
             reader.start()
 
     def wake(self) -> None:
-        """Have all of them asked once more."""
+        """Ask all of them once more."""
         for reader in self._readers:
             reader.wake()
 

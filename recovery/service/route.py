@@ -36,7 +36,7 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Takes(Generic[Given]):
-    """What requests of a route bring beside the path."""
+    """The body of a route's requests."""
 
 
 @dataclass(frozen=True, slots=True)

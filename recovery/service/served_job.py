@@ -49,7 +49,7 @@ OVERRIDE_FACTOR_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a job's controller is given beside its journal and orders."""
+    """What a job's controller needs beside its journal and orders."""
 
     gate: Gate
     pool: Pool
@@ -62,7 +62,7 @@ class Parts:
 
 
 class Core(Protocol):
-    """What decides for one job: `recovery.job.controller.Controller`."""
+    """The decider of one job: `recovery.job.controller.Controller`."""
 
     @property
     def outcome(self) -> JobOutcome | None: ...
@@ -110,11 +110,11 @@ def make_core(
 
 class Listener(Protocol):
     def entry(self, job: "Job", entry: Entry) -> None:
-        """Hear of a record that is durable."""
+        """Note a durable record."""
         ...
 
     def failed(self, job: "Job", error: Exception) -> None:
-        """Hear that a job's controller raised."""
+        """Note that a job's controller raised."""
         ...
 
 
@@ -197,7 +197,7 @@ class Job:
     ticked_at_s: float = 0.0
     tick_pause_s: float = 0.0  # by what the last tick took
     is_touched: bool = False
-    resumes: bool = False  # somebody starts the job: one that had ended begins again
+    resumes: bool = False  # a launcher starts the job: an ended one begins again
     _found_end: JobOutcome | None = None
     _journal: Journal | None = None
 
@@ -224,7 +224,7 @@ class Job:
             self.launchers.add(join.launcher_id)
 
     def start(self) -> None:
-        """Take the job up from its journal, or note why that can't be done now."""
+        """Resume the job from its journal, or note why that fails now."""
         self._guard(self._start)
 
     def _start(self) -> None:
@@ -283,7 +283,7 @@ class Job:
         return ledger.epoch, ledger.controller_id, ledger.attempt
 
     def is_abandoned(self) -> bool:
-        """Return whether no attempt was ever started and nobody is there who waits for one."""
+        """Return whether no attempt ever started and no launcher waits for one."""
         if self.controller is None or self.controller.ledger.attempt > 0:
             return False
         silent_s, now_s = self.settings.policy.node_silent_s, self.hearing.now_s()
@@ -355,7 +355,7 @@ class Job:
                 self.problem = self.controller.journal_error or self.controller.waits
 
     def _fail(self, error: Exception) -> None:
-        """Put the controller away, and make it anew from what is durable after a pause."""
+        """Drop the controller, and rebuild it from the journal after a pause."""
         self.failures += 1
         pause_s = BACKOFF.wait_s(self.failures)
         self.retry_at_s = self.clock.now_s() + pause_s

@@ -142,7 +142,7 @@ class Service:
         return len(self._entrance), self._room.cut + self._entrance.refused
 
     async def start(self) -> None:
-        """Take up the jobs and listen."""
+        """Resume the jobs and listen."""
         loop = asyncio.get_running_loop()
         self.board.attach(loop)
         self._socket = _listen(self.config.listen)
@@ -172,7 +172,7 @@ class Service:
         self._timer = loop.call_later(BEAT_S, self._beat, loop)
 
     async def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
-        """Take over what can change while running; all of it was read and found good before."""
+        """Apply the settings that can change while running; they are already checked."""
         context = make_context(config.tls) if config.tls else None
         ends_unix_s = _ends_unix_s(config)
         if config.tls is not None and ends_unix_s != self._ends_unix_s:
@@ -287,7 +287,7 @@ class ServiceThread:
             self._thread.join(STOP_S_MAX)
 
     def reload(self, config: Config, tokens: Tokens | None, policy: PolicyFile) -> None:
-        """Have the service take over another configuration."""
+        """Apply another configuration to the service."""
         work = self.service.reload(config, tokens, policy)
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S_MAX)
 

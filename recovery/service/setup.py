@@ -14,7 +14,7 @@ from recovery.service.roles import Role
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was made, for the person who asked."""
+    """The created files, to show to the user."""
 
     config: Path
     authority: Path
@@ -74,7 +74,7 @@ def _find_user(name: str | None) -> pwd.struct_passwd | None:
 
 
 def make_server_files(ca_folder: Path, hosts: list[str], target: Path) -> tuple[Path, Path]:
-    """Make a controller's certificate and key anew with the authority in ``ca_folder``."""
+    """Make a new certificate and key for a controller with the authority in ``ca_folder``."""
     ca = (ca_folder / "ca.crt", ca_folder / "ca.key")
     cert, key = target / "server.crt", target / "server.key"
     _refuse_to_write_over(cert, key)

@@ -37,11 +37,11 @@ _KEPT: Final = frozenset(
     }
 )
 FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _KEPT | {"version"})
-"""What every launcher of a running job must say alike."""
+"""Settings that must be equal for all launchers of a running job."""
 
 
 class StoredJob(msgspec.Struct, frozen=True):
-    """What the controller keeps of a job beside its journal."""
+    """What the controller stores about a job beside its journal."""
 
     owner: str  # subject of the token
     secret: str

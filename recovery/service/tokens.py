@@ -211,7 +211,7 @@ def _rewrite(path: Path, text: str) -> None:
 
 
 def revoke_token(path: Path, token_id: str) -> TokenEntry:
-    """Take an entry out of the file, and leave all else in it as it is."""
+    """Remove an entry from the file and leave the rest unchanged."""
     text = _read(path)
     found = next((entry for entry in _parse(text, path) if entry.id == token_id), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""What the API shows of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
+"""The API's views of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
 
 import hashlib
 from pathlib import Path
@@ -21,7 +21,7 @@ from recovery.views.job_view import reason_of, state_of, view_ledger
 
 
 def view_job(job: Job) -> wire.JobView:
-    """Return what is known of a job that is looked after."""
+    """Return the view of a managed job."""
     ledger = Ledger() if job.controller is None else job.controller.ledger
     name = job.stored.join.name
     return view_ledger(
@@ -130,7 +130,7 @@ def view_plans(job: Job) -> list[wire.PlanView]:
 
 
 def plan_id(incident_id: str, try_number: int, plan: Plan) -> str:
-    """Return what names a plan by what it does, so that nobody approves another one than he saw."""
+    """Return an id of what a plan does, so that an approval can't apply to another plan."""
     does = msgspec.json.encode((incident_id, try_number, plan.step, plan.without))
     return hashlib.sha256(does).hexdigest()[:16]
 

@@ -52,7 +52,7 @@ class _Reasoned(Protocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of a request so far, for its audit line."""
+    """What is known about a request so far, for its audit line."""
 
     subject: Subject | None = None
     call: Call[Any] | None = None
@@ -219,7 +219,7 @@ class Api:
     async def _note(
         self, route: Route[Any, Any], request: web.Request, attempt: _Attempt, answer: web.Response
     ) -> None:
-        """Write the audit line of a request that acts, whatever came of it."""
+        """Write the audit line of a request that acts, whatever its outcome."""
         subject = attempt.subject
         if not route.is_audited or subject is None or self.audit is None:
             return

@@ -1,4 +1,4 @@
-"""What waits for the deciding thread: reports of launchers and calls, both bounded."""
+"""The deciding thread's inbox: reports of launchers and calls, both bounded."""
 
 import threading
 from collections import deque
@@ -40,7 +40,7 @@ class QueuedCall:
 
 @dataclass(frozen=True, slots=True)
 class InboxBatch:
-    """What one turn of the thread takes out."""
+    """The input of one turn of the thread."""
 
     calls: deque[QueuedCall]
     reports: list[QueuedReport]
@@ -118,7 +118,7 @@ class WorkerInbox:
             self._condition.notify()
 
     def refuse_calls(self) -> None:
-        """Close, and refuse the calls that nobody will take out."""
+        """Close, and refuse the calls still queued."""
         self.close()
         with self._condition:
             calls, self._calls = self._calls, deque()

@@ -85,7 +85,7 @@ def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> Laun
 
 
 def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> LauncherDecision:
-    """Have the guardian stop the ranks at the end of the lease, and the peers keep it."""
+    """Set the end of the lease at the guardian, and let the peers renew it."""
     attempt = state.attempt
     if attempt is None or state.empty_through >= attempt.number:
         return _drop_lease(state)

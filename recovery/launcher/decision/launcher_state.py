@@ -1,4 +1,4 @@
-"""What the launcher knows and has done, and what it can do next: values only. Pure."""
+"""The launcher's state and its possible actions: values only. Pure."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -84,7 +84,7 @@ class ForgetAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AskForFence:
-    """Have the storage let only this attempt publish checkpoints."""
+    """Advance the fence: only this attempt may publish checkpoints."""
 
     attempt: int
     restore_path: str | None
@@ -108,14 +108,14 @@ class FindCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class KeepLease:
-    """Have the peers keep this lease, or none."""
+    """Let the peers renew this lease, or none."""
 
     lease: KeptLease | None
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRanks:
-    """Have the guardian stop the ranks at this time; None: no more."""
+    """Let the guardian stop the ranks at this time; None: cancel that."""
 
     attempt: int
     until_s: float | None  # CLOCK_BOOTTIME

@@ -1,4 +1,4 @@
-"""How often a launcher reports, and when standbys may take processor time. Pure."""
+"""The pace of a launcher's reports, and when standbys may use CPU time. Pure."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ REPORTS_PER_S_MAX: Final = 2000.0
 
 
 def is_in_a_hurry(order: Order | None, state: LauncherState, now_s: float) -> bool:
-    """Return whether somebody waits for news: an order is not carried out, or ranks just begin."""
+    """Return whether to report often: an order is not carried out yet, or ranks are starting."""
     if order is not None and state.carried < (order.epoch, order.revision):
         return True
     attempt = state.attempt

@@ -49,7 +49,7 @@ _INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class RankSource:
-    """Where one rank can be asked."""
+    """How to reach one rank."""
 
     rank: int
     pid: int

@@ -1,4 +1,4 @@
-"""What the kernel tells of a rank's processes and threads: states, where they wait, their stacks.
+"""The kernel's view of a rank's processes and threads: states, wait channels, stacks.
 
 Reads nothing that takes a process's memory lock (environ, cmdline, maps), which a stuck driver
 call can hold for ever. Source: proc_pid_status(5), proc_pid_wchan(5), proc_pid_syscall(5),

@@ -56,7 +56,7 @@ def recorder_files(environment: Mapping[str, str], rank: int, cwd: Path) -> Reco
 
 
 def ask_for_dump(files: RecorderFiles) -> bool:
-    """Return whether somebody listens at the rank's pipe, after asking for a dump."""
+    """Ask for a dump, and return whether a process listens at the rank's pipe."""
     try:
         pipe = os.open(files.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:  # no such pipe, or nobody reads it

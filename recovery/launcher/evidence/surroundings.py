@@ -1,4 +1,4 @@
-"""What the node itself tells at the time of an incident: the kernel's log, the agent's findings.
+"""Evidence from the node at the time of an incident: the kernel's log, the agent's findings.
 
 Source: Linux Documentation/ABI/testing/dev-kmsg. An ordinary user may not read it where
 kernel.dmesg_restrict is 1; the node agent, which may, then tells its findings only.

@@ -173,7 +173,7 @@ class Guardian:
         self._send(LeaseCommand(attempt, until_s))
 
     def wake(self) -> None:
-        """Have the guardian go on after it was stopped; nothing happens to one that runs."""
+        """Continue a stopped guardian (SIGCONT); a running one is unaffected."""
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a guardian running: wakes one that stands still, and replaces one that is gone."""
+"""Keeps a guardian running: continues a stopped one and replaces a dead one."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ class GuardianKeeper:
             call(*arguments)
 
     def leave_word(self, word: LastWord | None) -> None:
-        """Have the guardian speak for this launcher should it be killed."""
+        """Let the guardian send the last report of this launcher if that is killed."""
         if word is None or word == self._word:
             return
         with contextlib.suppress(LaunchError):  # its end is the next event

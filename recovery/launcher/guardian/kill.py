@@ -83,7 +83,7 @@ class MarkSearch:
         return self._pipe
 
     def read(self, now_s: float) -> bool:
-        """Take what the child has found, and return whether it has nothing more to tell."""
+        """Read what the child has found, and return whether it has finished."""
         while True:
             try:
                 data = os.read(self._pipe, _LINES_BYTES)

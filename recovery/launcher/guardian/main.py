@@ -130,7 +130,7 @@ class GuardianProcess:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._is_waiting_for_room = False
         self._ranks: dict[int, _Rank] = {}  # by pid, those not reaped yet
-        self._fenced_through = -1  # no rank of these attempts is started any more
+        self._fenced_through = -1  # no rank of these attempts starts from now on
         self._newest_attempt = -1
         self._kill: TreeKill | None = None
         self._lease: LeaseCommand | None = None

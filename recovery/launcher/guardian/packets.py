@@ -1,4 +1,4 @@
-"""What a launcher and its guardian say to each other: JSON, one message a packet.
+"""Messages between a launcher and its guardian: JSON, one message per packet.
 
 Both ends are of one version and one user; sizes are checked all the same, because a message
 that does not fit a packet would be lost. Arguments and environment, which may be megabytes,
@@ -39,7 +39,7 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """The rank's program could not be started, and no process of it is left."""
+    """The rank's program failed to start, and no process of it is left."""
 
     attempt: int
     rank: int

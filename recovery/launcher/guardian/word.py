@@ -1,4 +1,4 @@
-"""What a guardian says to the controller for a launcher that was killed.
+"""The last report to the controller, sent by the guardian of a killed launcher.
 
 Apart from `last_word`, which sends it: a launcher alone on its job needs no client of a controller.
 """

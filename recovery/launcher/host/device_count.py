@@ -1,4 +1,4 @@
-"""How many accelerators the ranks' own PyTorch sees: any vendor's, by the rules of torchrun."""
+"""Counts the accelerators that the ranks' PyTorch sees, of any vendor, by torchrun's rules."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What hardware shows about the ranks of this node, for the question why one of them is slow.
+"""Hardware readings about this node's ranks, to explain why one of them is slow.
 
 Always, every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control
 groups, the pressure on the node; so there is a past when a rank becomes slow, and no agent is

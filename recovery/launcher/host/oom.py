@@ -1,4 +1,4 @@
-"""How often the out-of-memory killer struck in this process's cgroup.
+"""Counts out-of-memory kills in this process's cgroup.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst (memory.events, oom_kill) and
 Documentation/admin-guide/cgroup-v1/memory.rst (memory.oom_control, oom_kill, Linux 4.13).

@@ -14,7 +14,7 @@ from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
 
 
 class NoPeers:
-    """No other launcher: nothing to ask, nobody to answer."""
+    """A job without other launchers: no queries and no answers."""
 
     endpoint: Endpoint | None = None
     reached_at_s = float("-inf")

@@ -1,4 +1,4 @@
-"""What a launcher does in the checkpoint folder: the fence, and finding checkpoints.
+"""A launcher's work in the checkpoint folder: the fence, and finding checkpoints.
 
 In a thread of its own, because storage can hang and the launcher's loop must not. The loop
 asks and goes on; `wake` is called when there is an answer to read.

@@ -85,7 +85,7 @@ class RuntimeFolder:
         return files, progress.ProgressReader(descriptor, str(files.progress))
 
     def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:
-        """Tell `rankmend status` which processes the ranks are. In memory: never waits."""
+        """Record the ranks' processes for `rankmend status`. In memory: never waits."""
         body = json.dumps({"attempt": attempt, "ranks": list(ranks)}).encode()
         with contextlib.suppress(LaunchError):  # full: status then knows the ranks by their files
             replace_file(self.path / "ranks.json", body, LaunchError, durable=False)

@@ -29,7 +29,7 @@ from recovery.launcher.processes.standing import own_mark
 log = logging.getLogger(__name__)
 
 READY_S_MAX: Final = 300.0  # to import the framework from a cold network file system
-FAILURES_MAX: Final = 3  # standbys that ended by themselves; then there will be no more
+FAILURES_MAX: Final = 3  # standbys that ended by themselves; after that, none is started
 _SEND_S_MAX: Final = 1.0  # a ready standby takes its word in well under a millisecond
 _TAIL_BYTES: Final = 2000
 _MAIN: Final = "from rankmend.hook.standby import main; main()"
@@ -145,7 +145,7 @@ class StandbyPool:
         return True
 
     def take_event(self, event: Event) -> None:
-        """Hear from the guardian what became of a standby."""
+        """Note the guardian's report on a standby."""
         match event:
             case Spawned(rank=slot, pid=pid):
                 self.note_spawned(slot, pid)

@@ -1,4 +1,4 @@
-"""Ports that the launcher owns: picked by binding them, so that nobody else can have them.
+"""Ports that the launcher owns: it binds them when it picks them, so no other process gets them.
 
 A port is taken from the moment it is chosen, and refuses connections until we listen on it: a
 rank that came early to a port on which we listen would be reset when we leave it to rank 0, and
