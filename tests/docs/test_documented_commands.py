@@ -11,12 +11,13 @@ import pytest
 from click.shell_completion import split_arg_string
 
 from rankmend.cli import cli
+from tests.support.shipped import shipped_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_file()),
+    *shipped_files(),
 ]
 SOURCES = sorted(
     path

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from rankmend.cli import cli
+from tests.support.shipped import shipped_files
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "controller.example"
@@ -18,7 +19,7 @@ FOLDERS = {"agent.toml", "controller", "tls"}
 
 AGENT_FILES = {"node-policy.toml", "kernel-policy.csv", "baseline.toml", "bmc.toml", "bmc-ca.pem"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SHIPPED = sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_file())
+SHIPPED = shipped_files()
 CONTROLLER_FILES = ("tokens.toml", "controller.toml", "policy.toml", "server.crt", "server.key")
 
 
