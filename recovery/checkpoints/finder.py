@@ -166,7 +166,11 @@ class CheckpointFinder:
         if survey.defect is None and known is not None and known[0] == survey.signatures:
             step = known[1].candidate.step if known[1].candidate.is_step_exact else candidate.step
             return replace(known[1], candidate=replace(candidate, step=step))
-        tree = replace(survey.tree(path, seen.tree.beside, deadline), earlier=seen.tree.earlier)
+        tree = replace(
+            survey.tree(path, seen.tree.beside, deadline),
+            earlier=seen.tree.earlier,
+            earlier_name=seen.tree.earlier_name,
+        )
         verdict = _check(candidate, lambda: check_folder(tree, survey, candidate.format, settings))
         layout = format_of(candidate.format)
         if verdict.is_valid and layout is not None and (step := layout.step(tree)) is not None:

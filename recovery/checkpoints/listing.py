@@ -29,7 +29,7 @@ from recovery.checkpoints.names import (
     shown,
     step_of,
 )
-from recovery.checkpoints.order import newest_first, series_of
+from recovery.checkpoints.order import name_pattern, newest_first, series_of
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
 
@@ -351,16 +351,17 @@ def _whole(save: FlatSave) -> Candidate:
 
 def _with_earlier(sightings: list[Sighting]) -> list[Sighting]:
     """Return the sightings, newest first, each folder with the names of the save before it."""
-    earlier: dict[object, frozenset[str]] = {}
+    earlier: dict[object, Tree] = {}
     found = []
     for seen in reversed(sightings):
-        if seen.tree is None:
+        tree = seen.tree
+        if tree is None:
             found.append(seen)
             continue
-        candidate = seen.candidate
-        series = (candidate.format, series_of(replace(candidate, is_step_exact=False)))
-        before = earlier.get(series, frozenset())
-        number = str(step_of(seen.tree.name))
-        earlier[series] = frozenset(name.replace(number, "#") for name in seen.tree.top_files)
-        found.append(replace(seen, tree=replace(seen.tree, earlier=before)))
+        series = name_pattern(seen.candidate)  # a torn one may look like another format
+        before = earlier.get(series)
+        earlier[series] = tree
+        if before is not None:
+            tree = replace(tree, earlier=before.top_files, earlier_name=before.name)
+        found.append(replace(seen, tree=tree))
     return list(reversed(found))

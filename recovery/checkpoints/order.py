@@ -60,7 +60,12 @@ def series_of(candidate: Candidate) -> Hashable:
     """Return a key that is equal for candidates whose steps or numbers can be compared."""
     if candidate.is_step_exact:
         return True
-    return (candidate.directory, candidate.step is None, _DIGITS.sub("#", candidate.tag))
+    return (candidate.step is None, name_pattern(candidate))
+
+
+def name_pattern(candidate: Candidate) -> tuple[str, str]:
+    """Return what the names of one series have in common: their folder, and all but the digits."""
+    return (candidate.directory, _DIGITS.sub("#", candidate.tag))
 
 
 def _step(candidate: Candidate) -> int:

@@ -52,11 +52,11 @@ class AccelerateFormat:
             raise DefectError("random_states_0.pkl, which is written after the model, is missing")
         require_whole_range(ranks, "random_states_{}.pkl")
         tree.require(*(name for name in tree.top_files if name.endswith(".pkl")))
-        missing = sorted(
+        missing = [
             name
-            for name in tree.earlier - tree.top_files
+            for name in tree.missing_since_earlier()
             if name.endswith((".bin", ".pkl", ".safetensors")) and not _RANDOM.fullmatch(name)
-        )
+        ]
         if missing:
             raise DefectError(f"{shown(missing[0])}, which the save before has, is missing")
         return f"{', '.join(found) or 'model folders'}, random states of {len(ranks)} ranks"

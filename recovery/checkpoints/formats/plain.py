@@ -81,12 +81,9 @@ class DlroverFormat:
 
 def _compare_with_earlier(tree: Tree) -> str:
     """Return how the files compare with those of the save before; raise when one is missing."""
-    step = step_of(tree.name)
-    own = {name.replace(str(step), "#") for name in tree.top_files}
-    missing = sorted(name for name in tree.earlier - own if has_checkpoint_suffix(name))
+    missing = [name for name in tree.missing_since_earlier() if has_checkpoint_suffix(name)]
     if missing:
-        name = missing[0].replace("#", str(step))
-        raise DefectError(f"{shown(name)} is missing: the save before has one")
+        raise DefectError(f"{shown(missing[0])} is missing: the save before has one")
     count = sum(has_checkpoint_suffix(name) for name in tree.top_files)
     known = "as in the save before" if tree.earlier else "no earlier save to compare with"
     return f"{count} files ({known})"

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import shown, step_of
 from recovery.checkpoints.plain_values import torch_content
 from recovery.checkpoints.reader import DefectError, FileReader, Signature
 
@@ -25,7 +25,8 @@ class Tree:
     folders: frozenset[str]  # relative names
     beside: frozenset[str]  # names in the directory that holds the folder
     deadline: Deadline
-    earlier: frozenset[str] = frozenset()  # top-level names in the save before, its step as "#"
+    earlier: frozenset[str] = frozenset()  # top-level files of the save before
+    earlier_name: str = ""  # of its folder
 
     @property
     def name(self) -> str:
@@ -56,6 +57,22 @@ class Tree:
             ),
             beside=self.top_files | self.top_folders,
             earlier=frozenset(),
+        )
+
+    def missing_since_earlier(self) -> list[str]:
+        """Return which top-level files the save before has and this one lacks.
+
+        A step in a file's name is the one of its folder: `step_10/model_10.pt`.
+        """
+        numbers = (step_of(self.earlier_name), step_of(self.name))
+        if None in numbers:
+            return sorted(self.earlier - self.top_files)
+        before, now = (str(number) for number in numbers)
+        number = re.compile(rf"(?<![0-9])0*{before}(?![0-9])")
+        return sorted(
+            renamed
+            for name in self.earlier - self.top_files
+            if (renamed := number.sub(now, name)) not in self.top_files
         )
 
     @contextmanager

@@ -1,0 +1,129 @@
+"""Real frameworks save real checkpoints: `python -m tests.support.framework_saves NAME FOLDER`.
+
+In a process of its own, because the imports take seconds and hundreds of megabytes.
+"""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-long`, which installs them
+
+
+def require(*libraries: str) -> None:
+    """Skip the test where a library is missing; fail where it has to be there."""
+    missing = [name for name in libraries if find_spec(name) is None]
+    if not missing:
+        return
+    reason = f"{', '.join(missing)} is not installed: make .venv/.frameworks"
+    if os.environ.get(REQUIRED):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _tiny_llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=32, num_attention_heads=2, **sizes))
+
+
+def trainer(folder: Path) -> None:
+    """Save steps 2 and 4, and the finished model beside them."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    tokens = torch.arange(8)
+    data = [{"input_ids": tokens, "labels": tokens}] * 16
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=4,
+        save_steps=2,
+        per_device_train_batch_size=2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    training = Trainer(model=_tiny_llama(), args=arguments, train_dataset=data)
+    training.train()
+    training.save_model()
+
+
+def accelerate(folder: Path) -> None:
+    """Save twice under automatic names."""
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import ProjectConfiguration
+
+    project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True)
+    accelerator = Accelerator(cpu=True, project_config=project)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _step: 1.0)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+        accelerator.save_state()
+
+
+def lightning(folder: Path) -> None:
+    """Save the best one at step 5, and the last one at step 15."""
+    import lightning as pl
+    import torch
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 1)
+
+        def training_step(self, batch: Any, _index: int) -> Any:
+            self.log("metric", float(self.global_step))  # grows: the first one is the best
+            return (self.layer(batch[0]) ** 2).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), 1e-3)
+
+    saving = ModelCheckpoint(
+        dirpath=str(folder), monitor="metric", mode="min", every_n_train_steps=5, save_last=True
+    )
+    training = pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_steps=15,
+        callbacks=[saving],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    training.fit(Module(), DataLoader(TensorDataset(torch.ones(64, 8)), batch_size=4))
+
+
+def orbax(folder: Path) -> None:
+    """Save steps 10 and 20 with an array and a JSON item."""
+    import numpy as np
+    import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager(folder.absolute()) as manager:
+        for step in (10, 20):
+            state = ocp.args.StandardSave({"w": np.arange(8.0)})
+            items = ocp.args.Composite(state=state, meta=ocp.args.JsonSave({"a": 1}))
+            manager.save(step, args=items)
+        manager.wait_until_finished()
+
+
+def pretrained(folder: Path) -> None:
+    """Save steps 10 and 20 as shards with an index."""
+    for step in (10, 20):
+        _tiny_llama().save_pretrained(folder / f"step_{step}", max_shard_size="5KB")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](Path(sys.argv[2]))
