@@ -60,27 +60,15 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 @pytest.fixture
 def agent(bed: Bed) -> Iterator[Bed]:
     """The unit as it is shipped, started."""
-    bed.run("systemctl", "start", UNIT)
-    yield bed
-    bed.run("systemctl", "stop", UNIT, check=False)
-    bed.run("systemctl", "reset-failed", UNIT, check=False)
-
-
-def drop_in(bed: Bed, text: str) -> None:
-    folder = f"/run/systemd/system/{UNIT}.d"
-    script = f"mkdir -p {folder}; cat > {folder}/test.conf; systemctl daemon-reload"
-    bed.run("sh", "-c", script, text=text)
+    with bed.started(UNIT) as started:
+        yield started
 
 
 @pytest.fixture
 def impatient(bed: Bed) -> Iterator[Bed]:
     """The unit with a short watchdog."""
-    drop_in(bed, "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\n")
-    yield bed
-    bed.run("systemctl", "stop", UNIT, check=False)
-    bed.run("systemctl", "reset-failed", UNIT, check=False)
-    bed.run("systemctl", "revert", UNIT, check=False)
-    drop_in(bed, "")
+    with bed.impatient(UNIT) as impatient:
+        yield impatient
 
 
 def write(bed: Bed, path: str, text: str) -> None:
@@ -110,8 +98,7 @@ def test_start_returns_when_every_collector_has_answered(agent: Bed) -> None:
 def test_agent_runs_as_its_own_user_with_one_capability_and_filtered_calls(agent: Bed) -> None:
     pid = agent.show(UNIT, "MainPID")
 
-    status = agent.run("cat", f"/proc/{pid}/status").stdout
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    fields = agent.status_of(pid)
     user = agent.run("id", "-u", "rankmend-agent").stdout.strip()
 
     assert fields["Uid"].split() == [user] * 4
@@ -123,8 +110,7 @@ def test_agent_runs_as_its_own_user_with_one_capability_and_filtered_calls(agent
 def test_agent_sees_the_root_read_only_and_reads_the_kernel_log(agent: Bed) -> None:
     pid = agent.show(UNIT, "MainPID")
 
-    mounts = agent.run("cat", f"/proc/{pid}/mountinfo").stdout.splitlines()
-    options = {line.split()[4]: line.split()[5].split(",") for line in mounts}
+    options = agent.mount_options_of(pid)
 
     assert "ro" in options["/"]
     assert "rw" in options["/var/lib/rankmend-agent"]
@@ -226,8 +212,8 @@ def test_frozen_agent_is_killed_by_the_watchdog_and_started_again(impatient: Bed
 
 
 def test_agent_whose_sampling_is_stuck_is_started_again_although_it_lives(bed: Bed) -> None:
-    drop_in(
-        bed,
+    bed.drop_in(
+        UNIT,
         "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\nExecStart=\n"
         "ExecStart=/opt/rankmend/bin/python /opt/rankmend/bin/stuck.py agent "
         "--config /etc/rankmend/agent.toml\n",
@@ -240,9 +226,8 @@ def test_agent_whose_sampling_is_stuck_is_started_again_although_it_lives(bed: B
 
         bed.wait_for(lambda: "Watchdog timeout" in bed.journal(UNIT, cursor), "the watchdog")
     finally:
-        bed.run("systemctl", "stop", UNIT, check=False)
-        bed.run("systemctl", "reset-failed", UNIT, check=False)
-        drop_in(bed, "")
+        bed.stop(UNIT)
+        bed.drop_in(UNIT, "")
 
 
 def test_wrong_configuration_fails_the_start_and_is_named(bed: Bed) -> None:
@@ -254,8 +239,7 @@ def test_wrong_configuration_fails_the_start_and_is_named(bed: Bed) -> None:
         assert started.returncode != 0
         assert "colour" in bed.journal(UNIT, cursor)
     finally:
-        bed.run("systemctl", "stop", UNIT, check=False)
-        bed.run("systemctl", "reset-failed", UNIT, check=False)
+        bed.stop(UNIT)
         write(bed, "/etc/rankmend/agent.toml", CONFIG)
 
 

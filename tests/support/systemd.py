@@ -119,6 +119,41 @@ class Bed:
         shown = self.run("journalctl", "--no-pager", "-n", "1", "--show-cursor").stdout
         return shown.rpartition("-- cursor: ")[2].strip()
 
+    def status_of(self, pid: str) -> dict[str, str]:
+        """Return the fields of /proc/PID/status."""
+        status = self.run("cat", f"/proc/{pid}/status").stdout
+        return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+
+    def mount_options_of(self, pid: str) -> dict[str, list[str]]:
+        """Return the options of each mount point that a process sees."""
+        mounts = self.run("cat", f"/proc/{pid}/mountinfo").stdout.splitlines()
+        return {line.split()[4]: line.split()[5].split(",") for line in mounts}
+
+    def drop_in(self, unit: str, text: str) -> None:
+        """Change a unit by a drop-in file; an empty text takes the change back."""
+        folder = f"/run/systemd/system/{unit}.d"
+        script = f"mkdir -p {folder}; cat > {folder}/test.conf; systemctl daemon-reload"
+        self.run("sh", "-c", script, text=text)
+
+    def stop(self, unit: str) -> None:
+        self.run("systemctl", "stop", unit, check=False)
+        self.run("systemctl", "reset-failed", unit, check=False)
+
+    @contextmanager
+    def started(self, unit: str) -> Iterator["Bed"]:
+        """Run a unit as it is shipped."""
+        self.run("systemctl", "start", unit)
+        yield self
+        self.stop(unit)
+
+    @contextmanager
+    def impatient(self, unit: str) -> Iterator["Bed"]:
+        """Give a unit a short watchdog."""
+        self.drop_in(unit, "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\n")
+        yield self
+        self.stop(unit)
+        self.drop_in(unit, "")
+
     def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not condition():

@@ -82,29 +82,18 @@ def ask(bed: Bed, what: str, token: str = "admin") -> str:
     return done.stdout.strip()
 
 
-def drop_in(bed: Bed, text: str) -> None:
-    folder = f"/run/systemd/system/{UNIT}.d"
-    script = f"mkdir -p {folder}; cat > {folder}/test.conf; systemctl daemon-reload"
-    bed.run("sh", "-c", script, text=text)
-
-
 @pytest.fixture
 def service(bed: Bed) -> Iterator[Bed]:
     """The unit as it is shipped, with what `init` made, started."""
-    bed.run("systemctl", "start", UNIT)
-    yield bed
-    bed.run("systemctl", "stop", UNIT, check=False)
-    bed.run("systemctl", "reset-failed", UNIT, check=False)
+    with bed.started(UNIT) as started:
+        yield started
 
 
 @pytest.fixture
 def impatient(bed: Bed) -> Iterator[Bed]:
     """The unit with a short watchdog."""
-    drop_in(bed, "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\n")
-    yield bed
-    bed.run("systemctl", "stop", UNIT, check=False)
-    bed.run("systemctl", "reset-failed", UNIT, check=False)
-    drop_in(bed, "")
+    with bed.impatient(UNIT) as impatient:
+        yield impatient
 
 
 def is_up_again(bed: Bed) -> bool:
@@ -119,11 +108,9 @@ def test_start_returns_when_the_jobs_are_taken_up_and_the_port_answers(service: 
 def test_controller_runs_as_its_own_user_without_any_capability(service: Bed) -> None:
     pid = service.show(UNIT, "MainPID")
 
-    status = service.run("cat", f"/proc/{pid}/status").stdout
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    fields = service.status_of(pid)
     user = service.run("id", "-u", "rankmend-controller").stdout.strip()
-    mounts = service.run("cat", f"/proc/{pid}/mountinfo").stdout.splitlines()
-    options = {line.split()[4]: line.split()[5].split(",") for line in mounts}
+    options = service.mount_options_of(pid)
 
     assert fields["Uid"].split() == [user] * 4
     assert user != "0"
@@ -201,8 +188,8 @@ def test_frozen_controller_is_killed_by_the_watchdog_and_started_again(impatient
 
 
 def test_controller_whose_deciding_thread_is_stuck_is_started_again(bed: Bed) -> None:
-    drop_in(
-        bed,
+    bed.drop_in(
+        UNIT,
         "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\nExecStart=\n"
         "ExecStart=/opt/rankmend/bin/python /opt/rankmend/bin/stuck.py controller run "
         f"--config {FOLDER}/controller.toml\n",
@@ -214,12 +201,11 @@ def test_controller_whose_deciding_thread_is_stuck_is_started_again(bed: Bed) ->
         bed.run("touch", "/var/lib/rankmend-controller/stick")
 
         bed.wait_for(lambda: "Watchdog timeout" in bed.journal(UNIT, cursor), "the watchdog")
-        assert "the deciding thread stands still" in bed.journal(UNIT, cursor)
+        assert "the deciding thread is stuck" in bed.journal(UNIT, cursor)
     finally:
         bed.run("rm", "-f", "/var/lib/rankmend-controller/stick")
-        bed.run("systemctl", "stop", UNIT, check=False)
-        bed.run("systemctl", "reset-failed", UNIT, check=False)
-        drop_in(bed, "")
+        bed.stop(UNIT)
+        bed.drop_in(UNIT, "")
 
 
 def test_open_listening_without_tls_fails_the_start_and_says_what_to_do(bed: Bed) -> None:
@@ -233,8 +219,7 @@ def test_open_listening_without_tls_fails_the_start_and_says_what_to_do(bed: Bed
         assert started.returncode != 0
         assert "rankmend controller init DIR --host NAME" in bed.journal(UNIT, cursor)
     finally:
-        bed.run("systemctl", "stop", UNIT, check=False)
-        bed.run("systemctl", "reset-failed", UNIT, check=False)
+        bed.stop(UNIT)
         bed.run("sh", "-c", f"cat > {path}", text=kept)
 
 
