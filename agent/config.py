@@ -76,7 +76,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     listen: str = "127.0.0.1:9476"
     socket: str | None = None  # None: the first usable place of `agent_socket.socket_paths`
     node: str | None = None
-    interval_s: float | None = None  # of every collector that has none in intervals_s
+    interval_s: float | None = None  # for collectors that intervals_s does not list
     intervals_s: dict[str, float] = {}
     disabled: tuple[str, ...] = ()
     progress_glob: str | None = None
@@ -84,7 +84,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sysfs: str = "/sys"
     nic: NetworkCardSettings = NetworkCardSettings()
     host: HostSettings = HostSettings()
-    helper_socket: str | None = None  # of the root helper; None: its usual place
+    helper_socket: str | None = None  # the root helper's socket; None: its default path
     redfish: RedfishSettings = RedfishSettings()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg

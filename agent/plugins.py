@@ -23,10 +23,10 @@ from rankmend.errors import ConfigError, NoSourceError, RankmendError, SourceErr
 
 GROUP: Final = "rankmend.collectors"
 PLUGINS_MAX: Final = 16
-FAMILIES_MAX: Final = 200  # of one plugin; NVML's, the most that one source has here, are about 100
+FAMILIES_MAX: Final = 200  # per plugin; NVML, the largest source here, has about 100
 LABELS_MAX: Final = 16
-IMPORT_S_MAX: Final = 5.0  # of all plugins together: the agent is not ready before
-FAILED_INTERVAL_S: Final = 60.0  # of a plugin that has told none of its own
+IMPORT_S_MAX: Final = 5.0  # for all plugins together: it delays the agent's readiness
+FAILED_INTERVAL_S: Final = 60.0  # for a plugin that states none
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED_LABELS: Final = frozenset({"job", "instance", "node", "le", "quantile"})

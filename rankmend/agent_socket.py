@@ -28,7 +28,7 @@ VERSION: Final = 1
 RANKS_MAX: Final = 253  # descriptors in one packet: SCM_MAX_FD, linux/include/net/scm.h
 MESSAGE_BYTES_MAX: Final = 32768  # 253 ranks need 16 kB
 JOB_NAME_CHARS_MAX: Final = 128
-FINDINGS_MAX: Final = 128  # of one job on one node; 200 bytes each
+FINDINGS_MAX: Final = 128  # per job on one node; 200 bytes each
 CULPRITS_MAX: Final = 8  # named in one finding; more are no fault of single ranks
 KINDS: Final = frozenset({"rank_slow", "rank_hung", "rank_failed"})
 SECTIONS: Final = frozenset({"", "compute", "communication", "io"})
@@ -61,11 +61,11 @@ class Offer:
 class ShownFinding:
     """A finding about ranks of one job on this node."""
 
-    kind: str  # of detectors.finding.Kind: one of KINDS
+    kind: str  # a detectors.finding.Kind: one of KINDS
     ranks: tuple[int, ...]  # the culprits; none: nobody is accused
-    section: str  # of a slow rank: what grew
-    cause: str  # of a slow rank, of detectors.slow.cause_table; empty: hardware shows nothing
-    factor: float  # of a slow rank: its own work against its peers'
+    section: str  # for a slow rank: the section that grew
+    cause: str  # for a slow rank, from detectors.slow.cause_table; empty: hardware shows nothing
+    factor: float  # for a slow rank: its own work divided by its peers'
     at_s: float  # since when it is known, by the clock of who holds this; on the wire an age
 
 

@@ -69,7 +69,7 @@ class Counts:
 
 
 Post = Callable[[str, bytes], None]  # raises AlertError
-Get = Callable[[str, int], bytes]  # of a URL at most so many bytes; raises AlertError
+Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
 
 
 def encode(alert: Alert, ends_unix_s: float) -> dict[str, object]:

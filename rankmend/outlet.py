@@ -97,7 +97,7 @@ class Outlet:
         self._queue: deque[_Item] = deque()
         self._bytes = 0
         self._lost: dict[OutletTarget, int] = {}  # lines that no note has told yet
-        self._errors: dict[OutletTarget, OSError] = {}  # of targets whose last write failed
+        self._errors: dict[OutletTarget, OSError] = {}  # targets whose last write failed
         self._torn: set[OutletTarget] = set()  # and which failed in the middle of a line
         self._moved_at_s: float | None = None  # when the write under way began or last moved
         self._thread: threading.Thread | None = None

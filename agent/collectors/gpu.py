@@ -25,7 +25,7 @@ from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
 
-FIRST_ANSWER_S_MAX: Final = 8.0  # of the first run: less than `--once` waits
+FIRST_ANSWER_S_MAX: Final = 8.0  # for the first run: less than `--once` waits
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
 _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two

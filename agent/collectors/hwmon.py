@@ -79,7 +79,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
 class SensorKind:
     """One kind of sensor: what its files hold, and the metrics that they become."""
 
-    divisor: int  # of the unit in the file to the base unit
+    divisor: int  # from the file's unit to the base unit
     metric: str
     limits: tuple[tuple[str, str], ...] = ()  # file to metric
 

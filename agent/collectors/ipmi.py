@@ -24,7 +24,7 @@ from detectors.formats.ipmi import (
 )
 from rankmend.errors import NoSourceError, SourceError
 
-EVENT_KINDS_MAX: Final = 100  # of the newest 200 entries; the rarest kinds are left out
+EVENT_KINDS_MAX: Final = 100  # among the newest 200 entries; the rarest kinds are left out
 _SUBJECTS: Final = {
     SensorUnit.CELSIUS: ("temperature", "celsius"),
     SensorUnit.RPM: ("fan", "rpm"),

@@ -30,7 +30,7 @@ from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import NoSourceError, SourceError
 
 FIRST_RECORDS_MAX: Final = 100_000  # before the first page: a ring of 16 MiB has as many
-WAKE_RECORDS_MAX: Final = 2_000  # of one wake-up: 20 ms
+WAKE_RECORDS_MAX: Final = 2_000  # per wake-up: 20 ms
 PAUSE_S: Final = 0.02  # after a full batch: in a storm one core is half used
 IDLE_S_MAX: Final = 1.0
 SAVE_S: Final = 5.0  # what is not saved is read and counted again, from the state saved before it

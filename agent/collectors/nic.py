@@ -34,7 +34,7 @@ from rankmend.errors import NoSourceError, SourceError
 
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
 SLOW_S: Final = 5.0  # between two reads of what is not read each time
-FILES_MAX: Final = 512  # of one folder of counters; an mlx5 has 50
+FILES_MAX: Final = 512  # per folder of counters; an mlx5 has 50
 _BYTES_OF_GBIT: Final = 1e9 / 8
 _WORDS: Final = 4  # port_*_data count octets divided by 4
 
@@ -231,7 +231,7 @@ class _Port:
 @dataclass(frozen=True, slots=True)
 class _Device:
     folder: str
-    labels: Labels  # of its own counters: no port
+    labels: Labels  # of its own counters: without a port
     info: Metric
     ports: tuple[_Port, ...]
     hardware: tuple[tuple[str, str, Labels], ...]

@@ -18,7 +18,7 @@ class SeenAnswer:
 
     revision: Revision
     layout: Revision
-    places: dict[str, list[int]]  # of each metric's series in the answer
+    places: dict[str, list[int]]  # positions of each metric's series in the answer
     series: dict[str, list[Metric]]
     revisions: dict[str, Revision]  # when a series of the metric last changed
 

@@ -15,7 +15,7 @@ from rankmend.errors import ConfigError
 from rankmend.listening import make_server_context, parse_listen
 
 REQUESTS_MAX: Final = 32  # at once; two Prometheus replicas and a person need 3
-REQUEST_S_MAX: Final = 10.0  # of silence on a connection: Prometheus' default scrape timeout
+REQUEST_S_MAX: Final = 10.0  # idle time of a connection: Prometheus' default scrape timeout
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from rankmend.agent_socket import Told
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankIdentity, RankProgress, StepRecord
 
-RANKS_MAX: Final = 512  # of the node: one descriptor each, under the usual limit of 1,024
+RANKS_MAX: Final = 512  # per node: one descriptor each, below the usual limit of 1,024
 RANKS_OF_USER_MAX: Final = 384  # a 384-thread node with a rank a thread; leaves room for others
 CONNECTIONS_MAX: Final = 64
 CONNECTIONS_OF_USER_MAX: Final = 32
@@ -50,7 +50,7 @@ class RankSample:
 class _Connection:
     uid: int
     ranks: list[ShownRank] = field(default_factory=list)
-    job_id: uuid.UUID | None = None  # of the newest offer
+    job_id: uuid.UUID | None = None  # as in the newest offer
     told: Told | None = None
 
 

@@ -32,7 +32,7 @@ _CHUNK: Final = 65_536
 class Program:
     """One program call of the fixed list."""
 
-    name: str  # of the result: a device that the helper found, or a part of the query
+    name: str  # name of the result: a device, or a part of the query
     paths: tuple[str, ...]  # absolute; the first that is there is run
     arguments: tuple[str, ...]
     timeout_s: float

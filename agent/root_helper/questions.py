@@ -17,7 +17,7 @@ SOCKET_PATH: Final = Path("/run/rankmend-helper/helper.sock")
 QUESTION_BYTES_MAX: Final = 256
 ANSWER_BYTES_MAX: Final = 8 << 20
 RESULTS_MAX: Final = 128
-QUERY_S_MAX: Final = 60.0  # of one query with all its programs; ipmi-sel took 15 to 32 s in reports
+QUERY_S_MAX: Final = 60.0  # per query with all its programs; ipmi-sel took 15 to 32 s in reports
 
 
 class HelperQuery(Enum):
@@ -38,7 +38,7 @@ class ProgramOutcome(Enum):
 class ProgramResult:
     """The output of one program."""
 
-    name: str  # of the device, or of the part of the query
+    name: str  # name of the device, or of the part of the query
     outcome: ProgramOutcome
     exit_code: int | None = None
     output: str = ""

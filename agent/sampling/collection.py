@@ -21,9 +21,9 @@ from rankmend.errors import NoSourceError, SourceError
 
 STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
-QUICK_S_MAX: Final = 0.05  # of a run that may hold up others; nearly all take under 5 ms
+QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
 QUICK_INTERVAL_S_MAX: Final = 5.0  # what runs less often asks slow things: BMCs, servers, D-Bus
-SERIES_MAX: Final = 10_000  # of one collector; a node has about 2,000 in all (limits, section B)
+SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class CollectorView:
     interval_s: float
     outcome: CollectorOutcome
     error: str  # why absent or broken; else empty
-    age_s: float  # of its newest answer, or of the agent where there has been none
+    age_s: float  # of its newest answer, or of the agent if there is none
     duration_s: float | None  # of the last finished run
-    running_s: float | None  # of the run under way
+    running_s: float | None  # of the run in progress; None: none
     idle_s: float  # since the newest run began, or since the agent started
     failures: int
     is_stale: bool

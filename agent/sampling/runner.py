@@ -75,7 +75,7 @@ def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
     return (age, duration, *steady)
 
 
-@lru_cache(maxsize=256)  # of some 45 collectors; nearly always the same objects again
+@lru_cache(maxsize=256)  # about 45 collectors; nearly always the same objects again
 def _steady_metrics(
     name: str, failures: int, is_stale: bool, outcome: CollectorOutcome
 ) -> tuple[Metric, ...]:

@@ -12,7 +12,7 @@ from threading import Condition, Thread, current_thread
 from time import perf_counter
 from typing import Final
 
-STUCK_S: Final = 0.5  # of a quick run, until the others get another thread
+STUCK_S: Final = 0.5  # after this long in a quick run, the others get another thread
 
 Run = Callable[[], None]
 

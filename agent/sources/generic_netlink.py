@@ -13,7 +13,7 @@ from rankmend.errors import NoSourceError, SourceError
 
 TIMEOUT_S: Final = 2.0  # the kernel answers within the call that sends the request
 ANSWER_BYTES_MAX: Final = 32_768
-_MESSAGES_MAX: Final = 16  # of one answer; we ask for one
+_MESSAGES_MAX: Final = 16  # per answer; we ask for one
 _NETLINK_GENERIC: Final = 16
 _HEADER: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _FAMILY_HEADER: Final = struct.Struct("=BBH")  # command, version, reserved

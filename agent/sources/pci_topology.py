@@ -64,7 +64,7 @@ _Value = TypeVar("_Value", Plane, int)
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    bus_id: str  # of sysfs: 0000:3b:00.0; empty for a device that sits on no PCI bus
+    bus_id: str  # as in sysfs: 0000:3b:00.0; empty for a device without a PCI address
     ancestry: tuple[str, ...]  # from the host bridge down to the device itself
     numa_node: int | None
     cpus: str  # such as 0-31,64-95; empty where not known
@@ -103,7 +103,7 @@ class PortNetwork:
     device: str
     port: str
     plane: Plane
-    rail: int | None  # of compute ports only
+    rail: int | None  # for compute ports only
     is_configured: bool
 
 

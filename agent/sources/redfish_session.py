@@ -25,7 +25,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 
 BODY_BYTES_MAX: Final = 1 << 20  # the largest resource in DMTF's mock-ups has 60 kB
 REQUEST_S_MAX: Final = 10.0  # a BMC takes 0.05 to 3 s
-RETRIES_MAX: Final = 1  # of one request, when the BMC has closed the connection meanwhile
+RETRIES_MAX: Final = 1  # per request, if the BMC has closed the connection meanwhile
 CREDENTIALS_BYTES_MAX: Final = 4096
 
 

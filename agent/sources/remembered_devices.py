@@ -28,7 +28,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     known: tuple[KnownDevice, ...]
     memory_bytes_max: int = 0
-    machine_id: str = ""  # of /etc/machine-id
+    machine_id: str = ""  # from /etc/machine-id
 
 
 class InventoryFile:

@@ -28,7 +28,7 @@ PROGRAM_PATHS: Final = (
     "/usr/sbin/npu-smi",
 )
 CALL_S_MAX: Final = 8.0  # what --once waits for, less a margin
-RUN_S_MAX: Final = 25.0  # of all calls of a run: less than the interval
+RUN_S_MAX: Final = 25.0  # for all calls of a run: less than the interval
 CHIPS_MAX: Final = 128  # a super node shows 16 chips a host
 PROCESSES_MAX: Final = 256
 _MIB: Final = 1 << 20

@@ -26,7 +26,7 @@ _EQUAL_SURE: Final = 0.7
 _DOUBT: Final = 0.85  # factor for each kind of missing or doubtful input
 _DOUBTS_MAX: Final = 5
 _DOUBT_LINES_MAX: Final = 8
-_CULPRIT_LINES_MAX: Final = 2  # of each culprit
+_CULPRIT_LINES_MAX: Final = 2  # per culprit
 _TITLES_MAX: Final = 4
 
 _WORDS: Final = {

@@ -65,7 +65,7 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
     labels: Labels
 
 
-_Read = tuple[tuple[str, int] | None, ...]  # of each metric a check reads: collector, revision
+_Read = tuple[tuple[str, int] | None, ...]  # per metric that a check reads: collector, revision
 
 
 StillByCheck = dict[str, _Read]

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from agent.config import AgentConfig
 
 UNCHECKED: Final = 64  # EX_USAGE of sysexits.h, as `check log`: neither good nor bad
-COLLECT_S_MAX: Final = 1.5  # of each of the two looks of a scan; with the pause 4 s in all
+COLLECT_S_MAX: Final = 1.5  # per look; a scan has two, with the pause 4 s in all
 BETWEEN_S: Final = 1.0
 ASK_S_MAX: Final = 1.0
 PAGE_BYTES_MAX: Final = 16_000_000
-AGE_S_MAX: Final = 15.0  # of the agent's own verdict; older ones are not believed
+AGE_S_MAX: Final = 15.0  # for the agent's own verdict; older ones don't count
 _WARNING, _CRITICAL = 1, 2
 _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 

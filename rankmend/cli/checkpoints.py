@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NOTHING_TO_RESTORE: Final = 1
 _REPLICAS_MAX: Final = 1_000_000
-_SHOWN_MAX: Final = 40  # of a table; --json has them all
+_SHOWN_MAX: Final = 40  # per table; --json has all of them
 _UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 

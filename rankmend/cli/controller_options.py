@@ -87,7 +87,7 @@ class Access:
     urls: tuple[str, ...]
     token_file: Path | None
     ca_file: Path | None
-    job_folder: Path | None = None  # of a job whose launchers host their controller
+    job_folder: Path | None = None  # checkpoints of a job whose launchers host its controller
 
     @property
     def is_named(self) -> bool:

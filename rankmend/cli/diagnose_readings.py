@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FILE_BYTES_MAX: Final = 512_000_000
 ANSWER_BYTES_MAX: Final = 256_000_000
-TIMEOUT_S: Final = 60.0  # of one question; Prometheus itself gives up after 2 min
+TIMEOUT_S: Final = 60.0  # per query; Prometheus itself gives up after 2 min
 # 16 nodes x 8 GPUs x 18 NVLinks x 120 samples are 276,000: more peers or samples make no better
 # median, and some 40 metrics are asked for.
 NODES_MAX: Final = 16

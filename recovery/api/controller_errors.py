@@ -24,7 +24,7 @@ class UnreachableError(ControllerError):
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        self.tls_fault = tls_fault  # of any controller that was asked
+        self.tls_fault = tls_fault  # the TLS fault of any controller that was asked
         self.problems = tuple(problems) or (message,)  # one for each controller that was asked
 
 

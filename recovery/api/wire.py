@@ -13,7 +13,7 @@ from recovery.messages.exchange import EPOCH_MAX
 from recovery.messages.outside import PersonAct
 
 VERSION: Final = 1
-WAIT_S_MAX: Final = 25.0  # of a long poll: below the 30 s after which proxies give up
+WAIT_S_MAX: Final = 25.0  # per long poll: below the 30 s after which proxies give up
 NODES_MAX: Final = 20_000
 SLOTS_MAX: Final = 1024
 INCIDENTS_MAX: Final = 1000  # incidents of one answer, and ended jobs
@@ -122,7 +122,7 @@ class JoinAnswer(Struct):
     is_new: bool
     report_s: float
     wait_s: float
-    secret: str  # of the job: launchers prove themselves to each other with it
+    secret: str  # the job's secret: launchers authenticate to each other with it
     attempt: int = 0  # the job's newest; 0 before the first
 
 
@@ -207,7 +207,7 @@ class IncidentView(Struct):
     victims: list[int]
     outcome: str
     tries: int
-    steps: list[str]  # of recovery that were planned, a try each
+    steps: list[str]  # planned recovery steps, one per try
     phases: dict[str, float | None]  # seconds
     notes: list[str]
     total_s: float | None
@@ -268,7 +268,7 @@ class JobCommand(Struct, kw_only=True):
     incident_id: Annotated[str, Meta(max_length=128)] | None = None
     node: Name | None = None
     key: Annotated[str, Meta(max_length=128)] = ""
-    plan_id: Annotated[str, Meta(max_length=64)] = ""  # of the plan that is approved or rejected
+    plan_id: Annotated[str, Meta(max_length=64)] = ""  # the plan to approve or reject
 
 
 class Because(Struct):

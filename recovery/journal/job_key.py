@@ -18,7 +18,7 @@ ANONYMOUS: Final = "anonymous:"
 _OTHER_NAME: Final = "give this one another name with --job"
 _OTHER_FOLDER: Final = "give this one a --checkpoint-dir of its own"
 _READABLE_MAX: Final = 48
-_PATH_MAX: Final = 256  # of 512 characters that a service takes as a key (recovery/api/wire.py)
+_PATH_MAX: Final = 256  # a service accepts keys of 512 characters (recovery/api/wire.py)
 _DIGEST_CHARACTERS: Final = 12
 
 

@@ -40,7 +40,7 @@ class LauncherStarted:
     world_size: int
     pid: int
     rankmend_version: str
-    epoch: int = 0  # of this start, above all before; 0 from a version that did not count
+    epoch: int = 0  # of this start, above all earlier ones; 0 from a version that did not count
     controller_id: str = ""
 
 
@@ -113,5 +113,5 @@ class RecordsLost:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # of that attempt, by group rank
+    nodes: tuple[str, ...] = ()  # nodes of that attempt, by group rank
     has_lease: bool = False  # its launchers keep one

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class LeaveCause(Enum):
-    UNKNOWN = "unknown"  # of a version that did not say
+    UNKNOWN = "unknown"  # from a version that did not record it
     NOT_JOINED = "not_joined"
     ENDED = "ended"  # its launcher has ended
     LEFT = "left"  # the job had left it before

@@ -25,7 +25,7 @@ class SlowExplained:
 
     attempt: int
     rank: int
-    cause: str  # of detectors.slow.cause_table; empty: hardware shows nothing, or was not measured
+    cause: str  # from detectors.slow.cause_table; empty: hardware shows nothing or was not measured
     reason: str  # one sentence
     confidence: float
     evidence: tuple[Evidence, ...]

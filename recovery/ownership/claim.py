@@ -40,10 +40,10 @@ class FolderClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The claim of an owner, as it lies beside the checkpoints."""
 
     generation: int = 0  # counts up with each owner
-    token: str  # of this claim, never used again
+    token: str  # unique to this claim
     kind: OwnerKind
     owner: str  # launchers with the same one are one owner
-    name: str  # of the job, for people
+    name: str  # the job's name, for people
     job_id: str = ""  # the mark of its ranks, once it is known
     folder: str  # the checkpoint folder: a claim in another one is a copy
     host: str

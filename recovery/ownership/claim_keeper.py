@@ -46,7 +46,7 @@ class Keeper:
         self._is_counting = taken.is_maker
         self._beat: int | None = None
         self._job_id = ""
-        self._lock = threading.Lock()  # of the claim, and of writing it
+        self._lock = threading.Lock()  # guards the claim and writes of it
         self._ending = threading.Event()
         self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)

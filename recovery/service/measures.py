@@ -17,7 +17,7 @@ from recovery.service.served_job import Job
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 _PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
-_ENTRIES_MAX: Final = 1000  # of one incident that are kept for its account
+_ENTRIES_MAX: Final = 1000  # per incident, kept for its account
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
 

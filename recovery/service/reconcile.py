@@ -83,7 +83,9 @@ class _Reader(threading.Thread):
             self._wanted.clear()
             try:
                 self._read()
-            except Exception as error:  # of one Alertmanager: told, and asked again
+            except (
+                Exception
+            ) as error:  # one Alertmanager must not fail the others: logged and retried
                 failures += 1
                 self._wanted.set()
                 if failures == 1:

@@ -38,7 +38,7 @@ class LauncherState:
     fenced_attempt: int | None = None  # the last one for which the storage has answered
     reached_at_s: float = float("-inf")  # the controller or a majority of peers; CLOCK_BOOTTIME
     stop_asked_at_s: float | None = None  # a signal or the time limit asked for the job's end
-    grace_s: float = 30.0  # of a planned stop that no controller has ordered
+    grace_s: float = 30.0  # for a planned stop that no controller has ordered
     report_pause_min_s: float = 0.0  # the shortest that the controller takes
 
     # What has been done about it.

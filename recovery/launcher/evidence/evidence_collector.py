@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 NOTES_MAX: Final = 32
 REPORTS_WITH_RANKS: Final = 3  # a lost one is no loss
-TOLD_BYTES_MAX: Final = 2 << 20  # of a message of 8 MiB; a trimmed dump takes 4 kB and its groups
+TOLD_BYTES_MAX: Final = 2 << 20  # a message has 8 MiB; a trimmed dump takes 4 kB and its groups
 # Of the time allowed: reading what every thread does may take this part, and the last part is
 # for writing down what has come.
 _READING_SHARE: Final = 0.4

@@ -8,8 +8,8 @@ from rankmend.errors import StorageError
 from rankmend.files import replace_file
 
 FILE_BYTES_MAX: Final = 16 << 20  # a dump of 2,000 entries with stacks takes 2 to 4 MB
-TOTAL_BYTES_MAX: Final = 64 << 20  # of one attempt: 8 ranks with 8 MB each
-INCIDENTS_MAX: Final = 20  # of one job; a job that fails so often is looked at before
+TOTAL_BYTES_MAX: Final = 64 << 20  # per attempt: 8 ranks with 8 MB each
+INCIDENTS_MAX: Final = 20  # per job; people look at a job before it fails this often
 ALL_BYTES_MAX: Final = 512 << 20  # of one job
 
 

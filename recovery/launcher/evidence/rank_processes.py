@@ -17,7 +17,7 @@ from recovery.launcher.processes.process_tree import (
     read_state,
 )
 
-THREADS_MAX: Final = 512  # of one rank: PyTorch, NCCL and a loader have some hundred
+THREADS_MAX: Final = 512  # per rank: PyTorch, NCCL and a loader have some hundred
 _FILE_BYTES_MAX: Final = 4096  # a kernel stack has at most 64 lines
 _STATUS: Final = ("VmRSS:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
 

@@ -181,7 +181,7 @@ class TreeKill:
         self._node = node
         self._watch = watch
         self._unwatch = unwatch
-        self._root = root  # of what is searched
+        self._root = root  # root of the search
         self._launcher = launcher
         self._marked_through = -1
         self._search: MarkSearch | None = None

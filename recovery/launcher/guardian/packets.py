@@ -82,7 +82,7 @@ class Emptied:
     """No process of any attempt up to this one is left on this machine."""
 
     through_attempt: int
-    killed_pids: tuple[int, ...]  # of every process that was sent SIGKILL for it
+    killed_pids: tuple[int, ...]  # pids of all processes that got SIGKILL for it
     unreadable_pids: tuple[int, ...] = ()  # this user's, and no one could see whose they are
 
 

@@ -35,8 +35,8 @@ PAGE_URL: Final = f"{LISTENS_AT}/metrics"
 # The slowest collectors of devices look every 5 s: three pages over 12 s hold two of their looks.
 PAGES: Final = 3
 PAGE_PAUSE_S: Final = 6.0
-PAGE_BYTES_MAX: Final = 8 << 20  # of 8 GPUs with 18 NVLinks it has 0.5 MB
-SERIES_MAX: Final = 2_000  # of 8 GPUs with 18 NVLinks there are 1,000
+PAGE_BYTES_MAX: Final = 8 << 20  # 0.5 MB for 8 GPUs with 18 NVLinks each
+SERIES_MAX: Final = 2_000  # 1,000 for 8 GPUs with 18 NVLinks each
 REPORTS_MAX: Final = 3  # that carry an answer: a lost one is no loss
 GROUPS_DEPTH_MAX: Final = 12  # Kubernetes and Slurm nest at most 8 deep
 _STOP_S_MAX: Final = 2.0  # one read of a page
@@ -272,7 +272,7 @@ def cpu_group(text: str) -> str | None:
         if not colon or not path.startswith("/") or ".." in PurePosixPath(path).parts:
             continue
         if "cpu" in controllers.split(","):
-            return path  # of version 1, which then has the controller
+            return path  # a version 1 hierarchy, which has this controller
         if not controllers:
             unified = path
     return unified

@@ -40,12 +40,12 @@ from recovery.messages.exchange import Endpoint, Peer
 log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX: Final = 1024
-SECRETS_MAX: Final = 4  # of one job, each made by a controller that had lost the one before
+SECRETS_MAX: Final = 4  # per job; a controller that lost the secret makes a new one
 NONCE_BYTES: Final = 32
 EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
 SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
 ASKED_AT_ONCE: Final = 64
-ASK_AFTER: Final = 1 / 3  # of the lease, without the controller: then peers are asked
+ASK_AFTER: Final = 1 / 3  # of the lease without the controller: then the launcher asks its peers
 ROUND_EVERY: Final = 1 / 6  # of the lease: several rounds before it ends
 PROBED: Final = 8  # peers asked at a time while the controller is there, for `unreachable`
 PROBE_EVERY: Final = 1 / 3  # of the lease; at once in a new attempt, which may not live for long
@@ -276,7 +276,7 @@ class Peers:
     async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
         """Ask until more than half of the list are known to run the attempt."""
         others = self._others(lease)
-        is_counted = len(others) < len(lease.peers)  # of a long list only some are named
+        is_counted = len(others) < len(lease.peers)  # a long list names only some peers
         running = int(is_counted and self._word.runs(lease.attempt))
         while others and 2 * running <= len(lease.peers):
             some, others = others[:ASKED_AT_ONCE], others[ASKED_AT_ONCE:]

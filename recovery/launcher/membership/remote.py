@@ -150,7 +150,7 @@ class Remote:
                 failures += 1
                 error_pause_s = self._judge(error, failures)
                 self._put_back(report, made_at_s)
-            except Exception:  # of one report; a thread that is gone would end the lease
+            except Exception:  # a bad report must not end the thread: that would end the lease
                 log.exception("a report could not be sent")
                 failures += 1
                 error_pause_s = pause_s(failures)
@@ -200,7 +200,7 @@ class Remote:
             except ControllerError as error:
                 failures += 1
                 self._pause(self._judge(error, failures))
-            except Exception:  # of one order; a thread that is gone would hear no other
+            except Exception:  # a bad order must not end the thread: it receives all others
                 log.exception("cannot accept an order")
                 failures += 1
                 self._pause(pause_s(failures))

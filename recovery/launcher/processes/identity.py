@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # of the machine itself: it sees every process
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # the machine's own namespace: it sees every process
 
 
 class Standing(Enum):

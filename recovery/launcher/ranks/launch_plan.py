@@ -27,7 +27,7 @@ class LaunchPlan:
     time_limit_s: float | None
     mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
     is_old_torch: bool = False  # whose flight recorder is off by default
-    grace_s: float = 30.0  # of a planned stop that no controller has heard of
+    grace_s: float = 30.0  # for a planned stop that no controller knows of
     stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS  # each asks for a planned stop
     is_virtual_local_rank: bool = False  # each rank sees one GPU
     cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound

@@ -59,7 +59,7 @@ class OutputPlan:
 
     log_folder: (
         Path | None
-    )  # of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
+    )  # folder of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
     redirects: tuple[Streams, ...]  # to a file instead of the console
     tee: tuple[Streams, ...]  # to a file as well as the console
     shown_local_ranks: frozenset[int] | None  # on the console; None: all
@@ -87,7 +87,9 @@ class _Stream:
     lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
     partial: bytearray = field(default_factory=bytearray)
     partial_shown: int = 0  # bytes of it that a terminal shows already
-    terminal: int | None = None  # of the console; None: it is none, or shows nothing of this stream
+    terminal: int | None = (
+        None  # the console; None: no terminal, or it shows nothing of this stream
+    )
     is_line_start: bool = True
 
 
