@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 CODE_MAX: Final = 99_999  # SXIDs have five digits, XIDs three
@@ -136,7 +137,7 @@ class Rule:
     """One form of message. The pattern's groups are the event's fields, by name."""
 
     literal: str
-    pattern: re.Pattern[str]
+    pattern: str
     kind: EventKind
     source: str
     sub_code: str = ""
@@ -149,7 +150,14 @@ class Rule:
         ``is_whole``: the text is the message from its first letter on. Then the form must begin there:
         programs choose names of files, control groups and processes, and the kernel prints them.
         """
-        return self.pattern.match(text) if is_whole else self.pattern.search(text)
+        pattern = _compile(self.pattern)
+        return pattern.match(text) if is_whole else pattern.search(text)
+
+
+@lru_cache(maxsize=512)  # there are some 180 rules
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when a text first needs it: all of them would take 150 ms at the start."""
+    return re.compile(pattern)
 
 
 # A prefix of some messages on some kernels; rules give only the part after it.
@@ -169,5 +177,5 @@ def rule(
     is_announcement: bool = False,
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None,
 ) -> Rule:
-    whole = re.compile(f"{_PREFIX}(?:{pattern})")
+    whole = f"{_PREFIX}(?:{pattern})"
     return Rule(literal, whole, kind, source, sub_code, is_announcement, refine)

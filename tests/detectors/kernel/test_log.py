@@ -1302,6 +1302,11 @@ def test_pci_address_has_one_form_whoever_wrote_it(text: str, expected: str) -> 
     assert pci_bus_id(text) == expected
 
 
+def test_the_pattern_of_every_rule_can_be_compiled() -> None:
+    for rule in RULES:  # each is compiled when a text first needs it, where nobody would see
+        assert rule.match("no text of the kernel", is_whole=True) is None
+
+
 @given(st.text(max_size=300))
 def test_no_text_raises_in_any_rule(text: str) -> None:
     for rule in RULES:
