@@ -26,7 +26,7 @@ WAYS_TO_GIVE_UP = (
     "attempts in a row",
     "without progress before",
     "no new place",
-    "no valid checkpoint is left",
+    "; held for",
 )
 
 
