@@ -83,9 +83,7 @@ class _Reader(threading.Thread):
             self._wanted.clear()
             try:
                 self._read()
-            except (
-                Exception
-            ) as error:  # one Alertmanager must not fail the others: logged and retried
+            except Exception as error:  # logged and retried: it must not fail the others
                 failures += 1
                 self._wanted.set()
                 if failures == 1:

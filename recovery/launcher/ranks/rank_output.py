@@ -87,9 +87,7 @@ class _Stream:
     lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
     partial: bytearray = field(default_factory=bytearray)
     partial_shown: int = 0  # bytes of it that a terminal shows already
-    terminal: int | None = (
-        None  # the console; None: no terminal, or it shows nothing of this stream
-    )
+    terminal: int | None = None  # the console; None: no terminal, or it hides this stream
     is_line_start: bool = True
 
 
