@@ -164,6 +164,8 @@ class Listing:
     def _sight_file(
         self, path: Path, status: os.stat_result, deadline: Deadline
     ) -> Sighting | None:
+        if status.st_size == 0 and not _is_named_checkpoint(path.name, status):
+            return None
         signature = signature_of(str(path), status)
         known = self._known_identities.get(str(path))
         if known is None or known[0] != signature:

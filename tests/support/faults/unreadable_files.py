@@ -1,0 +1,97 @@
+"""A FUSE file system that serves a folder, in which reading a named file fails or does not end."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent import wait_for
+
+
+@dataclass(frozen=True)
+class UnreadableFiles:
+    """A mounted folder. A fault of a file is told by an empty file in the folder of faults."""
+
+    point: Path
+    faults: Path
+
+    def fail_reading(self, name: str) -> None:
+        (self.faults / f"fail-{name}").touch()
+
+    def hang_reading(self, name: str) -> None:
+        (self.faults / f"hang-{name}").touch()
+
+    def heal(self) -> None:
+        for fault in self.faults.iterdir():
+            fault.unlink()
+
+
+@contextmanager
+def unreadable_files(served: Path, folder: Path) -> Iterator[UnreadableFiles]:
+    """Mount ``served`` below ``folder``; skip the test where FUSE is not usable."""
+    if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
+    if find_spec("mfusepy") is None:
+        pytest.skip("mfusepy is not installed")
+    mounted = UnreadableFiles(folder / "point", folder / "faults")
+    for path in (mounted.point, mounted.faults):
+        path.mkdir(parents=True)
+    program = [sys.executable, "-m", "tests.support.faults.unreadable_files"]
+    server = subprocess.Popen([*program, str(mounted.point), str(served), str(mounted.faults)])
+    try:
+        wait_for(lambda: os.path.ismount(mounted.point), "the FUSE mount")
+        yield mounted
+    finally:
+        mounted.heal()  # before anything that may wait for it
+        subprocess.run(["fusermount3", "-u", "-z", str(mounted.point)], timeout=20, check=False)
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def _serve(mountpoint: str, served: Path, faults: Path) -> None:
+    import mfusepy
+
+    class Serving(mfusepy.Operations):
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, float]:
+            try:
+                found = (served / path.lstrip("/")).lstat()
+            except OSError as error:
+                raise mfusepy.FuseOSError(error.errno or errno.EIO) from error
+            names = ("st_mode", "st_size", "st_uid", "st_gid", "st_mtime", "st_nlink")
+            return {name: getattr(found, name) for name in names}
+
+        def readdir(self, path: str, fh: int) -> Sequence[str]:
+            return [".", "..", *(one.name for one in (served / path.lstrip("/")).iterdir())]
+
+        def open(self, path: str, flags: int) -> int:
+            return os.open(served / path.lstrip("/"), flags)
+
+        def release(self, path: str, fh: int) -> int:
+            os.close(fh)
+            return 0
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            name = path.rpartition("/")[2]
+            if (faults / f"fail-{name}").exists():
+                raise mfusepy.FuseOSError(errno.EIO)
+            while (faults / f"hang-{name}").exists():
+                time.sleep(0.02)
+            return os.pread(fh, size, offset)
+
+    mfusepy.FUSE(Serving(), mountpoint, foreground=True, fsname="nas:/export")
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
