@@ -485,15 +485,6 @@ def test_release_lets_go_of_the_gpus_and_resume_takes_them_up(tmp_path: Path, no
         assert page.value("gpu_collector_released") == 0
 
 
-def test_release_that_is_forgotten_ends_by_itself(node: Node) -> None:
-    with monitored() as monitor:
-        wait_view(monitor, lambda view: view.state is MonitorState.RUNNING, "a first sample")
-
-        monitor.release(for_s=0.3)
-
-        wait_view(monitor, lambda view: view.state is MonitorState.RUNNING, "the end of it")
-
-
 def test_command_without_an_agent_says_where_it_looked(tmp_path: Path) -> None:
     answer = command(tmp_path, "release")
 

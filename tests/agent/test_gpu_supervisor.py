@@ -337,6 +337,19 @@ def test_released_gpus_are_let_go_at_once_and_a_child_that_stays_is_killed_in_te
     assert world.supervisor.children.pids() == []
 
 
+def test_release_that_is_forgotten_ends_by_itself(world: World) -> None:
+    child = world.newest(1)
+    world.supervisor.release(600.0, world.now_s)
+    world.pass_time(600 - 1)
+    children_while_released = len(world.children)
+
+    world.pass_time(1)
+
+    assert (child.is_connected, children_while_released) == (False, 1)
+    assert world.newest(2).is_connected
+    assert world.view().released_s is None
+
+
 def test_child_with_a_closed_connection_is_no_channel_to_wait_for(world: World) -> None:
     child = world.newest(1)
     before: list[socket.socket] = world.supervisor.children.channels()
