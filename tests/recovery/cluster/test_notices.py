@@ -14,9 +14,10 @@ from recovery.cluster.notices import (
     RunningJob,
     find_notices,
 )
+from recovery.journal.attempt_records import StartWaits
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
 from recovery.journal.incident_machine import IncidentState
-from recovery.journal.incident_records import Failure, Plan, WaitsFor
+from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.journal.limits import PlanStep, Policy
@@ -79,6 +80,23 @@ def test_a_plan_that_waits_says_why_until_it_is_approved() -> None:
     assert (notice.incident_id, notice.node) == ("6f1c1b52-1", "n1")
     approved = replace(waiting, incident=replace(incident(), approved_by="ann"))
     assert told(running(approved)) == ()
+
+
+def test_a_plan_that_waits_for_a_checkpoint_says_what_an_approval_would_do() -> None:
+    waiting = replace(incident(), waits_cause=WaitCause.CHECKPOINT)
+
+    (notice,) = told(running(Ledger(incident=waiting)))
+
+    assert "`rankmend approve 6f1c1b52-1` begins at zero" in notice.todo
+
+
+def test_a_start_that_is_held_is_told_as_an_emergency() -> None:
+    held = StartWaits("2 files look like checkpoints, but none can be restored", "2 /c/9")
+
+    (notice,) = told(running(Ledger(start_waits=held)))
+
+    assert (notice.kind, notice.severity) == (NoticeKind.PLAN_WAITS, Severity.CRITICAL)
+    assert held.reason in notice.summary
 
 
 def test_a_plan_that_waits_for_nodes_is_told_although_it_was_approved_and_asks_for_no_approval() -> (

@@ -2,9 +2,9 @@
 
     checkpoint_kills.py PLAN SCRIPT ARGUMENTS...
 
-PLAN is JSON: for each attempt a list of what happens, how often before (counted from 1), and how
-the rank dies: "before" the event, or "half" way through it (a file that is half written). Events are
-texts such as `save out/checkpoint-20/optimizer.pt` (torch.save and safetensors), `write PATH`,
+PLAN is a JSON list of kills, one after the other, each at most one an attempt: a pattern of the event, the
+how-many-th event that is (from 1), and how the rank dies: "before" the event, or "half" way through it (a
+file that is half written). The file `kills` in the working folder counts them. Events are texts such as `save out/checkpoint-20/optimizer.pt` (torch.save and safetensors), `write PATH`,
 `read PATH`, `os.rename FROM TO`, `os.remove PATH`, `shutil.rmtree PATH`; a pattern is searched in them.
 """
 
@@ -16,8 +16,15 @@ import signal
 import sys
 from pathlib import Path
 
+COUNT = Path("kills")
+
+
+def count():
+    return int(COUNT.read_text()) if COUNT.exists() else 0
+
 
 def die():
+    COUNT.write_text(str(count() + 1))
     os.kill(os.getpid(), signal.SIGKILL)
     while True:
         signal.pause()
@@ -28,9 +35,7 @@ class Kill:
         self.pattern, self.left, self.is_half = re.compile(pattern), count, how == "half"
 
     def meets(self, event):
-        if os.environ.get("TRACE"):
-            sys.__stderr__.write(f"EVENT {event}\n")
-        if self.pattern.search(event) is None:
+        if self.left <= 0 or self.pattern.search(event) is None:
             return False
         self.left -= 1
         return self.left == 0
@@ -78,11 +83,11 @@ def arm(kill):
 
 
 def main():
-    plan = json.loads(sys.argv[1]).get(os.environ["RANKMEND_ATTEMPT"])
-    if plan is not None and os.environ["RANK"] == "0":
-        if plan == ["start"]:
+    kills = json.loads(sys.argv[1])
+    if os.environ["RANK"] == "0" and count() < len(kills):
+        if kills[count()] == ["start"]:
             die()
-        arm(Kill(*plan))
+        arm(Kill(*kills[count()]))
     sys.argv = sys.argv[2:]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
