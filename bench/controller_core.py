@@ -19,9 +19,9 @@ import psutil
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.journal_rows import GENESIS, make_row
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, Record
-from recovery.journal.store import GENESIS, make_row
 from recovery.messages.exchange import Endpoint, Order, RankReport, Report, StepTiming
 
 JOB_ID = "0c1d6a52-0000-4000-8000-000000000003"

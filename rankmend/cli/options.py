@@ -49,7 +49,7 @@ def find_state(named: Path | None) -> Path:
     import os
 
     from recovery.journal.job_folder import default_state_folder
-    from recovery.journal.store import refuse_network_file_system
+    from recovery.journal.network_storage import refuse_network_file_system
 
     return named or default_state_folder(os.environ, refuse_network_file_system)
 

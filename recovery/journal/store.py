@@ -10,16 +10,12 @@ together share one commit.
 """
 
 import errno
-import hashlib
 import logging
-import os
 import queue
-import re
 import sqlite3
-import struct
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,166 +23,25 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
 from recovery.journal.job_records import TailCut
-from recovery.journal.older_records import read_record
-from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
+from recovery.journal.journal_rows import (
+    GENESIS,
+    GROUP_ROWS_MAX,
+    WAY_OUT,
+    JournalRow,
+    make_row,
+    verify_rows,
+)
+from recovery.journal.network_storage import refuse_network_file_system
+from recovery.journal.records import MAJOR, Entry, Record
+from recovery.journal.wal import count_sound_frames, count_wal_frames
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
-GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
-
 _QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
-# Rows in one commit, and so the longest tail that one crash can tear: a plan and a record for each of the
-# 10,000 nodes that it leaves, when a hall loses its power.
-_GROUP_ROWS_MAX = 16_384
 _APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken
 _BUSY_TIMEOUT_S = 5.0  # a reader's checkpoint lock
 _CLOSE_TIMEOUT_S = 10.0
-
-# Type names of /proc/self/mountinfo. File locks and fdatasync of these are a server's or a
-# cluster's affair, and SQLite's WAL needs shared memory (sqlite.org/wal.html, "does not work
-# over a network filesystem").
-_NETWORK = """
-    nfs nfs3 nfs4 cifs smb3 smbfs afs ncpfs lustre gpfs mmfs beegfs ceph glusterfs orangefs
-    pvfs2 panfs wekafs daos ocfs2 gfs2 coda 9p vboxsf
-"""
-_NETWORK_FUSE = """
-    sshfs ceph glusterfs s3fs goofys gcsfuse blobfuse blobfuse2 rclone juicefs cvmfs cvmfs2
-    beegfs moosefs mfs dfuse davfs mountpoint-s3 weed alluxio curlftpfs
-"""
-NETWORK_TYPES: Final = frozenset(_NETWORK.split())
-NETWORK_FUSE_TYPES: Final = frozenset(f"fuse.{name}" for name in _NETWORK_FUSE.split())
-
-
-@dataclass(frozen=True, slots=True)
-class JournalRow:
-    """A record in its stored form."""
-
-    number: int
-    kind: str
-    major: int
-    minor: int
-    unix_s: float
-    monotonic_s: float
-    boot_id: str
-    body: bytes
-    checksum: bytes
-
-
-def make_row(entry: Entry, previous: bytes) -> JournalRow:
-    """Return the stored form of ``entry`` behind a row with the checksum ``previous``."""
-    row = JournalRow(
-        entry.number,
-        kind_of(entry.record),
-        MAJOR,
-        MINOR,
-        entry.unix_s,
-        entry.monotonic_s,
-        entry.boot_id,
-        encode_record(entry.record),
-        b"",
-    )
-    return replace(row, checksum=_checksum(row, previous))
-
-
-def _checksum(row: JournalRow, previous: bytes) -> bytes:
-    kind, boot = row.kind.encode(), row.boot_id.encode()
-    head = struct.pack(
-        "<QIIddQQQ",
-        row.number,
-        row.major,
-        row.minor,
-        row.unix_s,
-        row.monotonic_s,
-        len(kind),
-        len(boot),
-        len(row.body),
-    )
-    return hashlib.sha256(previous + head + kind + boot + row.body).digest()[:16]
-
-
-def _fits(row: JournalRow, previous: bytes) -> bool:
-    try:
-        return row.checksum == _checksum(row, previous)
-    except (AttributeError, TypeError, ValueError, struct.error):
-        return False  # SQLite columns have no fixed type: a damaged row can hold anything
-
-
-def verify_rows(rows: Sequence[JournalRow], name: str) -> tuple[list[Entry], int]:
-    """Return the entries of the sound rows, and how many torn rows follow them.
-
-    Torn are rows at the end whose checksums don't fit. A sound row behind an unsound one, or
-    a gap in the numbers, is damage that no crash explains, and raises.
-    """
-    entries: list[Entry] = []
-    previous, first_bad = GENESIS, 0
-    for place, row in enumerate(rows, start=1):
-        if row.number != place:
-            raise JournalError(
-                f"{name}: record {place} is missing (record {row.number} follows {place - 1}). "
-                f"{_WAY_OUT}"
-            )
-        is_sound = _fits(row, previous)
-        if is_sound and first_bad:
-            raise JournalError(
-                f"{name}: record {first_bad} is damaged and record {place} behind it is not: no "
-                f"crash does that. {_WAY_OUT}"
-            )
-        if not is_sound:
-            first_bad = first_bad or place
-        else:
-            entries.append(_decode_row(row, name))
-        previous = row.checksum if isinstance(row.checksum, bytes) else b""
-    torn = len(rows) - len(entries)
-    if torn > _GROUP_ROWS_MAX:
-        raise JournalError(
-            f"{name}: its last {torn} records are damaged, a crash tears {_GROUP_ROWS_MAX} at "
-            f"most. {_WAY_OUT}"
-        )
-    return entries, torn
-
-
-_WAY_OUT: Final = (
-    "Restore the file from a copy, or move it away: the job then starts with the budgets that "
-    "lie beside its checkpoints"
-)
-
-
-def _decode_row(row: JournalRow, name: str) -> Entry:
-    try:
-        record = read_record(row.kind, row.major, row.minor, row.body)
-    except JournalError as error:
-        raise JournalError(f"{name}: record {row.number}: {error}") from error
-    return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record)
-
-
-def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
-    """Raise where ``path`` lies on a network file system, by the kernel's list of mounts.
-
-    Form of a line: proc(5), /proc/pid/mountinfo: fields 5 (mount point) and, behind a lone
-    dash, the type.
-    """
-    try:
-        text = mountinfo.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return  # no /proc: nothing to judge by
-    target = path.resolve()
-    found_point, found_type = Path("/"), ""
-    for line in text.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")[0]
-        if not dash or len(fields) < 5:
-            continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4]))
-        covers = target == point or point in target.parents
-        if covers and len(point.parts) >= len(found_point.parts):  # of equals the last is on top
-            found_point, found_type = point, kind
-    if found_type in NETWORK_TYPES or found_type in NETWORK_FUSE_TYPES:
-        raise JournalError(
-            f"{path} lies on {found_type} (mounted at {found_point}): a journal on a network file "
-            f"system can't promise what it acknowledges. Give a folder on a local disk with "
-            f"--state-dir"
-        )
 
 
 @dataclass(slots=True)
@@ -215,12 +70,12 @@ class Journal:
         self._clock = clock
         self._boot_id = boot_id
         refuse_network_file_system(path, mountinfo)
-        wal_frames = _count_wal_frames(path)
+        wal_frames = count_wal_frames(path)
         self._connection = self._connect()
         try:
             rows = _read_rows(self._connection, path)
             entries, torn = verify_rows(rows, str(path))
-            lost_frames = max(0, wal_frames - _count_sound_frames(path)) if wal_frames else 0
+            lost_frames = max(0, wal_frames - count_sound_frames(path)) if wal_frames else 0
         except BaseException:
             self._connection.close()
             raise
@@ -250,9 +105,9 @@ class Journal:
         Raises JournalError where the disk is full or fails: nothing was written then, and the
         same call can be made again later.
         """
-        if not 0 < len(records) <= _GROUP_ROWS_MAX:
+        if not 0 < len(records) <= GROUP_ROWS_MAX:
             raise JournalError(
-                f"{len(records)} records at once: 1 to {_GROUP_ROWS_MAX} can be written"
+                f"{len(records)} records at once: 1 to {GROUP_ROWS_MAX} can be written"
             )
         wanted = _Append(records)
         if not self._thread.is_alive():
@@ -329,7 +184,7 @@ class Journal:
         _refuse_other_version(connection, self.path)
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
-            raise JournalError(f"{self.path} is damaged ({verdict}). {_WAY_OUT}")
+            raise JournalError(f"{self.path} is damaged ({verdict}). {WAY_OUT}")
 
     def _tell_of_cut(self, torn: int, lost_frames: int) -> tuple[str, ...]:
         if not torn and not lost_frames:
@@ -362,7 +217,7 @@ class Journal:
         if first is None:
             return [], False
         group, rows = [first], len(first.records)
-        while rows < _GROUP_ROWS_MAX:
+        while rows < GROUP_ROWS_MAX:
             try:
                 following = self._queue.get_nowait()
             except queue.Empty:
@@ -502,48 +357,6 @@ def _refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _count_wal_frames(path: Path) -> int:
-    """Return how many frames of the current cycle, whole or not, the write-ahead log holds up to its last commit.
-
-    Form: sqlite.org/fileformat2.html section 4. A frame belongs to the current cycle when it
-    carries the two salts of the file's header, and ends a transaction when it says how large the
-    database then is. Where SQLite finds fewer, a commit is torn. What follows the last commit was
-    never acknowledged: a disk was full, or the writer died.
-    """
-    try:
-        with path.with_name(path.name + "-wal").open("rb") as wal:
-            header = wal.read(32)
-            if len(header) < 32:
-                return 0
-            page_size, salts = struct.unpack_from(">I", header, 8)[0], header[16:24]
-            if not 512 <= page_size <= 65536:
-                return 0
-            frames = committed = 0
-            while True:
-                frame = wal.read(24)
-                if len(frame) < 24 or frame[8:16] != salts:
-                    return committed
-                frames += 1
-                if frame[4:8] != bytes(4):
-                    committed = frames
-                wal.seek(page_size, os.SEEK_CUR)
-    except OSError:
-        return 0
-
-
-def _count_sound_frames(path: Path) -> int:
-    """Return how many frames SQLite found to be whole and committed when it opened the log.
-
-    Its index (sqlite.org/walformat.html, mxFrame) tells; a checkpoint would, too, but not on a full disk.
-    """
-    try:
-        with path.with_name(path.name + "-shm").open("rb") as index:
-            header = index.read(20)
-    except OSError as error:
-        raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
-    return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
-
-
 # What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
 # code on the exception, so they are told by the fixed text of sqlite3_errstr().
 _ERRNO_BY_TEXT: Final = (
@@ -558,7 +371,7 @@ _ERRNO_BY_TEXT: Final = (
 def _journal_error(path: Path, doing: str, error: sqlite3.Error) -> JournalError:
     text = str(error)
     if "malformed" in text or "not a database" in text:
-        return JournalError(f"{path} is damaged ({text}). {_WAY_OUT}")
+        return JournalError(f"{path} is damaged ({text}). {WAY_OUT}")
     for part, number in _ERRNO_BY_TEXT:
         if part in text:
             name = errno.errorcode[number]

@@ -11,7 +11,7 @@ from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.journal.store import refuse_network_file_system
+from recovery.journal.network_storage import refuse_network_file_system
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files

@@ -27,7 +27,7 @@ from recovery.api.wire import Join
 from recovery.journal.job_folder import JobFolder, open_job, read_json
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome
-from recovery.journal.store import refuse_network_file_system
+from recovery.journal.network_storage import refuse_network_file_system
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 _KEPT: Final = frozenset(

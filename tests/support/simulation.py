@@ -27,10 +27,10 @@ from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import JobOutcome, OutcomeKind, TailCut
+from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, Record
-from recovery.journal.store import GENESIS, JournalRow, make_row, verify_rows
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Order,

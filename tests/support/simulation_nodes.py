@@ -30,11 +30,11 @@ from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Adopted
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import JobOutcome
+from recovery.journal.journal_rows import JournalRow
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import FenceWaits, LaunchersEnded
 from recovery.journal.records import Entry
-from recovery.journal.store import JournalRow
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Claim,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from recovery.journal.journal_rows import verify_rows
 from recovery.journal.records import Entry
-from recovery.journal.store import verify_rows
 from tests.support.rewording import as_length, in_other_words, without_words
 from tests.support.simulation import Scenario, SimWorld, draw_scenario
 from tests.support.simulation_nodes import Cluster, Setting, Trouble

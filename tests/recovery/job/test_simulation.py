@@ -8,7 +8,7 @@ from recovery.journal.attempt_records import AttemptStarted, Cause
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened, TryFailed
 from recovery.journal.job_records import OutcomeKind, StopRequested
-from recovery.journal.store import verify_rows
+from recovery.journal.journal_rows import verify_rows
 from tests.support.simulation import HORIZON_S, Scenario, SimWorld, draw_scenario
 
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "20"))

@@ -7,9 +7,9 @@ import pytest
 from recovery.journal.attempt_records import Adopted, AttemptEnded, AttemptStarted, Proof
 from recovery.journal.incident_records import Decided, IncidentOpened, PlanWaits
 from recovery.journal.job_records import OutcomeKind, TailCut
+from recovery.journal.journal_rows import verify_rows
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import EvidenceTaken, FenceWaits, NodeLeft
-from recovery.journal.store import verify_rows
 from tests.support.simulation_nodes import OLD_COMES_BACK_S, Cluster, Setting, Trouble, draw_setting
 
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "12"))

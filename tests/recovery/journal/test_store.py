@@ -19,19 +19,15 @@ from rankmend.errors import JournalError
 from recovery.journal import records
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.job_records import BudgetsReset, JobOpened, TailCut
-from recovery.journal.node_records import NodeLeft
-from recovery.journal.records import Entry, UnknownRecord, decode_record
-from recovery.journal.store import (
-    GENESIS,
+from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
+from recovery.journal.network_storage import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
-    Journal,
-    JournalRow,
-    make_row,
-    open_readonly,
     refuse_network_file_system,
-    verify_rows,
 )
+from recovery.journal.node_records import NodeLeft
+from recovery.journal.records import Entry, UnknownRecord, decode_record
+from recovery.journal.store import Journal, open_readonly
 
 ROOT = Path(__file__).parents[3]
 JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
