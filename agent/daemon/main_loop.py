@@ -76,7 +76,7 @@ class MainLoop:
         return _WATCH_S if ping_s is None else min(_WATCH_S, ping_s)
 
     def tick(self) -> None:
-        """Look after the collectors and tell the service manager how things stand."""
+        """Watch the collectors and report the state to the service manager."""
         now_s = self._clock.now_s()
         if now_s - self._watched_at_s >= _WATCH_S:
             self._watched_at_s = now_s

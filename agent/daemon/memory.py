@@ -22,10 +22,10 @@ def use_one_arena() -> bool:
 
 
 def settle() -> None:
-    """Leave what the start has made out of all garbage collections to come.
+    """Exclude the objects that the start has made from all later garbage collections.
 
-    Modules live as long as the agent, and answers die by their count. To look through all of them
-    for cycles at every 700th new object took a tenth of the agent's CPU.
+    Modules live as long as the agent, and answers are freed by their reference count. Searching all
+    of them for cycles at every 700th new object took a tenth of the agent's CPU.
     """
     gc.collect()
     gc.freeze()
@@ -33,5 +33,5 @@ def settle() -> None:
 
 
 def tidy() -> None:
-    """Collect garbage, and with it what Python keeps of freed tuples, lists and dicts: 1.2 MiB."""
+    """Collect garbage, and free the tuples, lists and dicts that Python keeps for reuse: 1.2 MiB."""
     gc.collect()

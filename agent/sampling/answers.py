@@ -1,7 +1,7 @@
-"""What a collector has answered, and which of its samples have changed since when.
+"""The answer of a collector, with the revision at which each of its samples last changed.
 
-Of a node's 2,600 series some 300 differ from one second to the next. Whoever reads answers (the page,
-the findings) keeps the revision that it has seen and passes over everything that is not newer.
+Of a node's 2,600 series some 300 change from one second to the next. Readers of answers (the page,
+the findings) keep the revision that they have seen and skip everything that is not newer.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def revise(
 ) -> CollectorAnswer:
     """Return the answer with these samples; ``before`` itself where none differs.
 
-    ``revision`` is newer than every one of ``before``. Samples that are as before are kept, so that
-    those who hold some of them do not hold copies.
+    ``revision`` is newer than every one of ``before``. Unchanged samples are kept as objects, so that
+    nobody holds copies of them.
     """
     old = before.metrics
     if len(metrics) != len(old):

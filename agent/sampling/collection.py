@@ -1,8 +1,8 @@
-"""One collector as the agent holds it: it runs, keeps the newest answer, and tells how it stands.
+"""One collector as the agent holds it: runs it and keeps its newest answer.
 
-A collector that raises stops nothing but itself, and is never started a second time while it hangs.
-Its last values stay with their age, and are dropped once they are too old: missing data is never
-healthy. Nobody who asks for the values waits for the collector.
+A collector that raises stops nothing but itself, and one that hangs is never started a second time.
+Its last values stay with their age and are dropped once they are too old: missing data is never
+healthy. Readers of the values never wait for the collector.
 """
 
 import logging
@@ -22,7 +22,9 @@ from rankmend.errors import NoSourceError, SourceError
 STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
 QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
-QUICK_INTERVAL_S_MAX: Final = 5.0  # what runs less often asks slow things: BMCs, servers, D-Bus
+QUICK_INTERVAL_S_MAX: Final = (
+    5.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
+)
 SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class CollectorView:
 
 
 class Slot:
-    """One collector with the newest that it has answered."""
+    """One collector with its newest answer."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class Slot:
             self._log_outcome(outcome, error_text, traceback)
 
     def _read(self, before: CollectorAnswer) -> CollectorAnswer:
-        """Run the collector and return its answer, or raise for what it may not answer."""
+        """Run the collector and return its answer, or raise for an answer that is not allowed."""
         self._runs += 1
         metrics = tuple(islice(self.collector.collect(), SERIES_MAX + 1))
         if len(metrics) > SERIES_MAX:
@@ -148,7 +150,7 @@ class Slot:
         return self._is_running
 
     def is_quick(self) -> bool:
-        """Tell whether the last run was so short that others may wait for the next one."""
+        """Return whether the last run was so short that others may wait for the next one."""
         duration_s = self._duration_s
         return (
             duration_s is not None
@@ -176,7 +178,7 @@ class Slot:
             )
 
     def forget(self) -> None:
-        """Drop what was answered: the collector has been off and begins anew."""
+        """Drop the answer: the collector was disabled and begins anew."""
         with self._lock:
             self._outcome, self._error, self._answer = CollectorOutcome.PENDING, "", NO_ANSWER
             self._answered_at_s = self._began_at_s = self._clock.now_s()
@@ -202,7 +204,7 @@ class Slot:
 
 
 def check_series(metrics: Sequence[Metric], families: Mapping[str, Family]) -> None:
-    """Raise SourceError for a series given twice; an undeclared one is a fault of the collector."""
+    """Raise SourceError for a duplicate series. An undeclared one is a bug in the collector."""
     seen = set()
     for metric in metrics:
         family = families.get(metric.name)

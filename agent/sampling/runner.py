@@ -25,7 +25,7 @@ INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench
 INTERVAL_S_MAX: Final = 3600.0
 LATE_INTERVALS: Final = 2 * STALE_INTERVALS
 LATE_S_MIN: Final = 10.0  # a stall of a busy machine is shorter
-HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 more a second
+HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 extra runs a second
 
 FAMILIES: Final[tuple[Family, ...]] = (
     gauge(
@@ -65,7 +65,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 
 def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
-    """Return what the runner says of one collector."""
+    """Return the runner's own metrics of one collector."""
     steady = _steady_metrics(view.name, view.failures, view.is_stale, view.outcome)
     labels = steady[0].labels
     age = Metric("rankmend_collector_age_seconds", view.age_s, labels)
@@ -130,7 +130,7 @@ class Runner:
         return [slot.view(now_s) for name, slot in self._slots.items() if name in self._enabled]
 
     def hurry(self, *names: str) -> None:
-        """Run collectors now, in this order, beside their intervals: something has happened.
+        """Run collectors now, in this order, besides their intervals: something has happened.
 
         At least `HURRY_S_MIN` after the last run of the last of them began, so that a storm of
         events costs little. May be called from any thread.
@@ -148,7 +148,7 @@ class Runner:
         return tuple(view.name for view in self.views() if view.outcome is CollectorOutcome.PENDING)
 
     def is_sampling(self) -> bool:
-        """Tell whether runs still begin: nobody idle has waited for long past its interval."""
+        """Return whether runs still begin: no idle collector is long past its interval."""
         return all(
             view.running_s is not None
             or view.idle_s <= max(LATE_INTERVALS * view.interval_s, LATE_S_MIN)
@@ -183,7 +183,7 @@ class Runner:
         self._repeat()
 
     def _repeat(self) -> None:
-        """Schedule all enabled collectors, those of one interval together: one wake-up for all."""
+        """Schedule all enabled collectors. Those with the same interval share one wake-up."""
         by_interval_s: dict[float, list[Slot]] = {}
         for name, slot in self._slots.items():
             if name in self._enabled:

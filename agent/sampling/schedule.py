@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from rankmend.clock import Clock
 
-LATE_S: Final = 1.0  # before `watch` no longer waits for a job: a busy machine is late by less
+LATE_S: Final = 1.0  # then `watch` stops waiting for a job: a busy machine is late by less
 EARLY_S: Final = 0.05  # how much two clocks may differ over one interval
 
 Action = Callable[[], None]

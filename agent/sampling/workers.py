@@ -47,7 +47,7 @@ class Workers:
         return self._busy_since_s is not None and perf_counter() - self._busy_since_s > STUCK_S
 
     def _start_worker(self) -> None:
-        """Let a new thread do what waits; the one before, if any, ends after its run."""
+        """Start a new thread for the runs that wait; the old one, if any, ends after its run."""
         self._busy_since_s = None
         self._worker = Thread(target=self._work, name="collect", daemon=True)
         self._worker.start()
