@@ -7,6 +7,7 @@ and arguments. Nothing is imported, nothing is called, and work and memory are l
 
 import pickletools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,76 +65,74 @@ class _Machine:
         self.stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
-    def follow(self, name: str, argument: Any) -> None:  # noqa: PLR0912, PLR0915
-        stack = self.stack
-        if name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in _LITERALS:
-            stack.append(argument)
-        elif name in {"BINPUT", "LONG_BINPUT", "PUT"}:
-            self._memo[argument] = stack[-1]
-        elif name == "MEMOIZE":
-            self._memo[len(self._memo)] = stack[-1]
-        elif name in {"BINGET", "LONG_BINGET", "GET"}:
-            stack.append(self._memo[argument])
-        elif name == "MARK":
-            stack.append(_MARK)
-        elif name in {"TUPLE1", "TUPLE2", "TUPLE3"}:
-            count = int(name[-1])
-            stack[-count:] = [tuple(stack[-count:])]
-        elif name in {"TUPLE", "LIST", "FROZENSET"}:
-            values = self._since_mark()
-            stack.append(values if name == "LIST" else tuple(values))
-        elif name == "DICT":
-            values = self._since_mark()
-            stack.append(dict(zip(values[::2], values[1::2], strict=True)))
-        elif name == "APPEND":
-            value = stack.pop()
-            _extend(stack[-1], [value])
-        elif name in {"APPENDS", "ADDITEMS"}:
-            values = self._since_mark()
-            _extend(stack[-1], values)
-        elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
-            _set_items(stack[-1], [key, value])
-        elif name == "SETITEMS":
-            values = self._since_mark()
-            _set_items(stack[-1], values)
-        elif name == "GLOBAL":
-            stack.append(Opaque(str(argument)))
-        elif name == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
-            stack.append(Opaque(f"{module} {attribute}"))
-        elif name in {"REDUCE", "NEWOBJ"}:
-            args, what = stack.pop(), stack.pop()
-            stack.append(Opaque(str(what), args))
-        elif name == "NEWOBJ_EX":
-            keywords, args, what = stack.pop(), stack.pop(), stack.pop()
-            stack.append(Opaque(str(what), args, keywords))
-        elif name == "BUILD":
-            state = stack.pop()
-            stack[-1].state = state
-        elif name == "OBJ":
-            values = self._since_mark()
-            stack.append(Opaque(str(values[0]), tuple(values[1:])))
-        elif name == "INST":
-            stack.append(Opaque(str(argument), tuple(self._since_mark())))
-        elif name == "BINPERSID":
-            stack.append(Opaque("persistent", stack.pop()))
-        elif name == "PERSID":
-            stack.append(Opaque("persistent", argument))
-        elif name == "POP":
-            stack.pop()
-        elif name == "POP_MARK":
-            self._since_mark()
-        elif name == "DUP":
-            stack.append(stack[-1])
-        elif name not in {"PROTO", "FRAME", "STOP"}:
+    def follow(self, name: str, argument: Any) -> None:
+        if name in _LITERALS:
+            self.stack.append(argument)
+            return
+        action = _ACTIONS.get(name)
+        if action is None:
             raise ValueError(f"no known instruction: {name}")
+        action(self, argument)
 
-    def _since_mark(self) -> list[Any]:
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def put(self, at: int) -> None:
+        self._memo[at] = self.stack[-1]
+
+    def memoize(self) -> None:
+        self._memo[len(self._memo)] = self.stack[-1]
+
+    def get(self, at: int) -> None:
+        self.stack.append(self._memo[at])
+
+    def make_tuple(self, count: int) -> None:
+        if len(self.stack) < count:
+            raise IndexError("too few values")
+        self.stack[-count:] = [tuple(self.stack[-count:])]
+
+    def make_dict(self) -> None:
+        values = self.since_mark()
+        self.stack.append(dict(zip(values[::2], values[1::2], strict=True)))
+
+    def append(self) -> None:
+        value = self.stack.pop()
+        _extend(self.stack[-1], [value])
+
+    def extend(self) -> None:
+        values = self.since_mark()
+        _extend(self.stack[-1], values)
+
+    def set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        _set_items(self.stack[-1], [key, value])
+
+    def set_items(self) -> None:
+        values = self.since_mark()
+        _set_items(self.stack[-1], values)
+
+    def name_class(self) -> None:
+        attribute, module = self.stack.pop(), self.stack.pop()
+        self.stack.append(Opaque(f"{module} {attribute}"))
+
+    def call(self) -> None:
+        args, what = self.stack.pop(), self.stack.pop()
+        self.stack.append(Opaque(str(what), args))
+
+    def call_with_keywords(self) -> None:
+        keywords, args, what = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.stack.append(Opaque(str(what), args, keywords))
+
+    def set_state(self) -> None:
+        state = self.stack.pop()
+        self.stack[-1].state = state
+
+    def call_since_mark(self) -> None:
+        values = self.since_mark()
+        self.stack.append(Opaque(str(values[0]), tuple(values[1:])))
+
+    def since_mark(self) -> list[Any]:
+        """Take the values above the newest mark off the stack, and the mark."""
         stack = self.stack
         at = len(stack) - 1
         while stack[at] is not _MARK:
@@ -145,8 +144,6 @@ class _Machine:
         return values
 
 
-_CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: Final = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
 _LITERALS: Final = frozenset(
     {
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -154,6 +151,44 @@ _LITERALS: Final = frozenset(
         *("SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
     }
 )
+_ACTIONS: Final[dict[str, Callable[[_Machine, Any], object]]] = {
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _machine, _argument: None),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), _Machine.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), _Machine.get),
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.extend()),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, _: machine.call()),
+    **dict.fromkeys(
+        ("TUPLE", "FROZENSET"), lambda machine, _: machine.push(tuple(machine.since_mark()))
+    ),
+    "MEMOIZE": lambda machine, _: machine.memoize(),
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "MARK": lambda machine, _: machine.push(_MARK),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_SET": lambda machine, _: machine.push([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "TUPLE1": lambda machine, _: machine.make_tuple(1),
+    "TUPLE2": lambda machine, _: machine.make_tuple(2),
+    "TUPLE3": lambda machine, _: machine.make_tuple(3),
+    "LIST": lambda machine, _: machine.push(machine.since_mark()),
+    "DICT": lambda machine, _: machine.make_dict(),
+    "APPEND": lambda machine, _: machine.append(),
+    "SETITEM": lambda machine, _: machine.set_item(),
+    "SETITEMS": lambda machine, _: machine.set_items(),
+    "GLOBAL": lambda machine, name: machine.push(Opaque(str(name))),
+    "STACK_GLOBAL": lambda machine, _: machine.name_class(),
+    "NEWOBJ_EX": lambda machine, _: machine.call_with_keywords(),
+    "BUILD": lambda machine, _: machine.set_state(),
+    "OBJ": lambda machine, _: machine.call_since_mark(),
+    "INST": lambda machine, name: machine.push(Opaque(str(name), tuple(machine.since_mark()))),
+    "BINPERSID": lambda machine, _: machine.push(Opaque("persistent", machine.stack.pop())),
+    "PERSID": lambda machine, name: machine.push(Opaque("persistent", name)),
+    "POP": lambda machine, _: machine.stack.pop(),
+    "POP_MARK": lambda machine, _: machine.since_mark(),
+    "DUP": lambda machine, _: machine.push(machine.stack[-1]),
+}
 
 
 def _extend(target: Any, values: list[Any]) -> None:
