@@ -21,9 +21,9 @@ from recovery.checkpoints.formats.registry import recognise
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointSettings, Hindrance
 from recovery.checkpoints.names import (
-    EXPORT_NAMES,
     POINTER_NAMES,
     has_checkpoint_suffix,
+    is_export,
     is_ignored,
     is_weights_name,
     shown,
@@ -108,12 +108,12 @@ class Listing:
         with os.scandir(folder) as scan:
             entries = list(islice(scan, settings.entries_max + 1))
         names = frozenset(entry.name for entry in entries)
-        is_export = not EXPORT_NAMES.isdisjoint(names)
+        are_weights_exported = is_export(names)
         sightings: list[Sighting] = []
         pointers = []
         for entry in entries[: settings.entries_max]:
             deadline.check()
-            if is_ignored(entry.name) or (is_export and is_weights_name(entry.name)):
+            if is_ignored(entry.name) or (are_weights_exported and is_weights_name(entry.name)):
                 continue
             if entry.name in POINTER_NAMES and (text := _read_pointer(entry, deadline)):
                 pointers.append((entry.name, text))

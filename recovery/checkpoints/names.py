@@ -1,6 +1,7 @@
 """What a name says: a step number, a temporary file, a pointer to the newest checkpoint."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 # by preference: "epoch=3-step=100.ckpt" is step 100
@@ -19,8 +20,9 @@ _DATA_WORDS: Final = frozenset(
     {"data", "dataset", "datasets", "vocab", "tokenizer", "tokens", "pretrained"}
 )
 _WEIGHTS: Final = re.compile(
-    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|consolidated)"
-    r"(?:[-_.][0-9]+)?(?:-[0-9]{5}-of-[0-9]{5}|-of-[0-9]+)?\.(?:safetensors|bin|pth|pt)"
+    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)"
+    r"(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|bin)"
+    r"|consolidated(?:\.[0-9]+)?\.(?:safetensors|pth|pt)"
 )
 # Any of these beside weights says that they are a model to be loaded, and no state of a run.
 EXPORT_NAMES: Final = frozenset(
@@ -71,6 +73,15 @@ def is_ignored(name: str) -> bool:
         return True
     words = re.split(r"[^a-z]+", name.lower())
     return step_of(name) is None and not _DATA_WORDS.isdisjoint(words)
+
+
+def is_export(names: Collection[str]) -> bool:
+    """Return whether weights in a folder with these names are a model to be loaded.
+
+    Beside an optimizer they are the state of a run.
+    """
+    has_optimizer = any("optim" in name.lower() and has_checkpoint_suffix(name) for name in names)
+    return not EXPORT_NAMES.isdisjoint(names) and not has_optimizer
 
 
 def is_weights_name(name: str) -> bool:

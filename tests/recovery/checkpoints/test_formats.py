@@ -527,6 +527,17 @@ def test_pretrained_weights_and_data_are_nothing(tmp_path: Path) -> None:
     assert find(tmp_path) == []
 
 
+@pytest.mark.parametrize("model", ["model.pt", "model.safetensors"])
+def test_weights_beside_a_configuration_and_an_optimizer_are_a_checkpoint(
+    tmp_path: Path, model: str
+) -> None:
+    write(tmp_path / "config.json", "{}")
+    write(tmp_path / model, make_safetensors())
+    write(tmp_path / "optimizer.pt", torch_file())
+
+    assert valid_names(find(tmp_path)) == [model]
+
+
 def test_folders_that_look_like_checkpoints_are_told_apart_from_nothing(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-10").mkdir()
     write(tmp_path / "step_20" / "notes.txt", "x")
