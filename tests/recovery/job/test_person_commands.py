@@ -15,7 +15,7 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.older_reports import symptom_of
 from recovery.messages.outside import PersonAct, Refusal
-from recovery.service.views import _state
+from recovery.views.job_view import state_of
 from tests.recovery.job.test_nodes_and_orders import (
     SETTINGS,
     Bench,
@@ -346,7 +346,7 @@ def test_a_paused_job_sees_journals_and_plans_a_failure_and_does_not_act_upon_it
     assert (waiting.plan.step, waiting.waits_for) == (PlanStep.RESTART_IN_PLACE, WaitsFor.LEAVE)
     assert waiting.reason == "the job is paused by ada"
     assert bench.nodes["a"].orders[-1].ranks == (0,), "its ranks run on"
-    assert _state(bench.control.ledger) == "waiting"
+    assert state_of(bench.control.ledger) == "waiting"
 
     give(bench, PersonAct.RESUME)
     bench.beat(3.0)
@@ -450,8 +450,8 @@ def test_what_was_cancelled_is_not_told_anew_and_the_job_does_not_count_as_runni
     bench.beat(60.0)
 
     assert len(bench.records(IncidentOpened)) == 1
-    assert _state(bench.control.ledger) == "standing"
-    assert _state(fold_all(bench.journal.entries)) == "standing"
+    assert state_of(bench.control.ledger) == "standing"
+    assert state_of(fold_all(bench.journal.entries)) == "standing"
 
 
 def test_a_job_whose_ranks_were_stopped_before_the_cancel_does_not_count_as_running() -> None:
@@ -462,14 +462,14 @@ def test_a_job_whose_ranks_were_stopped_before_the_cancel_does_not_count_as_runn
 
     assert "the ranks had been stopped and stay so" in acted.result
     assert bench.control.ledger.incident is None
-    assert _state(bench.control.ledger) == "standing"
+    assert state_of(bench.control.ledger) == "standing"
 
 
 def test_a_rank_that_dies_after_the_plan_for_a_slow_one_was_cancelled_is_seen() -> None:
     bench = make_slow()
     give(bench, PersonAct.CANCEL)
     incidents = len(bench.records(IncidentOpened))
-    assert _state(bench.control.ledger) == "running"
+    assert state_of(bench.control.ledger) == "running"
 
     bench.kill("a")
     bench.beat(3.0)
