@@ -1,6 +1,7 @@
 """Writes a launcher's reports: who it is, what runs, and what has ended."""
 
 import logging
+from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
@@ -18,6 +19,10 @@ from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import VERSION, Endpoint, Found, FoundCheckpoint, Report, StopReason
 
 log = logging.getLogger(__name__)
+
+PROPOSED_S: Final = (
+    10.0  # for which an idle node proposes the same place: longer than an order needs
+)
 
 
 class Reporter:
@@ -38,6 +43,7 @@ class Reporter:
         self._hardware = hardware
         self._number = 0
         self._launched_at_s = boot_time_s()
+        self._idle_since_s: float | None = None  # nothing runs, and the proposal is the same
 
     def write(
         self,
@@ -68,7 +74,7 @@ class Reporter:
             launcher_id=membership.launcher_id,
             number=self._number,
             slots=membership.slots,
-            rendezvous=self._propose(),
+            rendezvous=self._propose(is_idle=attempt is None),
             peer_endpoint=membership.peers.endpoint,
             unreachable=membership.peers.unreachable,
             fence_attempt=membership.storage.fence_attempt,
@@ -109,10 +115,22 @@ class Reporter:
         found = self._membership.storage.found
         return found if found is not None and found.revision == state.found_for[1] else None
 
-    def _propose(self) -> Endpoint | None:
-        """Return where the next attempt can meet; None where no other node has to find it."""
+    def _propose(self, *, is_idle: bool) -> Endpoint | None:
+        """Return where the next attempt can meet; None where no other node has to find it.
+
+        While nothing runs here, the place changes now and then. No attempt meets where an earlier
+        one did, and a launcher that was started again can't know those places.
+        """
         if self._membership.peers.endpoint is None:
             return None
+        now_s = self._clock.now_s()
+        if not is_idle:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s
+        elif now_s - self._idle_since_s >= PROPOSED_S:
+            self._idle_since_s = now_s
+            self._store.withdraw()
         try:
             return self._store.propose()
         except LaunchError as error:  # every port is taken: told when an attempt is to start

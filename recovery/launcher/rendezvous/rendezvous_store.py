@@ -206,6 +206,12 @@ class RendezvousStore:
                 self._proposed.listen()  # ranks of other nodes may come early
         return Endpoint(self._address, self._proposed.port, self.is_hosting)
 
+    def withdraw(self) -> None:
+        """Give up the place that was proposed; the next proposal is another one."""
+        if self._proposed is not None:
+            self._proposed.release()
+            self._proposed = None
+
     def join_attempt(self, endpoint: Endpoint) -> Rendezvous:
         """Return what ranks are told whose attempt meets at another node."""
         self._drop_all()
@@ -276,9 +282,7 @@ class RendezvousStore:
 
     def close(self) -> None:
         """End the store process and every store."""
-        if self._proposed is not None:
-            self._proposed.release()
-            self._proposed = None
+        self.withdraw()
         if self._host is not None:
             self._host.process.kill()
             self._end(self._host)

@@ -376,7 +376,8 @@ class Bed:
         assert self.client is not None
         with contextlib.suppress(ControllerError):
             lines = self.client.story(self.job_id).lines
-            return "\n".join(line.text or line.kind for line in lines[-40:])
+            told = "\n".join(line.text or line.kind for line in lines[-40:])
+            return f"{told}\n{self.client.job(self.job_id)}"
         return "no story"
 
     def records(self, kind: str) -> list[dict[str, Any]]:
