@@ -14,13 +14,14 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import PENDING, settle
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 
 log = logging.getLogger(__name__)
 
 
 class Finder(Protocol):
     settings: CheckpointSettings
+    share: Share  # of the next look
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached."""
@@ -75,6 +76,10 @@ class CheckpointWatch:
             return True
         thread.join(timeout_s)
         return not thread.is_alive()
+
+    def take_share(self, share: Share) -> None:
+        """Read only this share of each checkpoint's files in every look that begins from now on."""
+        self._finder.share = share
 
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None

@@ -22,6 +22,7 @@ from recovery.checkpoints.model import (
     CheckpointSettings,
     CheckpointVerdict,
     Hindrance,
+    Share,
 )
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
@@ -38,6 +39,7 @@ class CheckpointFinder:
     ) -> None:
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
+        self.share = Share()  # of later looks
         self._clock = clock or SystemClock()
         self._listing = Listing(self.folder, self.settings, self._clock)
         self._verdicts: dict[str, tuple[tuple[Signature, ...], CheckpointVerdict]] = {}
@@ -83,11 +85,11 @@ class CheckpointFinder:
             for seen in sightings
         ]
         yield tuple(verdicts)
-        newest_valid = None
+        share, newest_valid = self.share, None
         valid = judged = 0
         for index, seen in enumerate(sightings):
             if seen.refusal is None:
-                verdict = self._recall(seen)
+                verdict = self._recall(seen, share)
                 if verdict is None and valid >= enough:
                     reason = f"not checked: older than {newest_valid}, which is valid"
                     verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
@@ -98,7 +100,7 @@ class CheckpointFinder:
                     judged += 1
                     # half of what is left: an older one still gets its turn
                     is_last = index == len(sightings) - 1
-                    verdict = self._judge(seen, deadline.share(1.0 if is_last else 0.5))
+                    verdict = self._judge(seen, deadline.share(1.0 if is_last else 0.5), share)
                 if verdict.is_valid:
                     valid += 1
                     newest_valid = newest_valid or Path(verdict.candidate.path).name
@@ -108,19 +110,30 @@ class CheckpointFinder:
         paths = {seen.candidate.path for seen in sightings}
         self._verdicts = {path: it for path, it in self._verdicts.items() if path in paths}
 
-    def _recall(self, seen: Sighting) -> CheckpointVerdict | None:
+    def _recall(self, seen: Sighting, share: Share) -> CheckpointVerdict | None:
         """Return the verdict on files whose bytes were read before."""
-        known = self._verdicts.get(seen.candidate.path)
-        if known is None or seen.signature is None or known[0] != _signatures(seen):
+        if seen.signature is None:
             return None
-        return replace(known[1], candidate=seen.candidate)
+        known = self._known(seen.candidate.path, _signatures(seen), share)
+        return None if known is None else replace(known, candidate=seen.candidate)
 
-    def _judge(self, seen: Sighting, deadline: Deadline) -> CheckpointVerdict:
+    def _known(
+        self, path: str, signatures: tuple[Signature, ...], share: Share
+    ) -> CheckpointVerdict | None:
+        """Return the verdict on these very files, if it speaks for this share."""
+        known = self._verdicts.get(path)
+        if known is None or known[0] != signatures:
+            return None
+        verdict = known[1]
+        fits = not verdict.is_valid or verdict.share.is_whole or verdict.share == share
+        return verdict if fits else None
+
+    def _judge(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         candidate = seen.candidate
         try:
             if seen.tree is not None:
-                return self._judge_folder(seen, deadline)
-            verdict = self._judge_files(seen, deadline)
+                return self._judge_folder(seen, deadline, share)
+            verdict = self._judge_files(seen, deadline, share)
         except OSError as error:
             reason = explain_in(candidate.path, error)
             return CheckpointVerdict(candidate, False, reason, Hindrance.UNREADABLE)
@@ -131,8 +144,11 @@ class CheckpointFinder:
         self._verdicts[candidate.path] = (_signatures(seen), verdict)
         return verdict
 
-    def _judge_files(self, seen: Sighting, deadline: Deadline) -> CheckpointVerdict:
-        """Return the verdict on one file, or on the files of one save."""
+    def _judge_files(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
+        """Return the verdict on one file, or on the files of one save: the first share reads them."""
+        if share.number > 0:
+            reason = f"share 1 of {share.count} reads it"
+            return CheckpointVerdict(seen.candidate, True, reason, share=share)
         proofs = []
         for member in (seen, *seen.others):
             candidate = member.candidate
@@ -150,9 +166,9 @@ class CheckpointFinder:
                 return CheckpointVerdict(seen.candidate, False, reason, Hindrance.DAMAGED)
         others = f"; with {', '.join(one.candidate.tag for one in seen.others)}"
         text = f"complete: {proofs[0]}" + (others if seen.others else "")
-        return CheckpointVerdict(seen.candidate, True, text)
+        return CheckpointVerdict(seen.candidate, True, text, share=share)
 
-    def _judge_folder(self, seen: Sighting, deadline: Deadline) -> CheckpointVerdict:
+    def _judge_folder(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         candidate, settings = seen.candidate, self.settings
         path = candidate.path
         assert seen.tree is not None, "a folder was sighted with its names"
@@ -162,16 +178,20 @@ class CheckpointFinder:
             size_bytes=survey.size_bytes,
             modified_unix_s=max(candidate.modified_unix_s, survey.modified_unix_s),
         )
-        known = self._verdicts.get(path)
-        if survey.defect is None and known is not None and known[0] == survey.signatures:
-            step = known[1].candidate.step if known[1].candidate.is_step_exact else candidate.step
-            return replace(known[1], candidate=replace(candidate, step=step))
+        known = self._known(path, survey.signatures, share)
+        if survey.defect is None and known is not None:
+            step = known.candidate.step if known.candidate.is_step_exact else candidate.step
+            return replace(known, candidate=replace(candidate, step=step))
         tree = replace(
             survey.tree(path, seen.tree.beside, deadline),
             earlier=seen.tree.earlier,
             earlier_name=seen.tree.earlier_name,
         )
-        verdict = _check(candidate, lambda: check_folder(tree, survey, candidate.format, settings))
+        verdict = _check(
+            candidate,
+            lambda: check_folder(tree, survey, candidate.format, settings, share),
+            share,
+        )
         layout = format_of(candidate.format)
         if verdict.is_valid and layout is not None and (step := layout.step(tree)) is not None:
             verdict = replace(verdict, candidate=replace(candidate, step=step, is_step_exact=True))
@@ -190,9 +210,9 @@ def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> 
     return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.WRITING)
 
 
-def _check(candidate: Candidate, check: Callable[[], str]) -> CheckpointVerdict:
+def _check(candidate: Candidate, check: Callable[[], str], share: Share) -> CheckpointVerdict:
     try:
-        return CheckpointVerdict(candidate, True, f"complete: {check()}")
+        return CheckpointVerdict(candidate, True, f"complete: {check()}", share=share)
     except DefectError as error:
         return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
 

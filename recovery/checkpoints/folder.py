@@ -17,7 +17,7 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
+from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, Share
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
@@ -128,9 +128,16 @@ def _marker_defect(
 
 
 def check_folder(
-    tree: Tree, survey: Survey, kind: CheckpointFormat, settings: CheckpointSettings
+    tree: Tree,
+    survey: Survey,
+    kind: CheckpointFormat,
+    settings: CheckpointSettings,
+    share: Share,
 ) -> str:
-    """Return what was found whole, for a verdict; raise DefectError when it is not."""
+    """Return what was found whole, for a verdict; raise DefectError when it is not.
+
+    Of the files' content only the share is read; all else is checked whole.
+    """
     if survey.defect is not None and not survey.signatures:
         raise DefectError(survey.defect)
     proofs = []
@@ -143,7 +150,10 @@ def check_folder(
     if survey.defect is not None:
         raise DefectError(survey.defect)
     checked = unchecked = 0
+    picked = share.pick(signature[0] for signature in survey.signatures)
     for signature in survey.signatures:
+        if signature[0] not in picked:
+            continue
         name = shown(os.path.relpath(signature[0], tree.path))
         try:
             with FileReader(signature[0], tree.deadline) as reader:
@@ -159,7 +169,8 @@ def check_folder(
         except OSError as error:
             raise OSError(error.errno, error.strerror, signature[0]) from error
     others = f", {unchecked} others present" if unchecked else ""
-    return f"{', '.join(proofs)}; {checked} files checked{others}"
+    part = "" if share.is_whole else f", share {share.number + 1} of {share.count}"
+    return f"{', '.join(proofs)}; {checked} files checked{others}{part}"
 
 
 def _check_part(reader: FileReader) -> bool:

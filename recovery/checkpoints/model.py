@@ -1,9 +1,11 @@
 """Candidates that a restore may start from, and the verdict on each."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from rankmend.errors import ConfigError
+from recovery.checkpoints.names import natural_key
 
 
 class CheckpointFormat(Enum):
@@ -89,6 +91,34 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a checkpoint's files whose content one process reads; the others read the rest."""
+
+    number: int = 0
+    count: int = 1  # 1: all of them
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.count:
+            raise ValueError(f"there is no share {self.number} of {self.count}")
+
+    @property
+    def is_whole(self) -> bool:
+        return self.count == 1
+
+    def pick(self, names: Iterable[str]) -> frozenset[str]:
+        """Return this share of the names: one contiguous piece in natural order.
+
+        `__0_0, __1_0, ... __10_0`: a node tends to read what its own ranks wrote, which its page
+        cache still holds. Equal names give equal pieces on every node.
+        """
+        if self.is_whole:
+            return frozenset(names)
+        ordered = sorted(names, key=natural_key)
+        begin, end = (len(ordered) * at // self.count for at in (self.number, self.number + 1))
+        return frozenset(ordered[begin:end])
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
     """Whether a candidate can be restored, and in words why or why not."""
 
@@ -96,6 +126,7 @@ class CheckpointVerdict:
     is_valid: bool
     reason: str
     hindrance: Hindrance | None = None  # None: valid, or a peer one version older sent it
+    share: Share = Share()  # whose content it speaks for; names and sizes are always checked whole
 
     @property
     def looks_like_checkpoint(self) -> bool:

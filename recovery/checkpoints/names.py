@@ -10,6 +10,7 @@ _STEP_PATTERNS: Final = tuple(
     re.compile(rf"(?<![a-z]){word}[-_=.]?([0-9]+)", re.IGNORECASE) for word in _STEP_WORDS
 )
 _NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
+_RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
 
 CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
@@ -87,6 +88,15 @@ def is_export(names: Collection[str]) -> bool:
 def is_weights_name(name: str) -> bool:
     """Return whether `save_pretrained` and its like give this name to a model's weights."""
     return _WEIGHTS.fullmatch(name) is not None
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Return a key that sorts `__2_0` before `__10_0`."""
+    parts = (
+        (0, len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (1, 0, part)
+        for part in _RUNS.findall(name)
+    )
+    return tuple(parts), name
 
 
 def has_checkpoint_suffix(name: str) -> bool:

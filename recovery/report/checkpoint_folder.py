@@ -9,7 +9,7 @@ from rankmend.clock import Clock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
 from recovery.checkpoints.order import passed_over
 
 _MEASURED_BYTES_MIN: Final = 1 << 20  # less says how long files take to open, and no rate
@@ -67,6 +67,7 @@ class _TimedFinder:
 
     def __init__(self, finder: CheckpointFinder, clock: Clock) -> None:
         self.settings = finder.settings
+        self.share = Share()
         self._finder = finder
         self._clock = clock
         self._read_bytes = 0

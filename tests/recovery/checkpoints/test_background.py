@@ -19,6 +19,7 @@ from recovery.checkpoints.model import (
     CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
+    Share,
 )
 from tests.recovery.checkpoints.test_finder import date, save_npz, told, valid_names
 
@@ -135,6 +136,7 @@ class ScriptedFinder:
 
     def __init__(self, lists_first: bool) -> None:
         self.settings = CheckpointSettings(scan_interval_s=0.01)
+        self.share = Share()
         self.lists_first = lists_first
         self.is_reading = threading.Event()
         self.release = threading.Event()
