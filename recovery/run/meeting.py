@@ -30,10 +30,10 @@ from recovery.api.contact import Contact, is_loopback
 from recovery.api.controller_errors import UnreachableError
 from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import Accepted, Join, JoinAnswer
+from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
-from recovery.job.job_memory import BudgetStore
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.job_key import JobKey, key_of_meeting
@@ -108,6 +108,8 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
             ownership.end()
             guard.close()
             client.close()
+            if site.budgets is not None:
+                site.budgets.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Site:
     address: str
     state: Path
     policy: Policy
-    budgets: BudgetStore | None
+    budgets: BudgetWriter | None
     quiet: bool
 
 
@@ -165,10 +167,10 @@ def _shared_folder(
     )
 
 
-def _budgets(options: RunOptions) -> BudgetCopy | None:
+def _budgets(options: RunOptions) -> BudgetWriter | None:
     if options.checkpoint_dir is None:
         return None
-    return BudgetCopy(options.checkpoint_dir.absolute() / BESIDE / "budgets.json")
+    return BudgetWriter(BudgetCopy(options.checkpoint_dir.absolute() / BESIDE / "budgets.json"))
 
 
 def _known_job(site: Site) -> uuid.UUID | None:

@@ -12,6 +12,7 @@ from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from rankmend.version import RANKMEND_VERSION
 from recovery.checkpoints.background import CheckpointWatch
+from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.controller import Controller
@@ -122,6 +123,7 @@ class _Session:
         self._folder = folder
         self._ownership = ownership
         self._copy = copy
+        self._budgets = None if copy is None else BudgetWriter(copy)
         self._policy = policy
         self._job_id = str(folder.job_id)
         self._node = node_name(None, setup.environment)
@@ -134,6 +136,8 @@ class _Session:
             return self._run(journal)
         finally:
             journal.close()
+            if self._budgets is not None:
+                self._budgets.close()
 
     def _run(self, journal: Journal) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
@@ -174,7 +178,7 @@ class _Session:
             orders,
             _Checkpoints(watch) if watch is not None else None,
             fence,
-            self._copy,
+            self._budgets,
             self._clock,
             self._settings(),
             None if self._options.quiet else tell,
