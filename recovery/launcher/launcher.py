@@ -17,6 +17,7 @@ from typing import Final
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
+from recovery.checkpoints.pins import CheckpointPins
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import FENCE_S_MAX, decide
 from recovery.launcher.decision.launcher_state import (
@@ -31,6 +32,7 @@ from recovery.launcher.decision.launcher_state import (
     LauncherState,
     LeaseRanks,
     Leave,
+    ReleaseCheckpoint,
     StartRanks,
     WatchCheckpoints,
 )
@@ -94,6 +96,7 @@ class Launcher:
         takes_signals: bool = True,
         evidence: EvidenceCollector | None = None,
         hardware: HardwareWatch | None = None,
+        pins: CheckpointPins | None = None,
     ) -> None:
         self._plan = plan
         self._keeper = GuardianKeeper(
@@ -110,6 +113,7 @@ class Launcher:
         self._standbys = standbys
         self._membership = membership
         self._evidence = evidence
+        self._pins = pins
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
         self._inbox = Inbox()
@@ -221,6 +225,8 @@ class Launcher:
         if self._evidence is not None:
             self._evidence.close(EVIDENCE_END_S)
         self._announcer.close()
+        if self._pins is not None:
+            self._pins.close()
         self._membership.peers.close()
         self._membership.storage.close()
         self._runtime.remove()
@@ -446,7 +452,12 @@ class Launcher:
                 keeper.ask(keeper.guardian.lease, number, until_s)
             case Leave():
                 self._is_finished = True
+            case ReleaseCheckpoint(attempt=number):
+                if self._pins is not None:
+                    self._pins.release(number)
             case _:
+                if isinstance(action, AskForFence) and self._pins is not None:
+                    self._pins.hold(action.attempt, action.restore_path)
                 _act_as_member(action, self._membership)
 
     def _mark_signalled(self) -> None:

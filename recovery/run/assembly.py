@@ -15,6 +15,7 @@ from rankmend.printable import printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings
+from recovery.checkpoints.pins import CheckpointPins
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.host.numa import read_bindings
@@ -206,6 +207,13 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
     finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
     return CheckpointWatch(finder, clock)
+
+
+def make_pins(options: RunOptions, clock: Clock) -> CheckpointPins | None:
+    """Return what holds the checkpoint that is restored, where the job has any."""
+    if options.checkpoint_dir is None:
+        return None
+    return CheckpointPins(options.checkpoint_dir.absolute(), clock, say)
 
 
 def make_hardware(options: RunOptions, job_id: str, clock: Clock) -> HardwareWatch:

@@ -255,7 +255,7 @@ class Node:
         made = NodeLauncher(self._setup, job, self._clock)
         word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, port_range(options), job.bind_address)
-        storage = Storage(made.fence, make_watch(options, self._clock))
+        storage = Storage(made.fence, make_watch(options, self._clock), made.pins)
         self.link = RemoteLink(
             client, self.request, peers, storage, self._clock, quiet=options.quiet
         )

@@ -32,6 +32,7 @@ from recovery.run.assembly import (
     make_agent_link,
     make_command,
     make_hardware,
+    make_pins,
     make_standbys,
     make_store,
     say,
@@ -106,6 +107,7 @@ class NodeLauncher:
             {"pid": os.getpid(), "node": job.node, "runtime": str(job.runtime.path)}
         )
         self.fence = FenceFile(job.fence_path(setup))
+        self.pins = make_pins(setup.options, clock)
         self._store, self._is_old_torch = self._make_store()
         name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
         log_plan = make_log_folder(setup.output_plan, name)
@@ -167,6 +169,7 @@ class NodeLauncher:
             standbys,
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
+            pins=self.pins,
         )
 
     def _make_store(self) -> tuple[RendezvousStore, bool]:

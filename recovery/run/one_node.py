@@ -13,8 +13,9 @@ from rankmend.node import node_name
 from rankmend.version import RANKMEND_VERSION
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.budget_writer import BudgetWriter
-from recovery.checkpoints.marks import BudgetCopy, FenceFile
+from recovery.checkpoints.marks import BudgetCopy
 from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.pins import CheckpointPins
 from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings, for_one_node
@@ -72,10 +73,13 @@ def tell(entry: Entry) -> None:
 class _Checkpoints:
     """What the planner may choose from: several valid ones, so that some can be passed over."""
 
-    def __init__(self, watch: CheckpointWatch) -> None:
+    def __init__(self, watch: CheckpointWatch, pins: CheckpointPins | None) -> None:
         self._watch = watch
+        self._pins = pins
 
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
+        if self._pins is not None and not is_training:
+            self._pins.mend()
         return self._watch.candidates(is_training=is_training, enough=_CANDIDATES)
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
@@ -161,7 +165,7 @@ class _Session:
             watch.start()
         try:
             link = InProcessLink(
-                lambda orders: self._make_controller(journal, orders, made.fence, watch),
+                lambda orders: self._make_controller(journal, orders, made, watch),
                 alone(self._setup.slots),
                 self._last_attempt(journal),
             )
@@ -171,13 +175,13 @@ class _Session:
                 watch.stop()
 
     def _make_controller(
-        self, journal: Journal, orders: Orders, fence: FenceFile, watch: CheckpointWatch | None
+        self, journal: Journal, orders: Orders, made: NodeLauncher, watch: CheckpointWatch | None
     ) -> Controller:
         return Controller(
             journal,
             orders,
-            _Checkpoints(watch) if watch is not None else None,
-            fence,
+            _Checkpoints(watch, made.pins) if watch is not None else None,
+            made.fence,
             self._budgets,
             self._clock,
             self._settings(),

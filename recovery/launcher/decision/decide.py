@@ -6,6 +6,8 @@ what runs is acted upon. The loop observes, decides and acts until there is noth
 - Ranks of a new attempt start only once no process of an older one is left.
 - An attempt that was reported as gone stays gone, whoever orders it.
 - Evidence that an order asks for is collected before the ranks are killed, within its time.
+- The checkpoint that an attempt restores is held until every rank here trains. One that makes a second
+  step has had the others' share of the first, so by then all have read it.
 - A lease ends with its attempt, and is not prolonged once the ranks are being killed.
 """
 
@@ -27,6 +29,7 @@ from recovery.launcher.decision.launcher_state import (
     LauncherState,
     LeaseRanks,
     Leave,
+    ReleaseCheckpoint,
     StartRanks,
     WatchCheckpoints,
 )
@@ -194,7 +197,7 @@ def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> Launcher
     if is_asked:
         return LauncherDecision(state)
     path = None if order.restore is None else order.restore.path
-    state = replace(state, fence_asked=(order.attempt, now_s))
+    state = replace(state, fence_asked=(order.attempt, now_s), pinned_attempt=order.attempt)
     return LauncherDecision(state, (AskForFence(order.attempt, path),))
 
 
@@ -204,6 +207,17 @@ def _has_fence_answer(order: Order, state: LauncherState, now_s: float) -> bool:
         return True
     assert state.fence_asked is not None, "asked just before"
     return now_s - state.fence_asked[1] >= FENCE_S_MAX
+
+
+def _release_checkpoint(
+    _order: Order | None, state: LauncherState, _now_s: float
+) -> LauncherDecision:
+    attempt, pinned = state.attempt, state.pinned_attempt
+    if pinned is None or attempt is None or attempt.number != pinned or not attempt.rank_count:
+        return LauncherDecision(state)
+    if attempt.has_ended or not attempt.is_stepping:
+        return LauncherDecision(state)
+    return LauncherDecision(replace(state, pinned_attempt=None), (ReleaseCheckpoint(pinned),))
 
 
 def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecision:
@@ -219,4 +233,10 @@ def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecisio
 
 
 _Rule = Callable[[Order | None, LauncherState, float], LauncherDecision]
-_RULES: Final[tuple[_Rule, ...]] = (_keep_lease, _end_leftovers, _stop_alone, _reconcile)
+_RULES: Final[tuple[_Rule, ...]] = (
+    _keep_lease,
+    _end_leftovers,
+    _stop_alone,
+    _release_checkpoint,
+    _reconcile,
+)

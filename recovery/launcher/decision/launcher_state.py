@@ -48,6 +48,7 @@ class LauncherState:
     leftover_until_s: float | None = None
     collected_for: tuple[str, int] | None = None  # incident and attempt
     fence_asked: tuple[int, float] | None = None  # attempt, since when
+    pinned_attempt: int | None = None  # whose checkpoint is held until its ranks train
     found_for: tuple[int, int] = (0, 0)  # epoch and revision of the last look for checkpoints
     lease: KeptLease | None = None
     leased_until_s: float | None = None  # as the guardian knows it; CLOCK_BOOTTIME
@@ -84,7 +85,7 @@ class ForgetAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AskForFence:
-    """Advance the fence: only this attempt may publish checkpoints."""
+    """Advance the fence: only this attempt may publish checkpoints. Hold what it restores."""
 
     attempt: int
     restore_path: str | None
@@ -93,6 +94,13 @@ class AskForFence:
 @dataclass(frozen=True, slots=True)
 class StartRanks:
     order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCheckpoint:
+    """Let what this attempt restored be deleted: its ranks train."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,7 @@ LauncherAction: TypeAlias = (
     | ForgetAttempt
     | AskForFence
     | StartRanks
+    | ReleaseCheckpoint
     | WatchCheckpoints
     | FindCheckpoints
     | KeepLease

@@ -52,6 +52,12 @@ class Watch(Protocol):
         ...
 
 
+class Pins(Protocol):
+    def mend(self, timeout_s: float = ...) -> None:
+        """Put back what was deleted from the checkpoint that is held."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Advance:
     """How the wish to let only one attempt publish has ended."""
@@ -63,9 +69,10 @@ class Advance:
 class Storage:
     """The three wishes are kept apart, and of each only the newest counts."""
 
-    def __init__(self, fence: Fence, watch: Watch | None) -> None:
+    def __init__(self, fence: Fence, watch: Watch | None, pins: Pins | None = None) -> None:
         self._fence = fence
         self._watch = watch
+        self._pins = pins
         self._wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._wanted_attempt: tuple[int, str | None] | None = None  # and what it restores
@@ -166,6 +173,8 @@ class Storage:
         verdicts: tuple[CheckpointVerdict, ...] = ()
         error = None
         try:
+            if self._pins is not None:
+                self._pins.mend()
             if self._watch is not None:
                 verdicts = self._watch.candidates(enough=ENOUGH)
         except (OSError, RankmendError) as caught:

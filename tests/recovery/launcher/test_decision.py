@@ -27,6 +27,7 @@ from recovery.launcher.decision.launcher_state import (
     LauncherState,
     LeaseRanks,
     Leave,
+    ReleaseCheckpoint,
     StartRanks,
     WatchCheckpoints,
 )
@@ -205,6 +206,37 @@ def test_a_storage_that_never_answers_is_not_waited_for_for_ever() -> None:
     asked = decide(ORDER, state(empty_through=1), NOW_S)
 
     assert decide(ORDER, asked.state, NOW_S + FENCE_S_MAX).actions == (StartRanks(ORDER),)
+
+
+def test_a_checkpoint_is_held_until_every_rank_here_trains() -> None:
+    asked = decide(order(restore=Restore("/ckpt/step-7", 7)), state(empty_through=1), NOW_S)
+    carried = replace(asked.state, carried=CARRIED)
+    loading = AttemptFacts(2, NOW_S, 2, is_started=True)
+
+    def after(facts: AttemptFacts | None) -> tuple[LauncherAction, ...]:
+        return actions(ORDER, replace(carried, attempt=facts))
+
+    assert after(None) == ()
+    assert after(loading) == ()
+    assert after(replace(loading, rank_count=0, is_stepping=True)) == ()  # none is made yet
+    assert after(replace(loading, number=1, is_stepping=True)) == ()
+    assert after(replace(loading, is_stepping=True)) == (ReleaseCheckpoint(2),)
+
+
+def test_ranks_that_all_ended_have_not_proved_that_they_could_read_their_checkpoint() -> None:
+    ended = AttemptFacts(2, NOW_S, 2, has_ended=True, is_stepping=True)  # of none that lives
+    before = state(attempt=ended, pinned_attempt=2, carried=CARRIED, kill_sent_through=2)
+
+    assert actions(ORDER, before) == ()
+
+
+def test_a_checkpoint_is_released_once() -> None:
+    before = state(attempt=replace(RUNNING, number=2), pinned_attempt=2, carried=CARRIED)
+
+    released = decide(ORDER, before, NOW_S)
+
+    assert released.actions == (ReleaseCheckpoint(2),)
+    assert actions(ORDER, released.state) == ()
 
 
 def test_an_answer_for_an_older_attempt_is_no_answer() -> None:

@@ -1,0 +1,171 @@
+"""A FUSE file system for checkpoints that can hang as a dead server does, or refuse hard links."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.support.agent import wait_for
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CheckpointDisk:
+    """A mounted folder. A fault is told by an empty file in the folder of faults."""
+
+    point: Path
+    served: Path
+    faults: Path
+
+    def hang(self) -> None:
+        """Let every call wait, but those that the kernel answers by itself."""
+        (self.faults / "hang").touch()
+
+    def hang_in(self, name: str) -> None:
+        """Let every call wait whose path has this name in it."""
+        (self.faults / f"hang-{name}").touch()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a call has hung since the disk was healed last."""
+        return (self.faults / "waiting").exists()
+
+    def refuse_links(self) -> None:
+        (self.faults / "no-links").touch()
+
+    def heal(self) -> None:
+        for fault in self.faults.iterdir():
+            fault.unlink()
+
+
+@contextmanager
+def checkpoint_disk(folder: Path) -> Iterator[CheckpointDisk]:
+    """Mount an empty folder below ``folder``; skip the test where FUSE is not usable."""
+    if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
+    if find_spec("mfusepy") is None:
+        pytest.skip("mfusepy is not installed")
+    disk = CheckpointDisk(folder / "point", folder / "served", folder / "faults")
+    for path in (disk.point, disk.served, disk.faults):
+        path.mkdir(parents=True)
+    program = [sys.executable, "-m", "tests.support.faults.checkpoint_disk"]
+    arguments = [str(path) for path in (disk.point, disk.served, disk.faults)]
+    server = subprocess.Popen([*program, *arguments])
+    try:
+        wait_for(lambda: os.path.ismount(disk.point), "the FUSE mount")
+        yield disk
+    finally:
+        disk.heal()  # before anything that may wait for it
+        subprocess.run(["fusermount3", "-u", "-z", str(disk.point)], timeout=20, check=False)
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def _serve(mountpoint: str, served: Path, faults: Path) -> None:
+    import mfusepy
+
+    def at(path: str) -> Path:
+        while (faults / "hang").exists() or any(
+            (faults / f"hang-{name}").exists() for name in path.split("/")
+        ):
+            (faults / "waiting").touch()
+            time.sleep(0.02)
+        return served / path.lstrip("/")
+
+    def told(call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OSError as error:
+            raise mfusepy.FuseOSError(error.errno or errno.EIO) from error
+
+    class Disk(mfusepy.Operations):
+        use_ns = True
+
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+            found = told(at(path).lstat)
+            names = ("st_mode", "st_size", "st_uid", "st_gid", "st_nlink", "st_ino")
+            status = {name: getattr(found, name) for name in names}
+            return status | {
+                "st_mtime": found.st_mtime_ns,
+                "st_atime": found.st_atime_ns,
+                "st_ctime": found.st_ctime_ns,
+            }
+
+        def readdir(self, path: str, fh: int) -> Sequence[str]:
+            return [".", "..", *told(lambda: [one.name for one in at(path).iterdir()])]
+
+        def create(self, path: str, mode: int, fi: object = None) -> int:
+            return told(lambda: os.open(at(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode))
+
+        def open(self, path: str, flags: int) -> int:
+            return told(lambda: os.open(at(path), flags & ~os.O_CREAT))
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            at(path)
+            return told(lambda: os.pread(fh, size, offset))
+
+        def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+            at(path)
+            return told(lambda: os.pwrite(fh, data, offset))
+
+        def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+            told(lambda: os.truncate(at(path), length))
+            return 0
+
+        def fsync(self, path: str, datasync: int, fh: int) -> int:
+            at(path)
+            return 0
+
+        def release(self, path: str, fh: int) -> int:
+            os.close(fh)
+            return 0
+
+        def unlink(self, path: str) -> int:
+            told(at(path).unlink)
+            return 0
+
+        def rename(self, old: str, new: str) -> int:
+            told(lambda: at(old).rename(at(new)))
+            return 0
+
+        def mkdir(self, path: str, mode: int) -> int:
+            told(lambda: at(path).mkdir(mode))
+            return 0
+
+        def rmdir(self, path: str) -> int:
+            told(at(path).rmdir)
+            return 0
+
+        def link(self, target: str, source: str) -> int:
+            if (faults / "no-links").exists():
+                raise mfusepy.FuseOSError(errno.EPERM)
+            told(lambda: os.link(at(source), at(target)))
+            return 0
+
+        def chmod(self, path: str, mode: int) -> int:
+            told(lambda: at(path).chmod(mode))
+            return 0
+
+        def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+            told(lambda: os.utime(at(path), ns=times))
+            return 0
+
+    mfusepy.FUSE(Disk(), mountpoint, foreground=True, fsname="nas:/ckpt")
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,66 @@
+"""A rotation that deletes the chosen checkpoint while ranks restore it costs no step and no attempt at zero."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.framework_saves import require
+from tests.system.faults.harness import Job
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+
+
+def restored(job: Job) -> list[str | None]:
+    """Return the name of what each attempt began from."""
+    return [
+        None if one.choice.restore is None else one.choice.restore.path.rpartition("/")[2]
+        for one in job.attempts
+    ]
+
+
+def make(make_job: Make, *arguments: str) -> Job:
+    job = make_job("rotating.py", world_size=2, flags=["--checkpoint-marker=COMMIT"])
+    job.arguments = [f"--folder={job.checkpoints}", *arguments]
+    return job
+
+
+def test_a_rank_reads_what_another_one_deleted_meanwhile(make_job: Make) -> None:
+    job = make(make_job, "--patient")
+
+    job.start()
+
+    assert job.wait() == 0, job.output
+    assert restored(job) == [None, "step-10"]
+    assert "step-10 was deleted while it was being restored: put back" in job.output
+    assert not list(job.checkpoints.glob(".rankmend/pinned/*"))
+
+
+def test_ranks_that_failed_to_read_it_get_the_same_one_again(make_job: Make) -> None:
+    job = make(make_job)
+
+    job.start()
+
+    assert job.wait() == 0, job.output
+    assert restored(job) == [None, "step-10", "step-10"]
+    assert not list(job.checkpoints.glob(".rankmend/pinned/*"))
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+def test_trainers_own_rotation_loses_nothing_while_the_ranks_restore(make_job: Make) -> None:
+    require("transformers")
+    job = make_job("trainer_rotation.py", world_size=2)
+    job.arguments = [
+        f"--folder={job.checkpoints}",
+        "--resume_from_checkpoint",
+        "{checkpoint}",
+    ]
+    job.environment["OMP_NUM_THREADS"] = "1"
+
+    job.start()
+
+    assert job.wait(400) == 0, job.output
+    assert restored(job) == [None, "checkpoint-20", "checkpoint-20"]
+    assert "left by the rotation: ['.rankmend', 'checkpoint-30']" in job.output
+    assert "checkpoint-20 was deleted while it was being restored: put back" in job.output
