@@ -17,6 +17,7 @@ class Deadline:
         self._began_s = clock.now_s()
         self._ends_s = self._began_s + timeout_s
         self.read_bytes = 0  # within this bound, by every reader
+        self.checked_at_s = self._began_s  # somebody was about to read
 
     def count(self, read_bytes: int) -> None:
         """Add what a reader has read."""
@@ -38,6 +39,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise when the time is over."""
+        self.checked_at_s = self._clock.now_s()
         if self.left_s() <= 0:
             spent_s = self._clock.now_s() - self._began_s
             raise UnfinishedError(f"not finished within {spent_s:.3g} s")

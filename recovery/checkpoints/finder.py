@@ -5,6 +5,7 @@ not read again while path, inode, size and modification time stay the same, so t
 unchanged checkpoints costs their stats. For one thread.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,11 @@ from recovery.checkpoints.model import (
 )
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
+from recovery.checkpoints.storage_calls import StorageCalls
 
 PENDING: Final = "not checked yet"
+_LISTING: Final = ""  # what no path is
+_LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
 
 
 class CheckpointFinder:
@@ -41,7 +45,8 @@ class CheckpointFinder:
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
         self._clock = clock or SystemClock()
-        self._listing = Listing(self.folder, self.settings, self._clock)
+        self._calls = StorageCalls(self._clock)
+        self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
         self._verdicts: dict[str, tuple[tuple[Signature, ...], CheckpointVerdict]] = {}
 
     def find(
@@ -70,9 +75,32 @@ class CheckpointFinder:
         ]
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
-        """Yield all verdicts again after each that was reached; at first all are `PENDING`."""
+        """Yield all verdicts again after each that was reached; at first all are `PENDING`.
+
+        Where the newest valid one was deleted while older ones were read, all begins anew.
+        """
+        for _again in range(_LOOKS_MAX):
+            verdicts: tuple[CheckpointVerdict, ...] = ()
+            for verdicts in self._look_once(deadline, enough):
+                yield verdicts
+            newest = next((verdict for verdict in verdicts if verdict.is_valid), None)
+            if newest is None or self._is_there(newest.candidate, deadline):
+                return
+
+    def _is_there(self, candidate: Candidate, deadline: Deadline) -> bool:
+        paths = (candidate.path, *candidate.parts)
         try:
-            sightings = self._listing.list(deadline)
+            return self._calls.run(
+                candidate.path, lambda: all(map(os.path.lexists, paths)), deadline
+            )
+        except UnfinishedError:
+            return True
+
+    def _look_once(
+        self, deadline: Deadline, enough: int
+    ) -> Iterator[tuple[CheckpointVerdict, ...]]:
+        try:
+            sightings = self._calls.run(_LISTING, lambda: self._listing.list(deadline), deadline)
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error
         verdicts = [
@@ -100,7 +128,8 @@ class CheckpointFinder:
                     judged += 1
                     # half of what is left: an older one still gets its turn
                     is_last = index == len(sightings) - 1
-                    verdict = self._judge(seen, deadline.share(1.0 if is_last else 0.5), share)
+                    half = deadline.share(1.0 if is_last else 0.5)
+                    verdict = self._judge_apart(seen, half, share)
                 if verdict.is_valid:
                     valid += 1
                     newest_valid = newest_valid or Path(verdict.candidate.path).name
@@ -108,7 +137,19 @@ class CheckpointFinder:
             verdicts[index] = _with_hint(verdicts[index], seen.hint)
             yield tuple(verdicts)
         paths = {seen.candidate.path for seen in sightings}
-        self._verdicts = {path: it for path, it in self._verdicts.items() if path in paths}
+        self._verdicts = {
+            path: it for path, it in list(self._verdicts.items()) if path in paths
+        }  # a copy: a read that was left behind may add to it
+
+    def _judge_apart(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
+        """Return the verdict, also where the storage does not answer a read of this candidate."""
+        candidate = seen.candidate
+        try:
+            return self._calls.run(
+                candidate.path, lambda: self._judge(seen, deadline, share), deadline
+            )
+        except UnfinishedError as error:
+            return CheckpointVerdict(candidate, False, str(error), Hindrance.UNREADABLE)
 
     def _recall(self, seen: Sighting, share: Share) -> CheckpointVerdict | None:
         """Return the verdict on files whose bytes were read before."""

@@ -13,7 +13,7 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from recovery.checkpoints.content import ContentIdentity, identify
-from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.folder import glance
 from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.format import FolderFormat
@@ -32,6 +32,7 @@ from recovery.checkpoints.names import (
 from recovery.checkpoints.order import name_pattern, newest_first, series_of
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
+from recovery.checkpoints.storage_calls import StorageCalls
 
 _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255
@@ -64,10 +65,13 @@ _Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None]
 class Listing:
     """Lists the folder again and again; what has not changed is not read again."""
 
-    def __init__(self, folder: Path, settings: CheckpointSettings, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, settings: CheckpointSettings, clock: Clock, calls: StorageCalls
+    ) -> None:
         self.folder = folder
         self._settings = settings
         self._clock = clock
+        self._calls = calls
         self._identities: dict[str, _Identified] = {}
         self._glances: dict[str, _Glanced] = {}
         self._known_identities: dict[str, _Identified] = {}
@@ -158,6 +162,10 @@ class Listing:
             refusal, hindrance = explain(error), Hindrance.UNREADABLE
         except DefectError as error:
             refusal, hindrance = str(error), Hindrance.DAMAGED
+        except UnfinishedError as error:
+            if deadline.left_s() <= 0:
+                raise
+            refusal, hindrance = str(error), Hindrance.UNREADABLE  # of this one alone
         if is_named:
             yield _refused(path, status, refusal, hindrance)
 
@@ -169,8 +177,9 @@ class Listing:
         signature = signature_of(str(path), status)
         known = self._known_identities.get(str(path))
         if known is None or known[0] != signature:
-            with FileReader(str(path), deadline) as reader:
-                known = (signature, identify(reader, deadline))
+            half = deadline.share(0.5)  # where its storage hangs, the others have their turn
+            identity = self._calls.run(str(path), lambda: _identify(str(path), half), half)
+            known = (signature, identity)
         self._identities[str(path)] = known
         identity = known[1]
         if identity.format in _NO_FILE_OF_OURS and not _is_named_checkpoint(path.name, status):
@@ -186,6 +195,13 @@ class Listing:
         )
         return Sighting(candidate, signature)
 
+    def _glance(
+        self, path: Path, beside: frozenset[str], deadline: Deadline
+    ) -> tuple[Tree, FolderFormat | None, int | None]:
+        tree = glance(str(path), beside, deadline)
+        layout = self._recognise(tree)
+        return tree, layout, _early_step(layout, tree)
+
     def _recognise(self, tree: Tree) -> FolderFormat | None:
         layout = recognise(tree)
         is_dcp = layout is not None and layout.format is CheckpointFormat.DCP
@@ -200,9 +216,9 @@ class Listing:
         known = self._known_glances.get(str(path))
         is_still = self._clock.unix_s() - status.st_mtime > _STILL_S
         if known is None or known[0] != key or not is_still:
-            tree = glance(str(path), beside, deadline)
-            layout = self._recognise(tree)
-            known = (key, tree, layout, _early_step(layout, tree))
+            half = deadline.share(0.5)
+            found = self._calls.run(str(path), lambda: self._glance(path, beside, half), half)
+            known = (key, *found)
         self._glances[str(path)] = known
         _key, tree, layout, step = known
         tree = replace(tree, beside=beside, deadline=deadline)
@@ -220,6 +236,11 @@ class Listing:
         if layout is None and not tree.files and not tree.folders:
             return Sighting(candidate, None, "an empty folder", Hindrance.DAMAGED)
         return Sighting(candidate, None, tree=tree)
+
+
+def _identify(path: str, deadline: Deadline) -> ContentIdentity:
+    with FileReader(path, deadline) as reader:
+        return identify(reader, deadline)
 
 
 def _is_named_checkpoint(name: str, status: os.stat_result) -> bool:
