@@ -218,6 +218,7 @@ class CheckpointFinder:
             candidate,
             size_bytes=survey.size_bytes,
             modified_unix_s=max(candidate.modified_unix_s, survey.modified_unix_s),
+            oldest_unix_s=survey.oldest_unix_s,
         )
         known = self._known(path, survey.signatures, share)
         if survey.defect is None and known is not None:

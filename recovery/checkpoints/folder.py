@@ -38,6 +38,11 @@ class Survey:
     marker: Signature | None
     defect: str | None
 
+    @property
+    def oldest_unix_s(self) -> float:
+        """Return when the file was changed that was not changed for longest; 0 where there is none."""
+        return min((signature[3] for signature in self.signatures), default=0) / 1e9
+
     def tree(self, path: str, beside: frozenset[str], deadline: Deadline) -> Tree:
         """Return the folder as its format sees it."""
         start = len(path.rstrip("/")) + 1

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from rankmend.errors import ConfigError
 from recovery.checkpoints.names import natural_key
@@ -79,6 +78,7 @@ class Candidate:
     modified_unix_s: float  # by the clock of the storage; of a folder: its newest file
     is_step_exact: bool = False  # the content tells the step; else the name does
     parts: tuple[str, ...] = ()  # paths of other files of the same save
+    oldest_unix_s: float = 0.0  # change of its oldest file, by the same clock; 0: not looked at
 
     @property
     def directory(self) -> str:
@@ -117,9 +117,6 @@ class Share:
         ordered = sorted(names, key=natural_key)
         begin, end = (len(ordered) * at // self.count for at in (self.number, self.number + 1))
         return frozenset(ordered[begin:end])
-
-
-WHOLE: Final = Share()
 
 
 @dataclass(frozen=True, slots=True)

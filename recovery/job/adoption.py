@@ -434,7 +434,6 @@ def joined_of(report: Report) -> Joined:
         report.slots,
         report.peer_endpoint,
         report.launcher_started_s,
-        report.folder_id,
     )
 
 

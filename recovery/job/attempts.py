@@ -15,7 +15,7 @@ from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.membership import Gone, size_for
-from recovery.job.restorable import NOTE_S, checkpoint_seen
+from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import (
@@ -87,6 +87,7 @@ class Attempts:
         self._checkpoints = checkpoints
         self._fence = fence
         self._noted_at_s = float("-inf")  # what a failure would restore
+        self._known_at_s = float("-inf")  # what was found beside training
         # The attempt before, when it was looked, and what came of it: nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
 
@@ -276,12 +277,17 @@ class Attempts:
 
     def restorable(self, now_s: float) -> list[Record]:
         """Return a record where a failure would restore another checkpoint than was noted last."""
-        if now_s - self._noted_at_s < NOTE_S:
+        if now_s - self._known_at_s < LOOK_S:
             return []
+        self._known_at_s = now_s
         known = self._nodes.known_checkpoints(self._ledger)
         if self._checkpoints is not None:
             known = self._checkpoints.known()
-        seen = checkpoint_seen(self._ledger, self._policy, known)
+        saves = self._situation.saves
+        saves.note_known(known, now_s)
+        if now_s - self._noted_at_s < NOTE_S:
+            return []
+        seen = checkpoint_seen(self._ledger, self._policy, known, saves)
         if seen is None:
             return []
         self._noted_at_s = now_s

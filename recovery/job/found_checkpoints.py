@@ -13,9 +13,7 @@ _HINDRANCES: Final = {one.value: one for one in Hindrance}
 def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ...]:
     """Return the verdicts; what a newer launcher calls by another name is of an unknown format."""
     return tuple(
-        CheckpointVerdict(
-            _candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance), one.share
-        )
+        CheckpointVerdict(_candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance))
         for one in found
     )
 
@@ -28,4 +26,5 @@ def _candidate(found: FoundCheckpoint) -> Candidate:
         found.size_bytes,
         found.modified_unix_s,
         found.is_step_exact,
+        oldest_unix_s=found.oldest_unix_s,
     )

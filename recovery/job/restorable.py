@@ -9,17 +9,19 @@ from typing import Final
 
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.restore_choice import choose_checkpoint
+from recovery.job.save_meter import SaveMeter
 from recovery.journal.attempt_records import CheckpointSeen
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 
 NOTE_S: Final = 10.0  # between two notes; saves are minutes apart, or it is a short run
+LOOK_S: Final = 1.0  # between two looks at what was found beside training, every 5 s
 
 
 def checkpoint_seen(
-    ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict]
+    ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict], saves: SaveMeter
 ) -> CheckpointSeen | None:
-    """Return the checkpoint that a failure would restore now, where that is news. Pure."""
+    """Return the checkpoint that a failure would restore now, where that is news."""
     if not any(verdict.is_valid for verdict in known):
         return None
     restore = choose_checkpoint(ledger, policy, known).restore
@@ -39,4 +41,6 @@ def checkpoint_seen(
         candidate.format.label,
         candidate.modified_unix_s,
         chosen.reason,
+        candidate.size_bytes,
+        saves.take(),
     )

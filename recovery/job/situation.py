@@ -10,6 +10,7 @@ from rankmend.clock import Clock
 from recovery.job.job_memory import BudgetStore, JobMemory, JournalWriter
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
+from recovery.job.save_meter import SaveMeter
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import SlowInquiry
 from recovery.job.slow_ranks import SlowRanks
@@ -39,6 +40,7 @@ class Situation:
         self.observation = Observation(0, 0)
         self.slow = SlowRanks(settings.job_id)
         self.causes = SlowInquiry()
+        self.saves = SaveMeter()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
@@ -91,6 +93,7 @@ class Situation:
     def hear(self, report: Report, now_s: float) -> None:
         self.observation.observe(report, now_s)
         self.slow.note_report(report)
+        self.saves.note_report(report, now_s)
         self.causes.note_hardware(report, now_s)
 
     def observe_anew(self) -> None:
@@ -112,6 +115,7 @@ class Situation:
             seen.observe(report, now_s)
         self.observation = seen
         self.slow.begin(ledger.attempt, size)
+        self.saves.begin(ledger.attempt)
 
     def since(self, now_s: float, *key: object) -> float:
         """Return for how many seconds what is named by ``key`` has lasted."""

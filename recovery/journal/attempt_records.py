@@ -85,6 +85,26 @@ class StartWaits:
     about: str  # the existing checkpoints: the same ones are journaled once
 
 
+class StallSource(Enum):
+    """How it is known for how long a save stops training."""
+
+    SECTION = "section"  # the script marks it: `rankmend.section("checkpoint")`
+    STEPS = "steps"  # at most this: by how much the longest step around the save exceeds the median
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SavesSeen:
+    """How the newest attempt saved since the record before. Seconds; None: not known."""
+
+    count: int
+    interval_s: float | None = None  # mean, from the begin of a save to the next
+    stall_s: float | None = None  # mean: for how long a save stopped training
+    stall_source: StallSource = StallSource.UNKNOWN
+    # Of the newest save: from the first change of its files to the last, or the stall if that is longer.
+    save_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
     """The checkpoint that a failure would now restore."""
@@ -95,6 +115,8 @@ class CheckpointSeen:
     label: str  # the format's name for people
     modified_unix_s: float
     reason: str  # what was checked
+    size_bytes: int = 0  # 0: from a version that did not tell
+    saves: SavesSeen | None = None  # None: none was measured
 
 
 @dataclass(frozen=True, slots=True)

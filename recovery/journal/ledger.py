@@ -24,8 +24,8 @@ from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitReas
 from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
-from recovery.journal.node_records import CheckpointReader
 from recovery.journal.reach import Reach
+from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
@@ -109,7 +109,6 @@ class Member:
     ended_through: int | None = (
         None  # its launcher has ended, with nothing left through this attempt
     )
-    folder_id: str = ""  # of the checkpoint folder that it sees; empty: not known
 
 
 def is_other_boot(before: str, after: str) -> bool:
@@ -199,7 +198,6 @@ class Ledger:
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0
-    readers: tuple[CheckpointReader, ...] = ()  # all that look by that record
     finders: tuple[str, ...] = ()  # asked since the newest attempt
     confirmed: Mapping[str, int] = field(default_factory=dict)  # node, attempt: a person's word
     fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt that people were told of
@@ -216,6 +214,8 @@ class Ledger:
     incident_base: int = 0  # numbers of incidents begin above: those of a lost journal are taken
     fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about
     restart_cost_s: float | None = None  # fault to caught up, of the newest incident that got there
+    history: SaveHistory = field(default_factory=SaveHistory)
+    ran_at: Moment | None = None  # ranks trained up to here, and still do; None: they don't
 
     @property
     def has_run(self) -> bool:

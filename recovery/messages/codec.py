@@ -18,7 +18,6 @@ from recovery.messages.exchange import (
     VERSION,
     WITNESSES_MAX,
     Claim,
-    FoundCheckpoint,
     Order,
     RankReport,
     Report,
@@ -39,7 +38,6 @@ LISTS_MAX: Final = {
     "findings": 1024,
     "unreachable": 64,
     "found.checkpoints": 64,
-    "known": 64,
     "hardware.series": 4000,
     "collected.notes": 64,
     "collected.ranks": 1024,
@@ -200,9 +198,8 @@ def _names_in(report: Report) -> Iterator[str]:
         for series in report.hardware.series:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
-    yield report.folder_id
-    for told in _checkpoints_in(report):
-        yield from (told.kind, told.hindrance)
+    if report.found is not None:
+        yield from (text for one in report.found.checkpoints for text in (one.kind, one.hindrance))
     if report.collected is not None:
         yield report.collected.incident_id
 
@@ -222,16 +219,12 @@ def _texts_in(report: Report) -> Iterator[str]:
         yield from (one.text for one in finding.evidence)
     if report.found is not None:
         yield report.found.error or ""
-    for told in _checkpoints_in(report):
-        yield from (told.path, told.reason)
+        for found in report.found.checkpoints:
+            yield from (found.path, found.reason)
     if report.hardware is not None:
         yield report.hardware.note
     if report.collected is not None:
         yield from (report.collected.folder, *report.collected.notes)
-
-
-def _checkpoints_in(report: Report) -> tuple[FoundCheckpoint, ...]:
-    return report.known if report.found is None else (*report.known, *report.found.checkpoints)
 
 
 def _said_by(rank: RankReport) -> list[SaidError]:

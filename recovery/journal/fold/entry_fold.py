@@ -21,6 +21,7 @@ from recovery.journal.fold import (
 )
 from recovery.journal.fold.budget_fold import with_restart_dated
 from recovery.journal.fold.node_fold import with_evidence
+from recovery.journal.fold.save_fold import with_history
 from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.node_records import EvidenceTaken
@@ -39,13 +40,13 @@ def fold(ledger: Ledger, entry: Entry) -> Ledger:
     after = _fold(entry.record, replace(ledger, number=entry.number))
     if after.attempt > after.attempt_max:
         after = replace(after, attempt_max=after.attempt)
-    return _with_time(entry, ledger, after)
+    at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
+    return with_history(entry.record, at, ledger, _with_time(entry, at, ledger, after))
 
 
-def _with_time(entry: Entry, before: Ledger, after: Ledger) -> Ledger:
+def _with_time(entry: Entry, at: Moment, before: Ledger, after: Ledger) -> Ledger:
     """Note when incidents open, when evidence came, and what catching up took."""
     record = entry.record
-    at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
     if isinstance(record, AttemptStarted | IncidentOpened | TryFailed):
         after = with_restart_dated(record, entry.unix_s, after)
     if isinstance(record, IncidentOpened) and after.incident is not None:

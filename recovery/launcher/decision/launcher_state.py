@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from recovery.checkpoints.model import WHOLE, Share
 from recovery.messages.exchange import Order, Peer
 
 
@@ -108,14 +107,11 @@ class ReleaseCheckpoint:
 class WatchCheckpoints:
     """Look at new checkpoints while the ranks train."""
 
-    share: Share = WHOLE  # of each checkpoint's files
-
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoints:
     empty_through: int
     revision: int
-    share: Share = WHOLE  # of each checkpoint's files
 
 
 @dataclass(frozen=True, slots=True)

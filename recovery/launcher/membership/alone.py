@@ -7,7 +7,6 @@ looks for checkpoints itself. There is nobody to keep a lease with.
 import uuid
 from collections.abc import Callable
 
-from recovery.checkpoints.model import Share
 from recovery.launcher.membership.checkpoint_access import Advance
 from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
@@ -39,7 +38,6 @@ class ControllersStorage:
 
     found: Found | None = None
     fence_attempt: int | None = None
-    folder_id = ""
 
     def __init__(self) -> None:
         self.advance: Advance | None = None
@@ -50,7 +48,7 @@ class ControllersStorage:
     def close(self) -> None:
         """Close nothing."""
 
-    def watch(self, share: Share) -> None:
+    def watch(self) -> None:
         """Leave it to the controller."""
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:  # noqa: ARG002 - a protocol
@@ -61,7 +59,7 @@ class ControllersStorage:
         """Know none: the controller watches them itself."""
         return ()
 
-    def ask_found(self, empty_through: int, revision: int, share: Share) -> None:
+    def ask_found(self, empty_through: int, revision: int) -> None:
         """Find nothing: the controller looks for checkpoints itself."""
 
 

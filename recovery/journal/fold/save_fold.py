@@ -1,0 +1,80 @@
+"""What the records change in a job's history of saves, failures and restarts. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from detectors.finding import Blame
+from recovery.journal.attempt_records import (
+    AttemptStarted,
+    AttemptVerified,
+    Cause,
+    CheckpointSeen,
+)
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_records import LauncherStarted
+from recovery.journal.ledger import Ledger, Moment, Wish
+from recovery.journal.records import Record
+from recovery.journal.save_history import HALF_LIFE_S, SAVES_KEPT, Restored, SaveHistory
+
+_READ_S_MIN: Final = 0.1  # less is how long a cache or a start takes, and no read rate
+
+
+def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> Ledger:
+    """Return the ledger with the time that training went on until ``record``, and what it tells."""
+    history, ran_at = before.history, before.ran_at
+    is_begun_anew = isinstance(record, LauncherStarted)  # when ranks last ran is not known
+    if _trains(before) and ran_at is not None and not is_begun_anew:
+        history = _with_running(history, ran_at.until_s(at))
+    match record:
+        case CheckpointSeen(saves=saves) if saves is not None:
+            history = replace(history, saves=(*history.saves, saves)[-SAVES_KEPT:])
+        case IncidentOpened(failure=failure) if failure.finding.blame is not Blame.USER:
+            history = replace(history, failures=history.failures + 1)
+        case AttemptStarted(cause=Cause.TAKEOVER):  # the ranks ended with their launcher
+            history = replace(history, failures=history.failures + 1)
+        case AttemptVerified():
+            history = _with_repair(_with_restored(history, record, before), record, at, before)
+        case _:
+            pass
+    now_at = at if _trains(after) and not is_begun_anew else None
+    if history is before.history and now_at is before.ran_at:
+        return after
+    return replace(after, history=history, ran_at=now_at)
+
+
+def _trains(ledger: Ledger) -> bool:
+    runs = ledger.wish is Wish.RANKS and ledger.is_attempt_open
+    return runs and ledger.is_verified and ledger.incident is None
+
+
+def _with_running(history: SaveHistory, ran_s: float) -> SaveHistory:
+    """Return the history after training went on: what is older counts less."""
+    keep = 0.5 ** (ran_s / HALF_LIFE_S)
+    return replace(
+        history,
+        ran_s=history.ran_s * keep + ran_s,
+        failures=history.failures * keep,
+        repairs=history.repairs * keep,
+        repaired_s=history.repaired_s * keep,
+    )
+
+
+def _with_repair(
+    history: SaveHistory, record: AttemptVerified, at: Moment, before: Ledger
+) -> SaveHistory:
+    incident = before.incident
+    if incident is None or incident.failure.finding.blame is Blame.USER:
+        return history
+    since_opened_s = incident.opened_at.until_s(at) - (record.first_step_age_s or 0.0)
+    repair_s = incident.fault_age_s + max(0.0, since_opened_s)
+    return replace(history, repairs=history.repairs + 1, repaired_s=history.repaired_s + repair_s)
+
+
+def _with_restored(history: SaveHistory, record: AttemptVerified, before: Ledger) -> SaveHistory:
+    seen, restore = before.restorable, before.started and before.started.choice.restore
+    asked_s, trained_s = record.resumed_age_s, record.first_section_age_s
+    if seen is None or not restore or seen.path != restore.path or not seen.size_bytes:
+        return history
+    if asked_s is None or trained_s is None or asked_s - trained_s < _READ_S_MIN:
+        return history
+    return replace(history, restored=Restored(seen.size_bytes, asked_s - trained_s))
