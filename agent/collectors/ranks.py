@@ -72,6 +72,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("job_id", "rank", "section"),
         "How long the rank has been in the section where it is now.",
     ),
+    counter(
+        "rank_checkpoint_seconds",
+        "seconds",
+        RANK_LABELS,
+        "Time in the checkpoint section in this attempt, up to the newest step: its rate is the share that saves cost.",
+    ),
     counter("rank_collectives_entered", "", RANK_LABELS, "Collectives entered in this attempt."),
     counter(
         "rank_collectives_completed", "", RANK_LABELS, "Collectives completed in this attempt."
@@ -210,6 +216,8 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
         yield Metric("rankmend_rank_section_age_seconds", age_s, place)
     if progress.last is not None:
         yield Metric("rankmend_rank_step_number", progress.last.step, labels)
+        saving_s = progress.last.checkpoint_s
+        yield Metric("rankmend_rank_checkpoint_seconds_total", saving_s, labels)
         age_s = max(0.0, now_s - progress.last.ended_at_s)
         yield Metric("rankmend_rank_step_age_seconds", age_s, labels)
     if times is not None:

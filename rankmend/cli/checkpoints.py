@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import fail, json_option, print_json, seconds
+from rankmend.cli.options import fail, json_option, print_json, seconds, size
 from rankmend.cli.output import echo
 from rankmend.cli.run import DURATION
 from rankmend.errors import RankmendError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 NOTHING_TO_RESTORE: Final = 1
 _REPLICAS_MAX: Final = 1_000_000
 _SHOWN_MAX: Final = 40  # per table; --json has all of them
-_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @click.command(
@@ -123,9 +122,9 @@ def _print(folder: "CheckpointFolder", replicas: int) -> None:
         echo(f"none of {count} that look like a checkpoint can be restored")
         return
     size_bytes = chosen.candidate.size_bytes
-    what = f"{replicas} x {_size(size_bytes)}" if replicas > 1 else _size(size_bytes)
+    what = f"{replicas} x {size(size_bytes)}" if replicas > 1 else size(size_bytes)
     restore_s, rate = folder.restore_s(size_bytes, replicas), folder.read_bytes_per_s
-    how_long = f", {seconds(restore_s)} at {_size(int(rate))}/s" if restore_s and rate else ""
+    how_long = f", {seconds(restore_s)} at {size(rate)}/s" if restore_s and rate else ""
     echo(f"a restart uses {chosen.candidate.path}: it reads {what}{how_long}")
     for verdict in folder.passed_over[:_SHOWN_MAX]:
         echo(f"newer, but passed over: {verdict.candidate.path}: {verdict.reason}")
@@ -147,7 +146,7 @@ def _table(folder: "CheckpointFolder") -> Any:
             one.format.label,
             "-" if one.step is None else str(one.step),
             seconds(_age_s(folder, verdict)),
-            _size(one.size_bytes) if one.size_bytes else "-",
+            size(one.size_bytes) if one.size_bytes else "-",
             Text(text, style="green" if verdict.is_valid else "red"),
             verdict.reason,
         )
@@ -156,10 +155,3 @@ def _table(folder: "CheckpointFolder") -> Any:
 
 def _relative(path: str, folder: str) -> str:
     return path.removeprefix(f"{folder}/")
-
-
-def _size(size_bytes: int) -> str:
-    for unit_bytes, unit in _UNITS:
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.3g} {unit}"
-    return f"{size_bytes} B"

@@ -24,7 +24,8 @@ class FolderReader:
         self._state = state
 
     def picture(self, wanted: Wanted) -> Picture:
-        jobs = [view_job(folder, time.monotonic) for folder in find_jobs(self._state, wanted.job)]
+        found = find_jobs(self._state, wanted.job)
+        jobs = [view_job(folder, time.monotonic, time.time()) for folder in found]
         is_wanted = wanted.with_ended or wanted.job is not None
         shown = [one for one in jobs if is_wanted or one.state not in _ENDED]
         nobody = wire.Cluster([], [], [], [])

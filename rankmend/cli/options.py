@@ -12,6 +12,7 @@ import click
 from rankmend.cli.output import echo, echo_exact
 from rankmend.printable import is_printable
 
+_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128
 
 state_option = click.option(
@@ -85,3 +86,21 @@ def seconds(value: float | None) -> str:
     if value >= 600:
         return f"{value / 60:.0f} min"
     return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
+
+
+def hours(value: float) -> str:
+    """Return a long duration for people: hours, then days."""
+    if value < 7200:
+        return seconds(value)
+    if value < 2 * 86400:
+        return f"{value / 3600:.3g} h"
+    days = value / 86400
+    return f"{days:.2g} days" if days < 10 else f"{days:,.0f} days"
+
+
+def size(size_bytes: float) -> str:
+    """Return a size for people: three significant figures."""
+    for unit_bytes, unit in _UNITS:
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.3g} {unit}"
+    return f"{size_bytes:.0f} B"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from rankmend.cli.checkpoint_lines import say_checkpoint
 from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
@@ -182,6 +183,8 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
         for plan in picture.plans
         if plan.job_id == job.job_id
     ]
+    if job.checkpoint is not None:
+        lines += [Text(f"  {line}") for line in say_checkpoint(job.checkpoint)]
     if stored is not None:
         lines += _render_ranks(stored)
     return lines

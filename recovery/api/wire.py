@@ -155,6 +155,44 @@ class NodeView(Struct):
     held: str | None = None  # why it gets no ranks, or the next restart leaves it
 
 
+class CostView(Struct):
+    """What saving every ``interval_s`` costs: shares of the wall time, 0 to 1."""
+
+    interval_s: float  # from the begin of a save to the next
+    stalls: float
+    recomputed: float
+    restarts: float
+    total: float
+
+
+class CheckpointView(Struct):
+    """The newest restorable checkpoint of a job, its saves, and what they cost. None: not known."""
+
+    path: str
+    format_name: str
+    step: int | None
+    steps_since: int | None
+    age_s: float  # of its newest file
+    size_bytes: int | None
+    saves: int  # measured, of the newest ones
+    interval_s: float | None  # usual, from the begin of a save to the next
+    stall_s: float | None  # for how long a save stops training
+    stall_source: str  # value of a recovery.journal.attempt_records.StallSource
+    save_s: float | None  # from the first change of its files to the last
+    write_bytes_per_s: float | None
+    restore_s: float | None  # of the newest restore, slowest rank
+    read_bytes_per_s: float | None
+    failures: float  # older ones count less: half after 7 days of running
+    ran_s: float  # time in which these came
+    failure_interval_s: float  # mean running time between failures
+    prior_failure_interval_s: float  # the published one that it begins from
+    repair_s: float | None  # mean, from a fault to the first step
+    present: CostView | None
+    best: CostView | None
+    formula: str
+    missing: str  # what is missing for the costs; empty: nothing
+
+
 class JobView(Struct):
     job_id: str
     name: str
@@ -177,6 +215,7 @@ class JobView(Struct):
     no_progress_left: int | None = None  # restarts without progress, if the cause stays the same
     # The attempt that was adopted after the job's history was lost, until a person confirms.
     adopted_attempt: int | None = None
+    checkpoint: CheckpointView | None = None  # None: none was seen, or an older controller
 
 
 class Jobs(Struct):

@@ -74,8 +74,13 @@ def find_jobs(state: Path, wanted: str | None) -> list[Path]:
     return found
 
 
-def view_job(folder: Path, read_clock: Callable[[], float]) -> StoredJobView:
-    """Return what is known of one job; what can't be read is said, never guessed."""
+def view_job(
+    folder: Path, read_clock: Callable[[], float], now_unix_s: float | None = None
+) -> StoredJobView:
+    """Return what is known of one job; what can't be read is said, never guessed.
+
+    ``now_unix_s``: for the age of its newest checkpoint.
+    """
     problem = None
     ledger = Ledger()
     entries: tuple[Entry, ...] = ()
@@ -95,6 +100,7 @@ def view_job(folder: Path, read_clock: Callable[[], float]) -> StoredJobView:
         state=_state(ledger, is_held=held),
         reason=reason_of(ledger, name),
         problem=problem,
+        now_unix_s=now_unix_s,
     )
     return StoredJobView(
         **msgspec.structs.asdict(view),

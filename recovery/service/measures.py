@@ -1,9 +1,11 @@
 """The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
+import contextlib
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from recovery.api.wire import CheckpointView
 from recovery.journal.accounting import Account, account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
@@ -17,6 +19,7 @@ from recovery.service.served_job import Job
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 _PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
+_COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
@@ -106,6 +109,48 @@ class Measures:
             "Journal latency: age of the newest record when it became durable, by job_id.",
             "job_id",
         )
+        self.checkpoint_age_s = gauge(
+            "checkpoint_age_seconds",
+            "Age of the newest restorable checkpoint, by job_id.",
+            "job_id",
+        )
+        self.checkpoint_interval_s = gauge(
+            "checkpoint_interval_seconds",
+            "Usual time from the begin of a save to the next, by job_id; no series before two saves.",
+            "job_id",
+        )
+        self.checkpoint_best_s = gauge(
+            "checkpoint_best_interval_seconds",
+            "Interval at which checkpoints cost least (Young/Daly), by job_id.",
+            "job_id",
+        )
+        self.checkpoint_stall_s = gauge(
+            "checkpoint_stall_seconds", "For how long a save stops training, by job_id.", "job_id"
+        )
+        self.checkpoint_save_s = gauge(
+            "checkpoint_save_seconds",
+            "From the first change of a checkpoint's files to the last, by job_id.",
+            "job_id",
+        )
+        self.checkpoint_write_rate = gauge(
+            "checkpoint_write_bytes_per_second", "At which the job saves, by job_id.", "job_id"
+        )
+        self.checkpoint_read_rate = gauge(
+            "checkpoint_read_bytes_per_second",
+            "At which the ranks read the checkpoint of the newest restore, by job_id.",
+            "job_id",
+        )
+        self.checkpoint_cost = gauge(
+            "checkpoint_cost_ratio",
+            "Share of the wall time that the present interval costs, by job_id and part: stalls, recomputed, restarts.",
+            "job_id",
+            "part",
+        )
+        self.failure_interval_s = gauge(
+            "failure_interval_seconds",
+            "Mean running time between failures of a job, measured as far as it had failures, by job_id.",
+            "job_id",
+        )
         self.notices = gauge("notices", "Active notices to people, by notice.", "notice")
         self.told = gauge(
             "people_told",
@@ -145,6 +190,42 @@ class Measures:
             self.notices.labels(notice).set(count)
         for target, is_told in pager.told().items():
             self.told.labels(target).set(is_told)
+
+    def note_checkpoint(self, job_id: str, view: CheckpointView | None) -> None:
+        """Record a job's newest restorable checkpoint and what its saves cost; None: it has none."""
+        if view is None:
+            self._forget_checkpoint(job_id)
+            return
+        best = None if view.best is None else view.best.interval_s
+        for gauge, value in (
+            (self.checkpoint_age_s, view.age_s),
+            (self.checkpoint_interval_s, view.interval_s),
+            (self.checkpoint_best_s, best),
+            (self.checkpoint_stall_s, view.stall_s),
+            (self.checkpoint_save_s, view.save_s),
+            (self.checkpoint_write_rate, view.write_bytes_per_s),
+            (self.checkpoint_read_rate, view.read_bytes_per_s),
+            (self.failure_interval_s, view.failure_interval_s),
+        ):
+            if value is not None:
+                gauge.labels(job_id).set(value)
+        for part in _COST_PARTS if view.present is not None else ():
+            self.checkpoint_cost.labels(job_id, part).set(getattr(view.present, part))
+
+    def _forget_checkpoint(self, job_id: str) -> None:
+        for gauge in (
+            self.checkpoint_age_s,
+            self.checkpoint_interval_s,
+            self.checkpoint_best_s,
+            self.checkpoint_stall_s,
+            self.checkpoint_save_s,
+            self.checkpoint_write_rate,
+            self.checkpoint_read_rate,
+            self.failure_interval_s,
+        ):
+            _remove(gauge, job_id)
+        for part in _COST_PARTS:
+            _remove(self.checkpoint_cost, job_id, part)
 
     # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
@@ -190,10 +271,13 @@ class Measures:
     def ended(self, job: Job) -> None:
         self._running.pop(job.job_id, None)
         for gauge in (self.budget, self.journal_s):
-            try:
-                gauge.remove(job.job_id)
-            except KeyError:  # it never had one
-                continue
+            _remove(gauge, job.job_id)
+        self._forget_checkpoint(job.job_id)
 
     def turned(self, _reports: int, took_s: float) -> None:
         self.turn_s.observe(took_s)
+
+
+def _remove(gauge: Gauge, *labels: str) -> None:
+    with contextlib.suppress(KeyError):  # it never had one
+        gauge.remove(*labels)

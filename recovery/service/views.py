@@ -34,6 +34,7 @@ def view_job(job: Job) -> wire.JobView:
         problem=job.problem,
         attributes=job.stored.join.attributes,
         policy=job.settings.policy,
+        now_unix_s=job.clock.unix_s(),
     )
 
 

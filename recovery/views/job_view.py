@@ -6,6 +6,7 @@ from recovery.api import wire
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
+from recovery.views.checkpoint_view import view_checkpoint
 
 
 def view_ledger(
@@ -19,8 +20,13 @@ def view_ledger(
     problem: str | None = None,
     attributes: Mapping[str, str] | None = None,
     policy: Policy | None = None,
+    now_unix_s: float | None = None,
 ) -> wire.JobView:
-    """Return a job as its ledger has it; ``policy``: its limits, for what is left of its budgets."""
+    """Return a job as its ledger has it.
+
+    ``policy``: its limits, for what is left of its budgets; ``now_unix_s``: for its
+    newest checkpoint, whose age an ended job does not tell.
+    """
     is_lost = ledger.unconfirmed is not None  # then budgets count as spent
     incident, adopted = ledger.incident, ledger.adopted
     left, patience = None, None
@@ -47,6 +53,7 @@ def view_ledger(
         restarts_left=left,
         no_progress_left=patience,
         adopted_attempt=adopted.attempt if is_lost and adopted is not None else None,
+        checkpoint=None if now_unix_s is None else view_checkpoint(ledger, now_unix_s),
     )
 
 

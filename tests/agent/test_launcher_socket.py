@@ -230,10 +230,12 @@ def test_launcher_that_is_killed_leaves_no_rank_behind(shm: Path) -> None:
 def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Path) -> None:
     path = make_progress_file(shm)
     script = (
-        "import rankmend, sys\n"
+        "import rankmend, sys, time\n"
         "for step in range(1, 41):\n"
         "    with rankmend.section('compute'):\n"
         "        sum(range(2000))\n"
+        "    with rankmend.section('checkpoint'):\n"
+        "        time.sleep(0.001)\n"
         "    rankmend.step(step)\n"
         "with rankmend.section('communication'):\n"
         "    print('ready', flush=True)\n"
@@ -266,6 +268,7 @@ def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Pa
     assert values[f"rank_steps_total{{{key}}}"] == 40
     assert 0 < values[f"rank_section_ratio{{{key},compute}}"] <= 1
     assert values[f"rank_section_ratio{{{key},io}}"] == 0
+    assert values[f"rank_checkpoint_seconds_total{{{key}}}"] >= 40 * 0.001
     assert values[f"rank_section_age_seconds{{{key},communication}}"] >= 0
     assert values[f"rank_step_median_seconds{{{key}}}"] > 0
 

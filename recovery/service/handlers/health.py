@@ -8,6 +8,7 @@ from recovery.journal.limits import restarts_left
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.request_errors import FullError
+from recovery.views.checkpoint_view import view_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ def _measure_jobs(backend: Backend) -> None:
         if job.controller is not None:
             left = restarts_left(job.controller.ledger.spent, job.settings.policy)
             measures.budget.labels(job.job_id).set(left)
+            checkpoint = view_checkpoint(job.controller.ledger, backend.clock.unix_s())
+            measures.note_checkpoint(job.job_id, checkpoint)
             pending += job.unacknowledged
     measures.orders.set(pending)
     for budget, left in worker.desk.budgets_left().items():

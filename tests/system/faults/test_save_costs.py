@@ -1,0 +1,75 @@
+"""`rankmend status` on a job that saves: how long saves take, and what they cost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.journal.attempt_records import CheckpointSeen, StallSource
+from tests.system.faults.harness import JOBS, Job, kill, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+SLEPT_S = 0.2  # in each section
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path, JOBS / "saves.py", [], world_size=2)
+    yield job
+    job.close()
+
+
+def status(job: Job, *options: str) -> str:
+    command = (sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", *options)
+    environment = {**os.environ, "COLUMNS": "400"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
+
+
+def shown(job: Job) -> dict[str, Any] | None:
+    (one,) = json.loads(status(job, "--json"))["jobs"]
+    return one["checkpoint"]
+
+
+def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None:
+    job.start()
+    seen = wait_for(
+        lambda: [one for one in job.records(CheckpointSeen) if one.saves and one.saves.interval_s],
+        "two saves are measured",
+    )[0]
+
+    told = shown(job)
+
+    assert told is not None
+    assert seen.saves is not None
+    assert seen.saves.stall_source is StallSource.SECTION
+    assert (told["format_name"], told["stall_source"]) == ("npz file", "section")
+    assert told["step"] % 40 == 0
+    assert told["size_bytes"] > 8000
+    assert told["interval_s"] > told["stall_s"] >= SLEPT_S
+    assert told["failures"] == 0
+    assert told["missing"] == ""
+    assert told["present"]["interval_s"] == told["interval_s"]
+    assert told["best"]["total"] <= told["present"]["total"]
+    text = status(job)
+    assert "newest restorable checkpoint: " in text
+    assert "of goodput" in text
+    assert "this job had none in" in text
+
+    kill(job.pids_at_step(told["step"])[1], number=signal.SIGKILL)
+    wait_for(lambda: job.incidents, "the incident")
+    failed = wait_for(
+        lambda: (now := shown(job)) and now["repair_s"] and now, "the recovery is counted"
+    )
+    assert 0.99 < failed["failures"] <= 1
+    assert "and the published rate" in status(job)
+    (job.folder / "enough").touch()
+    assert job.wait() == 0
