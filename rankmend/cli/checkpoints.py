@@ -53,9 +53,12 @@ def checkpoints(
     Reads every checkpoint to its end and changes nothing. Exit codes: 0 one can be restored, 1 none
     can, 2 wrong usage.
     """
+    import logging
+
     from rankmend.clock import SystemClock
     from recovery.report.checkpoint_folder import look_into
 
+    logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
     try:
         folder = look_into(directory, checkpoint_marker, timeout_s, SystemClock())
     except RankmendError as error:
