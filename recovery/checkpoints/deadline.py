@@ -1,6 +1,11 @@
-"""A bound on reading: asked before every piece of work, and it can be drawn nearer meanwhile."""
+"""A bound on reading: asked before every piece of work, and it can be drawn nearer meanwhile.
+
+A look beside training also keeps to a rate. Nobody waits for it; as soon as somebody does, the rate
+is off.
+"""
 
 import math
+import threading
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
@@ -11,23 +16,52 @@ class UnfinishedError(RankmendError):
 
 
 class Deadline:
-    def __init__(self, clock: Clock, timeout_s: float, parent: "Deadline | None" = None) -> None:
+    """``rate_bytes_per_s``: read no faster, for as long as nobody waits; 0 is no limit."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timeout_s: float,
+        parent: "Deadline | None" = None,
+        *,
+        is_awaited: bool = True,
+        rate_bytes_per_s: float = 0.0,
+    ) -> None:
         self._clock = clock
         self._parent = parent
         self._began_s = clock.now_s()
         self._ends_s = self._began_s + timeout_s
+        self._rate_bytes_per_s = rate_bytes_per_s
+        self._next_read_s = self._began_s
+        self._awaited = threading.Event()
+        if is_awaited:
+            self._awaited.set()
         self.read_bytes = 0  # within this bound, by every reader
         self.checked_at_s = self._began_s  # somebody was about to read
 
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether somebody waits for what is read, or for the end of it."""
+        return self._parent.is_awaited if self._parent else self._awaited.is_set()
+
     def count(self, read_bytes: int) -> None:
-        """Add what a reader has read."""
+        """Add what a reader has read, and wait where that was faster than the rate."""
         self.read_bytes += read_bytes
         if self._parent is not None:
             self._parent.count(read_bytes)
+        elif self._rate_bytes_per_s and not self._awaited.is_set():
+            now_s = self._clock.now_s()
+            # what was not read in time is not made up for: no burst after a pause
+            self._next_read_s = max(self._next_read_s, now_s) + read_bytes / self._rate_bytes_per_s
+            self._awaited.wait(min(self._next_read_s - now_s, self.left_s()))
 
     def shorten(self, timeout_s: float) -> None:
-        """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call."""
+        """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call.
+
+        Somebody waits from now on, so the rate is off.
+        """
         self._ends_s = min(self._ends_s, self._clock.now_s() + timeout_s)
+        self._awaited.set()
 
     def left_s(self) -> float:
         parent_left_s = self._parent.left_s() if self._parent else math.inf
