@@ -6,9 +6,13 @@ is off.
 
 import math
 import threading
+from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
+
+
+_PAUSE_S_MAX: Final = 5.0  # then `checked_at_s` moves on: a pause is no read that hangs
 
 
 class UnfinishedError(RankmendError):
@@ -37,7 +41,13 @@ class Deadline:
         if is_awaited:
             self._awaited.set()
         self.read_bytes = 0  # within this bound, by every reader
-        self.checked_at_s = self._began_s  # somebody was about to read
+        self._checked_at_s = self._began_s
+
+    @property
+    def checked_at_s(self) -> float:
+        """Return when somebody was about to read, or paused to keep to the rate."""
+        parent_s = self._parent.checked_at_s if self._parent else -math.inf
+        return max(self._checked_at_s, parent_s)
 
     @property
     def is_awaited(self) -> bool:
@@ -50,10 +60,18 @@ class Deadline:
         if self._parent is not None:
             self._parent.count(read_bytes)
         elif self._rate_bytes_per_s and not self._awaited.is_set():
-            now_s = self._clock.now_s()
             # what was not read in time is not made up for: no burst after a pause
-            self._next_read_s = max(self._next_read_s, now_s) + read_bytes / self._rate_bytes_per_s
-            self._awaited.wait(min(self._next_read_s - now_s, self.left_s()))
+            begin_s = max(self._next_read_s, self._clock.now_s())
+            self._next_read_s = begin_s + read_bytes / self._rate_bytes_per_s
+            self._pause()
+
+    def _pause(self) -> None:
+        while not self._awaited.is_set():
+            now_s = self._checked_at_s = self._clock.now_s()
+            left_s = min(self._next_read_s - now_s, self.left_s())
+            if left_s <= 0:
+                return
+            self._awaited.wait(min(left_s, _PAUSE_S_MAX))
 
     def shorten(self, timeout_s: float) -> None:
         """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call.
@@ -73,7 +91,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise when the time is over."""
-        self.checked_at_s = self._clock.now_s()
+        self._checked_at_s = self._clock.now_s()
         if self.left_s() <= 0:
             spent_s = self._clock.now_s() - self._began_s
             raise UnfinishedError(f"not finished within {spent_s:.3g} s")
