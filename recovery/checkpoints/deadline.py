@@ -11,7 +11,6 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 
-
 _PAUSE_S_MAX: Final = 5.0  # then `checked_at_s` moves on: a pause is no read that hangs
 
 
