@@ -156,7 +156,9 @@ class SaveMeter:
         elif not stalls:
             stall_s = self._longer_steps(saves)
             source = StallSource.UNKNOWN if stall_s is None else StallSource.STEPS
-        took_s = max((saves[-1].took_s if saves else 0.0), stall_s or 0.0)
+        took_s = saves[-1].took_s if saves else 0.0
+        if source is StallSource.SECTION and stall_s is not None:
+            took_s = max(took_s, stall_s)
         times = sorted(one.modified_unix_s for one in saves)
         seen = SavesSeen(
             count=len(fresh) or len(saves),

@@ -101,7 +101,7 @@ class SavesSeen:
     interval_s: float | None = None  # mean, from the begin of a save to the next
     stall_s: float | None = None  # mean: for how long a save stopped training
     stall_source: StallSource = StallSource.UNKNOWN
-    # Of the newest save: from the first change of its files to the last, or the stall if that is longer.
+    # Of the newest save: from the first change of its files to the last, or its section if that is longer.
     save_s: float | None = None
 
 

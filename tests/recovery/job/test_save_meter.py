@@ -125,7 +125,7 @@ def test_script_without_sections_shows_by_how_much_a_step_around_a_save_is_longe
 
     taken = meter.take()
 
-    assert taken == SavesSeen(1, None, 2.5, StallSource.STEPS, 2.5)
+    assert taken == SavesSeen(1, None, 2.5, StallSource.STEPS, None)
 
 
 @pytest.mark.parametrize("is_relative", [True, False])

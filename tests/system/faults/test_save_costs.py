@@ -73,3 +73,21 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
     assert "and the published rate" in status(job)
     (job.folder / "enough").touch()
     assert job.wait() == 0
+
+
+def test_script_without_sections_is_told_a_bound_of_the_stall(job: Job) -> None:
+    job.arguments = ["unmarked"]
+    job.start()
+    wait_for(
+        lambda: [one for one in job.records(CheckpointSeen) if one.saves and one.saves.stall_s],
+        "the steps around a save are compared",
+    )
+
+    told = shown(job)
+
+    assert told is not None
+    assert told["stall_source"] == "steps"
+    assert told["stall_s"] > 0
+    assert "a save stops training for at most" in status(job)
+    (job.folder / "enough").touch()
+    assert job.wait() == 0

@@ -1,7 +1,12 @@
-"""Makes a step every 50 ms and saves every 40 steps, in a checkpoint section, until told to end."""
+"""Makes a step every 50 ms and saves every 40 steps until told to end.
+
+In a checkpoint section, unless its argument is "unmarked".
+"""
 
 import os
+import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +20,7 @@ while not Path("enough").exists():
     time.sleep(0.05)
     rankmend.step(step)
     if step % 40 == 0:
-        with rankmend.section("checkpoint"):
+        with nullcontext() if "unmarked" in sys.argv else rankmend.section("checkpoint"):
             time.sleep(0.2)
             if os.environ["RANK"] == "0":
                 path = Path("checkpoints", f"step_{step}.npz")
