@@ -1,8 +1,8 @@
 """The collector child: reads the GPUs in a loop and sends what it reads to the agent.
 
-A process of its own, since a driver call can block for ever and then can't be killed. It holds
+A separate process, because a driver call can block forever and then can't be killed. It has
 no state that matters: SIGKILL at any moment loses the values of one interval. It ends when the
-agent does (the connection is gone), on SIGTERM, and when NVML as a whole fails.
+agent does (the connection closes), on SIGTERM, and when NVML as a whole fails.
 
 Started as ``python -m agent.nvml.child CHANNEL PAGE INTERVAL_S PROFILING [SKIPPED_GPU...]`` with two
 descriptors; its imports are kept few, for its memory.
@@ -24,15 +24,15 @@ from agent.nvml.nvml_calls import GpuLostError, NvmlGoneError
 from agent.nvml.sampled_gpu import SampledGpu, Value
 from agent.nvml.sampler import GpuProcess, GpuSampler
 
-SEND_S_MAX: Final = 1.0  # an agent that is stopped: its values are dropped, not queued
-WAIT_S_MAX: Final = 0.5  # in the driver, so that a signal is heeded in time
-LOST_RETRY_S: Final = 60.0  # a GPU that was lost is asked again: a reset may have brought it back
+SEND_S_MAX: Final = 1.0  # if the agent is stopped, values are dropped, not queued
+WAIT_S_MAX: Final = 0.5  # for events in the driver, so that a signal is handled in time
+LOST_RETRY_S: Final = 60.0  # a lost GPU is tried again: a reset may have brought it back
 _ERROR_CHARS_MAX: Final = 2000
 _TIMEVAL: Final = Struct("@ll")
 
 
 class AgentGoneError(Exception):
-    """Nobody reads what we send."""
+    """The agent no longer reads our messages."""
 
 
 class Child:
@@ -50,11 +50,11 @@ class Child:
         self._due_at_s = dict.fromkeys(("fast", *PERIOD_S_BY_GROUP), 0.0)
         self._ask_lost_at_s: dict[int, float] = {}
         self.is_stopping = False
-        # not settimeout(): that would make each look at the connection wait as well
+        # not settimeout(): that would also make each check of the connection wait
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(SEND_S_MAX), 0))
 
     def run(self) -> None:
-        """Sample until told to stop, or until the agent has gone."""
+        """Sample until SIGTERM, or until the agent is gone."""
         sampler = self._sampler
         sampler.open(self._skipped)
         self.send(
@@ -125,7 +125,7 @@ class Child:
             gpu.seconds, gpu.error_count = {}, 0
 
     def _wait_until(self, deadline_s: float) -> None:
-        """Wait for events until the next sweep, and notice that the agent has gone."""
+        """Wait for events until the next sweep, and notice if the agent is gone."""
         while not self.is_stopping:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -133,7 +133,7 @@ class Child:
             if event := self._sampler.wait_event(min(left_s, WAIT_S_MAX)):
                 index, kind, code = event
                 self.send({"kind": "event", "gpu": index, "event": kind, "code": code})
-                # the driver's verdict may be another now: asked with the next sweep
+                # the driver's verdict may have changed: read it with the next sweep
                 self._due_at_s["medium"] = 0.0
             self._check_agent()
         self._check_agent()
@@ -154,7 +154,7 @@ class Child:
             raise ValueError(f"a message of {len(data)} bytes about {message.get('gpu')}")
         try:
             self._channel.send(data)
-        except BlockingIOError:  # the time is over
+        except BlockingIOError:  # timed out
             return False
         except OSError as error:
             raise AgentGoneError from error
@@ -162,7 +162,7 @@ class Child:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the child on the descriptors that the agent has handed over."""
+    """Run the child on the descriptors from the agent."""
     channel_text, page_text, interval_text, profiling_text, *skipped = arguments
     channel = socket.socket(fileno=int(channel_text))
     page = CallPage(int(page_text))

@@ -8,7 +8,7 @@ from rankmend.errors import SourceError
 
 
 class NodeMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="node"):
-    """NVML has answered: what there is."""
+    """NVML has answered, with the GPUs that it lists."""
 
     driver: str
     cuda: str
@@ -19,15 +19,15 @@ class NodeMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="node"):
 
 
 class GpuMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="gpu"):
-    """One group of values of one GPU; replaces what the group had before."""
+    """One group of values of one GPU; replaces the group's previous values."""
 
     gpu: int
     uuid: str
     pci_bus_id: str
     group: str
     values: tuple[tuple[str, tuple[str, ...], float], ...]
-    seconds: dict[str, float]  # by clocks-event reason, since the message before
-    errors: int  # since the message before
+    seconds: dict[str, float]  # by clocks-event reason, since the previous message
+    errors: int  # since the previous message
     error: str
     is_lost: bool
     needs_reset: bool
@@ -37,7 +37,7 @@ class GpuMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="gpu"):
 class EventMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="event"):
     gpu: int
     event: str
-    code: int  # of an XID
+    code: int  # the XID's number
 
 
 class SweepMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="sweep"):
@@ -49,7 +49,7 @@ class SweepMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="sweep"):
 class FailedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):
     """The child ends: NVML can't be used."""
 
-    code: int  # NVML's error, 0 where it was none
+    code: int  # NVML's error; 0 if it was another
     error: str
 
 

@@ -1,4 +1,4 @@
-"""One collector child as the agent holds it: its process, its end of the connection, its page."""
+"""The agent's handle of one collector child: its process, its end of the connection, its page."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from typing import Final
 from agent.nvml.child_protocol import make_page, read_call
 from agent.nvml.driver_call import NvmlCall
 
-DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of its process
+DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of the process
 
 
 class ChildProcess:
@@ -36,7 +36,7 @@ class ChildProcess:
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a stuck child must not hold the agent's own open
+                stderr=subprocess.DEVNULL,  # a stuck child must not keep the agent's stderr open
                 pass_fds=(theirs.fileno(), self.page),
                 start_new_session=True,  # Ctrl-C ends the agent, and the agent ends the child
             )
@@ -72,12 +72,12 @@ class ChildProcess:
         self.process.kill()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the process has ended, at most so long."""
+        """Wait until the process has ended, at most this long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout_s)
 
     def status_text(self) -> str:
-        """Return how the process ended after it closed its connection; empty where that is not known."""
+        """Return how the process ended after it closed its connection; empty if unknown."""
         try:
             code = self.process.wait(DEATH_S_MAX)
         except subprocess.TimeoutExpired:

@@ -1,13 +1,13 @@
-"""What the collector child and the agent tell each other.
+"""The protocol between the collector child and the agent.
 
-Child to agent, over a socket of packets: one JSON object a packet, at most `MESSAGE_BYTES_MAX`
-bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: nothing but
+Child to agent, over a packet socket: one JSON object per packet, at most `MESSAGE_BYTES_MAX`
+bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: only
 the end of the connection, which ends the child.
 
-The call that the child is in stands on a page of shared memory, since a child that hangs in a
-driver call can send nothing. One writer; the number before and after tells a torn read.
+The child records its current call on a page of shared memory, because a child that hangs in a
+driver call can send nothing. One writer; a number before and after the call reveals a torn read.
 
-Standard library only, and as little of it as works: this is loaded by the child.
+Standard library only, and as little of it as possible: the child loads this.
 """
 
 import mmap
@@ -25,7 +25,7 @@ PAGE_BYTES: Final = _CALL.size
 
 
 class CallPage:
-    """The child's end: says which call is under way."""
+    """The child's side of the page: records the call in progress."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, PAGE_BYTES)
@@ -48,7 +48,7 @@ def make_page() -> int:
 
 
 def read_call(descriptor: int) -> NvmlCall | None:
-    """Return the call under way, or None between two calls (or while one is being written)."""
+    """Return the call in progress, or None between two calls (or while one is being written)."""
     number, began_at_s, gpu, name = _CALL.unpack(os.pread(descriptor, PAGE_BYTES, 0))
     if number % 2 == 0 or _CALL.unpack(os.pread(descriptor, PAGE_BYTES, 0))[0] != number:
         return None

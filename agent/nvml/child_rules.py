@@ -1,7 +1,7 @@
-"""When a collector child is overdue, and when another may be started. Pure.
+"""Rules: when a collector child is overdue, and when to start another. Pure.
 
-A process inside a driver call cannot be killed, so children that hang add up. They are bounded, and
-starts are spaced by a back-off.
+A process inside a driver call cannot be killed, so hanging children add up. Their number is bounded, and
+a back-off spaces starts.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from rankmend.backoff import Backoff
 
 CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms; a bad GPU, 45 s a call (NVIDIA/DCGM issue 313)
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
-SILENT_S_MAX: Final = 30.0  # a child that is in no call has been stopped, or gets no CPU time
-# Each takes 9.2 MB of its own (nvidia-ml-py over tests/support/nvml_stub). The service may use
+SILENT_S_MAX: Final = 30.0  # a child outside a call has been stopped, or gets no CPU time
+# Each takes 9.2 MB of private memory (nvidia-ml-py over tests/support/nvml_stub). The service may use
 # 128 MB (MemoryHigh).
 ABANDONED_MAX: Final = 6
-# Children that hang in a call about no GPU, or are about to end. One more hangs as well: it is NVML
-# as a whole that does not answer.
+# Children that hang in a call about no GPU, or are about to end. If one more hangs, NVML as a whole does
+# not answer.
 AIMLESS_MAX: Final = 1
 BACKOFF: Final = Backoff(first_s=1.0, cap_s=300.0)  # between two starts of a collector
-HEALTHY_S: Final = 60.0  # a child that lived so long lets the back-off begin anew
+HEALTHY_S: Final = 60.0  # a child that lived this long resets the back-off
 _OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
 
 
 class Overdue(NamedTuple):
-    """A child that is over its deadline."""
+    """A child that has passed its deadline."""
 
-    call: NvmlCall  # one without a name where the child is in no call
+    call: NvmlCall  # without a name if the child is in no call
     problem: str
 
 
@@ -43,8 +43,8 @@ def find_overdue(
 ) -> Overdue | None:
     """Return why a child is overdue, or None. Time before ``resumed_at_s`` does not count.
 
-    ``call`` is the call that the child is in, ``heard_at_s`` the time of its newest message. The
-    agent itself stood still until ``resumed_at_s``, and its child did as well.
+    ``call``: the child's current call; ``heard_at_s``: the time of its newest message. Until
+    ``resumed_at_s`` the agent itself was stopped, and its child too.
     """
     if call is not None:
         limit_s = OPEN_S_MAX if call.name in _OPENING else call_s_max
@@ -61,17 +61,17 @@ def find_overdue(
 
 
 def nvml_hangs(hanging: Sequence[int]) -> bool:
-    """Tell whether NVML as a whole hangs. ``hanging``: the GPU of each abandoned child, or NO_GPU."""
+    """Return whether NVML as a whole hangs. ``hanging``: the GPU of each abandoned child, or NO_GPU."""
     return sum(gpu == NO_GPU for gpu in hanging) > AIMLESS_MAX
 
 
 def too_many_hang(hanging: Sequence[int]) -> bool:
-    """Tell whether as many children hang on GPUs as may."""
+    """Return whether the allowed number of children hang on GPUs."""
     return sum(gpu != NO_GPU for gpu in hanging) >= ABANDONED_MAX
 
 
 def may_try(hanging: Sequence[int]) -> bool:
-    """Tell whether a child may try a GPU that was left out: one place stays for the collector."""
+    """Return whether a child may try a left-out GPU: one place stays reserved for the collector."""
     return len(hanging) < ABANDONED_MAX - 1
 
 
@@ -81,24 +81,24 @@ class Starts:
     def __init__(self) -> None:
         self.count = 0
         self.due_at_s = 0.0
-        self._in_a_row = 0  # without a child that lived long enough
+        self._in_a_row = 0  # starts in a row without a child that lived long enough
 
     def begin(self, now_s: float) -> None:
-        """Count a start; the next one waits."""
+        """Count a start and delay the next one."""
         self.count += 1
         self._in_a_row += 1
         self.due_at_s = now_s + BACKOFF.wait_s(self._in_a_row)
 
     def next_at(self, at_s: float) -> None:
-        """Start the next one at this time, however many starts there were before."""
+        """Set the time of the next start, however many there were before."""
         self._in_a_row, self.due_at_s = 0, at_s
 
     def add_sweep(self, child_started_at_s: float, now_s: float) -> None:
-        """A child has read all GPUs: one that lived long enough ends the back-off."""
+        """Note that a child has read all GPUs: if it lived long enough, the back-off ends."""
         if now_s - child_started_at_s >= HEALTHY_S:
             self._in_a_row = 0
 
     def add_end(self, child_started_at_s: float, now_s: float) -> None:
-        """A child has ended or hangs: begin the back-off anew if it lived long enough."""
+        """Note that a child has ended or hangs: reset the back-off if it lived long enough."""
         if now_s - child_started_at_s >= HEALTHY_S:
             self.next_at(now_s + BACKOFF.first_s)

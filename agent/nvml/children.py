@@ -1,4 +1,4 @@
-"""The collector children of one agent: the one that reads, the one on trial, and those left behind.
+"""The collector children of one agent: the reading one, the one on trial, and abandoned ones.
 
 An abandoned child is left to end by itself, because its connection is closed. It is killed only
 much later: killing a process in a driver call has frozen GPUs (NVIDIA/dcgm-exporter issue 84).
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from agent.nvml.driver_call import NO_GPU, NvmlCall
 
 ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
-RELEASE_S_MAX: Final = 10.0  # until it is killed where somebody waits for the GPUs
+RELEASE_S_MAX: Final = 10.0  # until an abandoned child is killed if somebody waits for the GPUs
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ class CollectorChild(Protocol):
     """A process that reads GPUs: `agent/nvml/child_process.py`."""
 
     started_at_s: float
-    heard_at_s: float  # when its newest message came
+    heard_at_s: float  # time of its newest message
     channel: socket.socket
     is_connected: bool
-    stuck_call: NvmlCall | None  # in which it was abandoned
+    stuck_call: NvmlCall | None  # the call in which it was abandoned
     killed_at_s: float | None
 
     @property
@@ -46,7 +46,7 @@ Spawn = Callable[[float, Sequence[int], float], CollectorChild]
 class Children:
     def __init__(self) -> None:
         self.collector: CollectorChild | None = None
-        self.trial: CollectorChild | None = None  # asks about one GPU that was left out
+        self.trial: CollectorChild | None = None  # asks about one left-out GPU
         self.trial_gpu = NO_GPU
         self.abandoned: list[CollectorChild] = []
 
@@ -69,10 +69,10 @@ class Children:
         return [NO_GPU if call is None else call.gpu for call in calls]
 
     def abandon(self, child: CollectorChild, call: NvmlCall | None) -> None:
-        """Leave a child to itself: it ends when it finds the connection closed."""
+        """Abandon a child: it ends when it finds the connection closed."""
         child.stuck_call = call
         child.disconnect()
-        if child.call() is None:  # else a signal could harm a driver
+        if child.call() is None:  # in a call, a signal could harm the driver
             child.terminate()
         self.abandoned.append(child)
         if child is self.trial:
@@ -94,7 +94,7 @@ class Children:
                 child.killed_at_s = now_s
 
     def hurry_burial(self, now_s: float) -> None:
-        """Kill what is abandoned sooner: somebody waits for the GPUs."""
+        """Kill abandoned children sooner, because somebody waits for the GPUs."""
         for child in self.abandoned:
             kill_at_s = now_s + RELEASE_S_MAX
             child.heard_at_s = min(child.heard_at_s, kill_at_s - ABANDONED_S_MAX)
@@ -104,7 +104,7 @@ class Children:
             self.abandon(child, None)
 
     def close(self, now_s: Callable[[], float], wait_s: float) -> None:
-        """Wait for all to end, at most so long in all, and let go of them."""
+        """Wait for all to end, at most this long in total, and release them."""
         deadline_s = now_s() + wait_s
         for child in self.abandoned:
             child.wait(max(0.0, deadline_s - now_s()))

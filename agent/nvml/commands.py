@@ -1,4 +1,4 @@
-"""What an operator can ask of the GPU collector: to let go of the GPUs, and to take them up again.
+"""An operator's commands to the GPU collector: release the GPUs, and resume reading them.
 
 An open handle blocks the reset of a GPU and a change of its MIG mode.
 """
@@ -10,7 +10,7 @@ from agent.control_socket import Command
 from agent.nvml.monitor import GpuMonitor
 from rankmend.errors import SourceError
 
-RELEASE_S_MAX: Final = 86_400.0  # a release that is forgotten ends by itself
+RELEASE_S_MAX: Final = 86_400.0  # a forgotten release ends by itself
 
 
 def gpu_commands(monitor: GpuMonitor) -> dict[str, Command]:

@@ -1,6 +1,6 @@
-"""The driver call that a collector child is in. Pure.
+"""A collector child's current driver call. Pure.
 
-Standard library only, and as little of it as works: the child loads this.
+Standard library only, and as little of it as possible: the child loads this.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ NO_GPU: Final = -1  # a call about NVML as a whole
 
 
 class NvmlCall(NamedTuple):
-    """A driver call under way. A tuple: dataclasses would cost the child 1.4 MB."""
+    """A driver call in progress. A tuple, because dataclasses would cost the child 1.4 MB."""
 
     number: int
     began_at_s: float  # CLOCK_MONOTONIC

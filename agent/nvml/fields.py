@@ -1,18 +1,18 @@
-"""NVML's field ids, what each means, and under which name it is served.
+"""NVML's field ids, with their meanings and metric names.
 
 Source: nvml.h (field ids, units and scopes in its comments) as nvidia-ml-py 13.615 has them.
-Ids above 250 were numbered anew between R570 and R580 (nvidia-ml-py 12.570 has 251 for what is
-269 now), so they are read from R580 on.
+Ids above 250 were renumbered between R570 and R580 (251 in nvidia-ml-py 12.570 is 269 now), so they
+are read only from R580 on.
 """
 
 from struct import Struct
 from typing import Final, NamedTuple
 
 PERIOD_S_BY_GROUP: Final = {  # "fast" has the interval of the collector
-    "processes": 3.0,  # a restarted rank is found on its GPU after so long
-    "activity": 10.0,  # means over that time: how busy the units of the GPU are
+    "processes": 3.0,  # time until a restarted rank is found on its GPU
+    "activity": 10.0,  # means over this time: how busy the units of the GPU are
     "medium": 10.0,  # errors and links: about 200 values a GPU
-    "slow": 60.0,  # what only an operator changes
+    "slow": 60.0,  # values that only an operator changes
 }
 VALUE: Final = Struct(
     "<IIqqiI8s"
@@ -32,11 +32,11 @@ _NOT_AVAILABLE: Final = {1: 2**32 - 1, 2: 2**64 - 1, 3: 2**64 - 1}
 
 class Field(NamedTuple):
     id: int
-    name: str  # of the metric, without rankmend_gpu_
+    name: str  # metric without rankmend_gpu_
     labels: tuple[str, ...] = ()  # values, after those of the GPU
     scale: float = 1.0  # to base units
     driver_min: int = 0  # major version
-    is_never_zero: bool = False  # 0 is how a card without it answers
+    is_never_zero: bool = False  # cards without it answer 0
     is_signed: bool = False  # 32 bits
 
 
@@ -187,7 +187,7 @@ FABRIC_HEALTH: Final = {
 
 
 def decode_value(value_type: int, raw: bytes, is_signed: bool = False) -> float | None:
-    """Return the number in the 8 bytes of a value, or None for what is none.
+    """Return the number in the 8 bytes of a value, or None if there is none.
 
     None: a type that nvml.h doesn't have, or all ones in an unsigned number, which is
     NVML_VALUE_NOT_AVAILABLE.

@@ -1,4 +1,4 @@
-"""What is known of the GPUs at one moment, as the collectors read it. Pure: values only."""
+"""The known state of the GPUs at one moment, as collectors read it. Pure: values only."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,8 +11,8 @@ class MonitorState(Enum):
     STARTING = "starting"  # no answer yet
     RUNNING = "running"
     ABSENT = "absent"  # no driver on this node
-    BROKEN = "broken"  # the child failed, or is stuck; another will be started
-    RELEASED = "released"  # by an operator, or because nobody asked for values
+    BROKEN = "broken"  # the child failed or is stuck; another will be started
+    RELEASED = "released"  # by an operator, or because no collector asked for values
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class GpuView:
     index: int
     uuid: str
     pci_bus_id: str
-    age_s: float  # of the newest answer about this GPU; "lost" is an answer
+    age_s: float  # age of the newest answer about this GPU; "lost" is an answer
     is_lost: bool
     is_skipped: bool  # left out, because a call about it hangs
     needs_reset: bool

@@ -19,7 +19,7 @@ def read_fast(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
     yield from one("temperature_celsius", temperature)
     yield from _margins(calls, gpu, temperature)
     yield from calls.read_fields(gpu, "fast", [(field, 0) for field in fields.FAST])
-    if calls.is_unsupported(gpu, (186, 0)):  # the power at this moment; else an average
+    if calls.is_unsupported(gpu, (186, 0)):  # the momentary power; else an average
         milliwatts = calls.read(gpu, "nvmlDeviceGetPowerUsage")
         yield from one("power_watts", milliwatts, 1 / _KILO)
     for number, kind in enumerate(CLOCK_KINDS):
@@ -47,7 +47,7 @@ def _margins(calls: NvmlCalls, gpu: SampledGpu, temperature: int | None) -> Iter
     if margin is not None:
         yield "temperature_margin_celsius", (), margin
         now_s = calls.now_s()
-        if now_s >= gpu.tlimit_due_at_s:  # it stays as it is for as long as the VBIOS does
+        if now_s >= gpu.tlimit_due_at_s:  # it changes only with the VBIOS
             gpu.tlimit_due_at_s = now_s + fields.PERIOD_S_BY_GROUP["slow"]
             gpu.tlimit = calls.read_field(gpu, fields.SLOWDOWN_TLIMIT)
         limit = gpu.tlimit
@@ -59,7 +59,7 @@ def _margins(calls: NvmlCalls, gpu: SampledGpu, temperature: int | None) -> Iter
 
 
 def _add_reasons(calls: NvmlCalls, gpu: SampledGpu) -> None:
-    """Add the time since the last sample to each reason that holds now."""
+    """Add the time since the last sample to each active reason."""
     reasons = calls.read(gpu, "nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:  # its name before R535
         reasons = calls.read(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")

@@ -1,4 +1,4 @@
-"""The group "slow": what a GPU is and how it is set up, which only an operator changes."""
+"""The group "slow": a GPU's identity and set-up, which only an operator changes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -50,7 +50,7 @@ def read_slow(calls: NvmlCalls, gpu: SampledGpu, driver: str, cuda: str) -> Iter
 
 
 def _throughput(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
-    """Sample PCIe throughput where the card does not count bytes: 20 ms a call."""
+    """Sample PCIe throughput if the card does not count bytes: 20 ms a call."""
     if not calls.is_unsupported(gpu, (197, 0)):
         return
     for number, name in enumerate(

@@ -1,4 +1,4 @@
-"""What the collector child has reported of each GPU, summed since the agent began. Pure."""
+"""The collector child's reports about each GPU, summed since the agent started. Pure."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from agent.nvml.gpu_view import GpuView, GroupView, Values
 from rankmend.errors import SourceError
 
 GPUS_MAX: Final = 64
-XID_CODES_MAX: Final = 256  # of a GPU; there are about 175
+XID_CODES_MAX: Final = 256  # per GPU; about 175 exist
 
 
 class GpuChange(Enum):
@@ -47,11 +47,11 @@ class KnownGpus:
 
     def __init__(self) -> None:
         self._gpus: dict[int, _Gpu] = {}
-        self._revision = 0  # of the newest group of values
+        self._revision = 0  # number of the newest group of values
         self._event_types: tuple[str, ...] = ()
 
     def set_event_types(self, mask: int) -> None:
-        """Take note of the types of events that the driver reports."""
+        """Note the types of events that the driver reports."""
         self._event_types = tuple(name for bit, name in EVENT_TYPES.items() if mask & bit)
 
     def add_values(self, message: GpuMessage, now_s: float) -> GpuChange:
@@ -81,7 +81,7 @@ class KnownGpus:
         return change
 
     def add_event(self, message: EventMessage, now_s: float) -> bool:
-        """Count an event; return whether it is an XID that was counted by its code as well."""
+        """Count an event; return whether it is an XID, which is also counted by its code."""
         gpu = self._gpu(message.gpu, now_s)
         gpu.events[message.event] = gpu.events.get(message.event, 0) + 1
         has_code = message.event == "xid" and (
@@ -92,12 +92,12 @@ class KnownGpus:
         return has_code
 
     def names_of(self, index: int) -> dict[str, object]:
-        """Return how a log names this GPU."""
+        """Return the names of this GPU in a log."""
         gpu = self._gpus[index]
         return {"gpu": index, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id}
 
     def forget_values(self) -> None:
-        """Drop what was measured, and keep what was counted."""
+        """Drop measured values, and keep counts."""
         for gpu in self._gpus.values():
             gpu.groups.clear()
             gpu.processes = None

@@ -1,6 +1,6 @@
-"""Which GPUs are left out because a call about them hung, and when each may be tried again.
+"""The GPUs that are left out because a call about them hung, and when to try each again.
 
-Pure: no clock, no process. A GPU that hangs again after a trial waits twice as long for the next.
+Pure: no clock, no process. If a GPU hangs again in its trial, its next trial comes after twice the wait.
 """
 
 from collections.abc import Collection
@@ -9,9 +9,9 @@ from typing import Final
 
 from rankmend.backoff import Backoff
 
-# A call that came back after 45 s (NVIDIA/DCGM issue 313) is forgiven soon.
+# Short at first, because a call may return after 45 s (NVIDIA/DCGM issue 313).
 TRIAL: Final = Backoff(first_s=60.0, cap_s=3600.0)
-FORGET_S: Final = 86_400.0  # without a hang, until the first wait is short again
+FORGET_S: Final = 86_400.0  # time without a hang until the wait is short again
 
 
 @dataclass(slots=True)
@@ -35,17 +35,17 @@ class LeftOut:
         return sorted(gpu for gpu, record in self._records.items() if record.is_out)
 
     def add(self, gpu: int, now_s: float) -> None:
-        """A call about this GPU hangs, or its trial has failed."""
+        """Note that a call about this GPU hangs, or that its trial has failed."""
         before = self._records.get(gpu)
         is_again = before is not None and now_s - before.hung_at_s < FORGET_S
         self._records[gpu] = _Record(now_s, before.hangs + 1 if before and is_again else 1)
 
     def take_back(self, gpu: int) -> None:
-        """The GPU has answered in its trial."""
+        """Note that the GPU has answered in its trial."""
         self._records[gpu].is_out = False
 
     def due(self, now_s: float, hanging: Collection[int]) -> int | None:
-        """Return the GPU to try now, if any; never one that a process still hangs on."""
+        """Return the GPU to try now, if any; never one on which a process still hangs."""
         waiting = [
             (record.hung_at_s + TRIAL.wait_s(record.hangs), gpu)
             for gpu, record in self._records.items()
@@ -55,5 +55,5 @@ class LeftOut:
         return gpu if now_s >= at_s else None
 
     def clear(self) -> None:
-        """Forget all: an operator has dealt with the GPUs."""
+        """Forget all hangs: an operator has dealt with the GPUs."""
         self._records.clear()

@@ -1,6 +1,6 @@
-"""The GPUs as the agent sees them: a thread that supervises the collector children.
+"""The agent's view of the GPUs: a thread that supervises the collector children.
 
-Nobody who asks for values waits for a child: they get the newest values with their ages.
+Callers never wait for a child: they get the newest values with their ages.
 """
 
 import select
@@ -20,7 +20,7 @@ from rankmend.clock import Clock
 from rankmend.errors import SourceError
 
 _TICK_S: Final = 1.0  # messages wake the thread before
-_BURY_TICK_S: Final = 0.1  # while somebody may wait for the end of a child
+_BURY_TICK_S: Final = 0.1  # while a caller may be waiting for the end of a child
 _SWEEP_S: Final = 0.005  # 8 GPUs are read in that time; waking for each message took twice the CPU
 
 
@@ -56,7 +56,7 @@ class GpuMonitor:
     # ---- for the collectors
 
     def view(self, wait_s: float = 0.0) -> MonitorView:
-        """Return what is known; wait at most ``wait_s`` for a first answer."""
+        """Return the known state; wait at most ``wait_s`` for a first answer."""
         with self._changed:
             if self._supervisor.note_question(self._clock.now_s()):
                 self._wake()
@@ -70,7 +70,7 @@ class GpuMonitor:
     # ---- for the operator
 
     def release(self, for_s: float) -> str:
-        """Let go of the GPUs for a time; return what came of it."""
+        """Release the GPUs for a time; return the result."""
         with self._changed:
             self._supervisor.release(for_s, self._clock.now_s())
             self._wake()
@@ -81,14 +81,14 @@ class GpuMonitor:
             raise SourceError(f"process {listed} is stuck in a driver call and still holds a GPU")
 
     def resume(self) -> str:
-        """Take the GPUs up again."""
+        """Resume reading the GPUs."""
         with self._changed:
             was_released = self._supervisor.resume()
             self._wake()
         return "watching the GPUs again" if was_released else "the GPUs were not released"
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the child, as far as it can be ended in this time; it ends by itself later."""
+        """End the child within this time if possible; otherwise it ends by itself later."""
         with self._changed:
             self._is_stopping = True
             thread = self._thread
@@ -117,11 +117,11 @@ class GpuMonitor:
                 channels = supervisor.children.channels()
                 tick_s = _BURY_TICK_S if supervisor.children.abandoned else _TICK_S
             if has_new_events and self._on_events is not None:
-                self._on_events()  # without the lock: it may ask us in turn
+                self._on_events()  # without the lock, because it may call us in turn
             self._wait(channels, tick_s)
 
     def _wait(self, channels: list[socket.socket], timeout_s: float) -> None:
-        """Wait for a message, for somebody who wakes us, or for the next tick."""
+        """Wait for a message, a wake-up, or the next tick."""
         poll = select.poll()  # select() can't do descriptors above 1,023
         for connection in (self._wakened, *channels):
             poll.register(connection, select.POLLIN)

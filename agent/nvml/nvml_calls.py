@@ -1,8 +1,8 @@
-"""Calls of NVML about GPUs, with each call on the shared page for as long as it takes.
+"""Calls NVML about GPUs, and records each call on the shared page while it runs.
 
-The driver gives three kinds of answers, which are never merged: a value; not supported by this card
-or driver (the call is left out from then on, and its value is absent); an error (it is counted, and
-the value is absent this time). A GPU that is lost is read no further.
+The driver gives three kinds of answers, which stay apart: a value; not supported by this card or
+driver (the call is skipped from then on, and its value is absent); an error (it is counted, and the
+value is absent this time). A lost GPU is not read any further.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ UNSUPPORTED_S: Final = 3600.0  # then ask again: a driver can learn
 
 
 class GpuLostError(Exception):
-    """The GPU does not answer any more."""
+    """The GPU no longer answers."""
 
 
 class NvmlGoneError(Exception):
-    """NVML as a whole does not answer any more: begin anew."""
+    """NVML as a whole no longer answers: start over."""
 
 
 class NvmlCalls:
@@ -55,17 +55,17 @@ class NvmlCalls:
         }
 
     def read(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
-        """Return what a call about a GPU answers, or None where it has no answer."""
+        """Return the answer of a call about a GPU, or None if there is none."""
         call = partial(self.in_call, name, gpu.index, gpu.handle, *arguments)
         return self.attempt(gpu, (name, *arguments), call)
 
     def read_instance(self, gpu: SampledGpu, handle: Any, name: str, known_as: Any) -> Any:
-        """Return what a call about an instance of a GPU answers, or None where it has no answer."""
+        """Return the answer of a call about an instance of a GPU, or None if there is none."""
         call = partial(self.in_call, name, gpu.index, handle)
         return self.attempt(gpu, (name, "instance", known_as), call)
 
     def attempt(self, gpu: SampledGpu, known_as: Key, call: Callable[[], Any]) -> Any:
-        """Return what a call answers; None where it is not supported, or fails."""
+        """Return a call's answer; None if it is not supported or fails."""
         if self.is_unsupported(gpu, known_as):
             return None
         try:
@@ -78,14 +78,14 @@ class NvmlCalls:
             return None
 
     def is_unsupported(self, gpu: SampledGpu, key: Key) -> bool:
-        """Tell whether the driver has said of this call that it does not know it."""
+        """Return whether the driver has answered that it does not know this call."""
         since_s = gpu.unsupported_since_s.get(key)
         if since_s is None:
             return False
         if self.now_s() - since_s < UNSUPPORTED_S:
             return True
         del gpu.unsupported_since_s[key]
-        gpu.batches.clear()  # made again with what is to be asked again
+        gpu.batches.clear()  # rebuilt to ask again
         return False
 
     def read_fields(
@@ -95,7 +95,7 @@ class NvmlCalls:
         wanted: list[tuple[fields.Field, int]],
         is_scoped: bool = False,
     ) -> Iterator[Value]:
-        """Read fields in one call; those that this GPU doesn't have are left out from then on."""
+        """Read fields in one call; fields that this GPU lacks are skipped from then on."""
         if key not in gpu.batches:
             usable = [
                 (field, scope)
@@ -131,7 +131,7 @@ class NvmlCalls:
             del gpu.batches[key]
 
     def read_field(self, gpu: SampledGpu, field: fields.Field) -> float | None:
-        """Return one field that is no metric of its own."""
+        """Return one field that is not a metric itself."""
         for _name, _labels, value in self.read_fields(gpu, field.name, [(field, 0)]):
             return value
         return None
@@ -148,7 +148,7 @@ class NvmlCalls:
         return True
 
     def _note(self, gpu: SampledGpu, what: str, code: int) -> None:
-        """Take note of an error, or raise where it is the end of the GPU or of NVML."""
+        """Count an error, or raise if the GPU or NVML is gone."""
         if code in self._lost_codes:
             raise GpuLostError(f"{what}: {code}")
         if code in self.gone_codes:
@@ -164,7 +164,7 @@ class NvmlCalls:
         return self.in_call(name, NO_GPU, *arguments)
 
     def quiet(self, name: str, *arguments: Any) -> Any:
-        """Call NVML about no GPU; return None where it fails."""
+        """Call NVML about no GPU; return None if it fails."""
         try:
             return self.plain(name, *arguments)
         except self.nvml.NVMLError:
@@ -175,7 +175,7 @@ class NvmlCalls:
         return self.in_call(name, gpu.index, *arguments)
 
     def in_call(self, name: str, gpu: int, *arguments: Any) -> Any:
-        """Call pynvml, with the call on the page for as long as it takes."""
+        """Call pynvml, and record the call on the page while it runs."""
         self._page.begin(name.encode(), gpu, self.now_s())
         try:
             return getattr(self.nvml, name)(*arguments)
@@ -184,6 +184,6 @@ class NvmlCalls:
 
 
 def one(name: str, value: float | None, scale: float = 1.0, *labels: str) -> Iterator[Value]:
-    """Return a value where there is one."""
+    """Yield a value if there is one."""
     if value is not None:
         yield name, labels, value * scale

@@ -1,7 +1,7 @@
-"""The release of the GPUs on disk, so that it outlives a restart of the agent.
+"""Saves the release of the GPUs, so that it survives a restart of the agent.
 
-One small file, replaced at once. It holds for the boot in which it was written: a reset or a change
-of the MIG mode is over after a reboot. A file that makes no sense is no release.
+One small file, replaced atomically. It is valid for the boot in which it was written: after a reboot, a
+reset or a change of the MIG mode is over. An invalid file means no release.
 """
 
 import logging
@@ -31,7 +31,7 @@ class ReleaseFile:
         self._boot_id = read_boot_id() if boot_id is None else boot_id
 
     def load(self, now_s: float) -> Release | None:
-        """Return the release that still holds, if any."""
+        """Return the release that is still in force, if any."""
         try:
             body = read_if_there(self._path, _BYTES_MAX, StorageError)
             if body is None:
@@ -45,12 +45,12 @@ class ReleaseFile:
         return release if holds else None
 
     def save(self, since_s: float, until_s: float) -> None:
-        """Put the file in place, or raise StorageError."""
+        """Write the file, or raise StorageError."""
         body = msgspec.json.encode(Release(self._boot_id, since_s, until_s))
         replace_file(self._path, body, StorageError, mode=0o644, durable=False)
 
     def clear(self) -> None:
-        """Forget the release: the GPUs are taken up again."""
+        """Remove the release: the agent reads the GPUs again."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:

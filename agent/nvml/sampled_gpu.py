@@ -1,4 +1,4 @@
-"""One GPU as the collector child holds it, and what is reported of it. Standard library only."""
+"""The collector child's state of one GPU. Standard library only."""
 
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ class GpuIdentity(NamedTuple):
 
 
 class SampledGpu:
-    """What the sampler remembers of one GPU."""
+    """The sampler's memory of one GPU."""
 
     def __init__(self, index: int) -> None:
         self.index = index

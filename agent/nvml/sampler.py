@@ -1,4 +1,4 @@
-"""Reads GPUs through NVML, group by group. Runs in the collector child: any call may block for ever."""
+"""Reads GPUs through NVML, group by group. Runs in the collector child: any call may block forever."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from agent.nvml.group_slow import read_slow
 from agent.nvml.nvml_calls import NvmlCalls
 from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, GpuIdentity, SampledGpu, Value
 
-PROCESSES_MAX: Final = 256  # a GPU; more are not listed
+PROCESSES_MAX: Final = 256  # per GPU; more are not listed
 
 
 class GpuProcess(NamedTuple):
@@ -32,7 +32,7 @@ class GpuSampler:
         *,
         has_profiling: bool = True,
     ) -> None:
-        """``nvml`` is the module pynvml, or what a test puts in its place.
+        """``nvml`` is the module pynvml, or a test's substitute.
 
         ``has_profiling``: read GPM, whose counters a profiler may want for itself.
         """
@@ -42,7 +42,7 @@ class GpuSampler:
         self.driver = ""
         self.cuda = ""
         self.nvml_version = ""
-        self.count = 0  # GPUs that the driver lists, with those that are left out
+        self.count = 0  # GPUs that the driver lists, including left-out ones
         self.gpus: list[SampledGpu] = []
 
     @property
@@ -51,7 +51,7 @@ class GpuSampler:
         return self._events.mask
 
     def open(self, skipped: frozenset[int]) -> None:
-        """Take up NVML and all GPUs but ``skipped``. Raises pynvml's NVMLError."""
+        """Open NVML and all GPUs except ``skipped``. Raises pynvml's NVMLError."""
         self._calls.plain("nvmlInitWithFlags", 0)
         self.driver = str(self._calls.plain("nvmlSystemGetDriverVersion"))
         self.nvml_version = str(self._calls.quiet("nvmlSystemGetNVMLVersion") or "")
@@ -64,7 +64,7 @@ class GpuSampler:
         self._events.open(self.gpus)
 
     def close(self) -> None:
-        """Let go of the GPUs, as far as NVML lets us."""
+        """Release the GPUs, as far as NVML lets us."""
         self._events.close()
         for gpu in self.gpus:
             for instance in list(gpu.profiles):
@@ -77,7 +77,7 @@ class GpuSampler:
         return gpu
 
     def reopen(self, gpu: SampledGpu) -> None:
-        """Take up a GPU. One that can't be taken up is lost, and keeps the identity it had."""
+        """Open a GPU again. If that fails the GPU is lost, and keeps its identity."""
         try:
             gpu.handle = self._calls.in_call("nvmlDeviceGetHandleByIndex", gpu.index, gpu.index)
             pci = self._calls.in_call("nvmlDeviceGetPciInfo_v3", gpu.index, gpu.handle)
@@ -110,11 +110,11 @@ class GpuSampler:
                 return read_medium(self._calls, gpu)
             case "slow":
                 return read_slow(self._calls, gpu, self.driver, self.cuda)
-            case _:  # "processes": they are no values of a GPU
+            case _:  # "processes", which are not values of a GPU
                 return iter(())
 
     def processes(self, gpu: SampledGpu) -> list[GpuProcess] | None:
-        """Return who has a compute context on the GPU, or None where it can't be said."""
+        """Return the processes with a compute context on the GPU, or None if unknown."""
         listed = self._calls.read(gpu, "nvmlDeviceGetComputeRunningProcesses")
         if listed is None:
             return None

@@ -1,10 +1,10 @@
-"""Supervises the collector children: starts one, believes it for a while, replaces it.
+"""Supervises the collector children: starts one, and replaces it if it hangs or ends.
 
-A driver call that does not come back is normal on a bad GPU, and a process inside one cannot be
-killed. So a child whose call is over its deadline is abandoned, not waited for. The next child
-leaves out every GPU that a call has hung on, so that the others are still read. A GPU that was left
-out is tried again in a child of its own, which asks about no other GPU, and only once no process
-hangs on it any more. At most one process hangs on a GPU, and at most `ABANDONED_MAX` in all.
+On a bad GPU, driver calls that never return are normal, and a process inside one cannot be killed. So a
+child whose call has passed its deadline is abandoned, and nothing waits for it. The next child leaves
+out every GPU on which a call has hung, so that the others are still read. A left-out GPU is tried again
+in a separate child, which asks about no other GPU, and only once no process hangs on it. At most one
+process hangs on a GPU, and at most `ABANDONED_MAX` in total.
 
 No thread and no lock: `agent/nvml/monitor.py` calls `tick` about once a second and guards the rest.
 """
@@ -40,9 +40,9 @@ from agent.nvml.left_out import LeftOut
 from agent.nvml.release import ReleaseFile
 from rankmend.errors import SourceError, StorageError
 
-PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself stood still
-IDLE_S_MAX: Final = 60.0  # without a question: the collectors of GPUs have been switched off
-END_S_MAX: Final = 1.0  # for the children to end with the agent
+PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself was stopped
+IDLE_S_MAX: Final = 60.0  # without a question: the GPU collectors have been disabled
+END_S_MAX: Final = 1.0  # for the children to end when the agent ends
 _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
 
 log = logging.getLogger(__name__)
@@ -85,11 +85,11 @@ class GpuSupervisor:
     # ---- questions
 
     def note_question(self, now_s: float) -> bool:
-        """Take note that somebody asks for values; return whether the next tick cannot wait."""
+        """Note that a collector asks for values; return whether the next tick cannot wait."""
         self._asked_at_s = now_s
         if self._state is not MonitorState.RELEASED or self._released_at_s is not None:
             return False
-        self._begin_anew()  # the GPUs were let go while nobody asked
+        self._begin_anew()  # the GPUs were released while no collector asked
         return True
 
     @property
@@ -121,7 +121,7 @@ class GpuSupervisor:
     # ---- orders
 
     def release(self, for_s: float, now_s: float) -> None:
-        """Let go of the GPUs for a time, from the next tick on."""
+        """Release the GPUs for a time, from the next tick on."""
         if self._kept is not None:
             try:
                 self._kept.save(now_s, now_s + for_s)
@@ -130,7 +130,7 @@ class GpuSupervisor:
         self._released_at_s, self._released_until_s = now_s, now_s + for_s
 
     def resume(self) -> bool:
-        """Take the GPUs up again at the next tick; return whether they were released."""
+        """Resume reading the GPUs at the next tick; return whether they were released."""
         was_released = self._released_at_s is not None
         self._end_release()
         self._starts.next_at(0.0)
@@ -141,9 +141,9 @@ class GpuSupervisor:
     # ---- what happens with time
 
     def tick(self, now_s: float) -> None:
-        """Read what the children have sent, replace those that are stuck, bury the dead."""
-        if now_s - self._ticked_at_s > PAUSE_S:  # SIGSTOP, a frozen cgroup: of the child as well
-            self._resumed_at_s = self._asked_at_s = now_s  # nobody could ask, either
+        """Read the children's messages, replace stuck children, reap dead ones."""
+        if now_s - self._ticked_at_s > PAUSE_S:  # SIGSTOP or a frozen cgroup, for the child as well
+            self._resumed_at_s = self._asked_at_s = now_s  # no collector could ask either
         self._ticked_at_s = now_s
         children = self.children
         children.bury(now_s)
@@ -166,7 +166,7 @@ class GpuSupervisor:
             self._try(now_s)
 
     def end(self, now_s: Callable[[], float]) -> None:
-        """End the children with the agent. One in a driver call ends by itself later."""
+        """End the children with the agent. A child in a driver call ends by itself later."""
         self.children.abandon_all()
         self.children.close(now_s, END_S_MAX)
 
@@ -180,7 +180,7 @@ class GpuSupervisor:
         self._has_swept = False
 
     def _let_go(self, now_s: float) -> None:
-        """End the children: the GPUs are released, or nobody asks for them."""
+        """End the children, because the GPUs are released or no collector asks for them."""
         self.children.abandon_all()
         if self._state is not MonitorState.RELEASED:
             self.children.hurry_burial(now_s)
@@ -229,7 +229,7 @@ class GpuSupervisor:
                 self._fail(str(error))
                 self.children.abandon(child, None)
                 return
-            if not child.is_connected:  # a trial that is over
+            if not child.is_connected:  # a finished trial
                 return
 
     def _handle(self, child: CollectorChild, data: bytes, now_s: float) -> None:
@@ -272,7 +272,7 @@ class GpuSupervisor:
     # ---- GPUs that are left out
 
     def _try(self, now_s: float) -> None:
-        """Ask about a GPU that was left out, in a child that asks about no other."""
+        """Try a left-out GPU in a child that asks about no other."""
         hanging = self.children.hanging_gpus()
         gpu = self._left_out.due(now_s, hanging) if may_try(hanging) else None
         if gpu is None:
@@ -301,7 +301,7 @@ class GpuSupervisor:
         assert children.trial is not None
         if has_answered:
             self._left_out.take_back(gpu)
-            if children.collector is not None:  # the next one asks about this GPU as well
+            if children.collector is not None:  # the next one reads this GPU as well
                 children.abandon(children.collector, None)
             self._starts.due_at_s = now_s
         else:
@@ -312,7 +312,7 @@ class GpuSupervisor:
     # ---- what goes wrong
 
     def _check(self, child: CollectorChild, now_s: float) -> None:
-        """Abandon a child that is over its deadline."""
+        """Abandon a child that has passed its deadline."""
         overdue = find_overdue(
             child.call(),
             child.heard_at_s,
@@ -331,13 +331,13 @@ class GpuSupervisor:
         self._fail(overdue.problem)
         if call.gpu == NO_GPU:
             self._starts.add_end(child.started_at_s, now_s)
-        else:  # the next child leaves it out, so start it at once: the other GPUs wait
+        else:  # the next child leaves the GPU out; start it at once, because the other GPUs wait
             self._left_out.add(call.gpu, now_s)
             self._starts.next_at(now_s)
         self.children.abandon(child, call)
 
     def _lose(self, child: CollectorChild, now_s: float) -> None:
-        """Abandon a child that has closed its connection: it has ended, or is about to."""
+        """Abandon a child that has closed its connection: it has ended or is about to."""
         if child is self.children.trial:
             self._end_trial(now_s, None, has_answered=False)
             return

@@ -1,7 +1,7 @@
-"""Stop signals that arrive before or after the launcher's loop: the process still ends in order.
+"""Handles stop signals before and after the launcher's loop, so that the process still ends in order.
 
-By default such a signal ends a process at once. What it holds, as the claim on a checkpoint folder,
-would stay, although no rank has ever run.
+By default such a signal ends a process at once. Its claim on a checkpoint folder would remain,
+although no rank has ever run.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from types import FrameType
 
 @contextlib.contextmanager
 def exit_on(numbers: Collection[signal.Signals]) -> Iterator[None]:
-    """Have each of these signals raise SystemExit with a shell's code for it, 128 + its number.
+    """Make each of these signals raise SystemExit with the shell's code for it, 128 + its number.
 
-    One that is ignored (nohup) stays so. Does nothing outside of the main thread.
+    An ignored signal (nohup) stays ignored. Does nothing outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -35,9 +35,9 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def finish_first() -> Iterator[None]:
-    """Have a stop signal that `exit_on` would act on wait until the block has ended.
+    """Delay a stop signal that `exit_on` would act on until the block has ended.
 
-    A second one ends it at once. Does nothing outside of the main thread.
+    A second signal ends the block at once. Does nothing outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""What other threads bring to a launcher's loop: orders, and word of who takes its reports."""
+"""Messages from other threads to a launcher's loop: orders, and which controller accepts its reports."""
 
 import threading
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from recovery.messages.exchange import Order
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """A controller has taken a report."""
+    """A controller has accepted a report."""
 
     epoch: int
     controller_id: str
@@ -31,13 +31,13 @@ class Inbox:
             self._answer = answer
 
     def take_orders(self) -> list[Order]:
-        """Return the orders that have come since the last call."""
+        """Return the orders that have arrived since the last call."""
         with self._lock:
             orders, self._orders = self._orders, []
         return orders
 
     def hear_answer(self, orders: FollowedOrders) -> FollowedOrders:
-        """Return what holds after the newest answer, where one has come since the last call."""
+        """Return the state after the newest answer, if one has arrived since the last call."""
         with self._lock:
             answer, self._answer = self._answer, None
         if answer is None:

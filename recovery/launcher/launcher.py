@@ -1,8 +1,8 @@
-"""One node's share of a job: brings what runs in line with the newest order, and reports.
+"""One node's share of a job: makes the running ranks match the newest order, and reports.
 
-The loop observes, has `decision.decide` say what to do, and does it. Everything that could block
-(the console, the journal, checkpoints) has a thread or a process of its own; this loop waits on
-descriptors only.
+The loop observes, asks `decision.decide` what to do, and does it. Everything that could block
+(the console, the journal, checkpoints) has its own thread or process; this loop waits only on
+descriptors.
 """
 
 import contextlib
@@ -74,8 +74,8 @@ log = logging.getLogger(__name__)
 
 EVIDENCE_END_S: Final = 2.0  # for a collection to finish writing when the job has its outcome
 _FORWARDED: Final = (signal.SIGUSR1, signal.SIGUSR2)
-# Of decisions for what has happened once: a stop, a start and its lease are five. What is left
-# to do after them, the next report's turn does.
+# Decisions per turn: a stop, a start and its lease take five. The next report's turn continues with
+# the rest.
 _PASSES_MAX: Final = 16
 
 
@@ -134,7 +134,7 @@ class Launcher:
         self._attempt: LaunchedAttempt | None = None
         self._launch_fault: LaunchFault | None = None
         self._stop_requested: StopReason | None = None
-        self._left_by: StopReason | None = None  # who asked a node to go that ran nothing
+        self._left_by: StopReason | None = None  # why a node that runs nothing was asked to leave
         self._interrupts = 0
         self._is_finished = False
         self._reported_at_s = 0.0
@@ -149,13 +149,13 @@ class Launcher:
         self._wakeups.wake()
 
     def note_answer(self, epoch: int, controller_id: str) -> None:
-        """Hear which controller has taken a report; one older than this question gives no id."""
+        """Note which controller has accepted a report; an older controller gives no id."""
         if controller_id:
             self._inbox.put_answer(ReportAnswer(epoch, controller_id, self._clock.now_s()))
 
     @property
     def epoch(self) -> int:
-        """Return the highest epoch of a controller that was seen; 0 for none."""
+        """Return the highest controller epoch seen; 0 for none."""
         return self._orders.epoch
 
     def finish(self) -> None:
@@ -165,7 +165,7 @@ class Launcher:
 
     @property
     def stop_requested(self) -> StopReason | None:
-        """Return who asked for the end of the job, or of this node's part: a signal, the time limit."""
+        """Return why the job, or this node's part, was asked to end: a signal, the time limit."""
         return self._stop_requested or self._left_by
 
     @property
@@ -175,7 +175,7 @@ class Launcher:
     # The loop.
 
     def run(self, nothing_left_through: int) -> None:
-        """Serve until `finish`. No process of the attempts up to the number given is left."""
+        """Serve until `finish`. ``nothing_left_through``: no process of the attempts up to this one is left."""
         self._state = replace(self._state, empty_through=nothing_left_through)
         self._announcer.start()
         self._membership.peers.start()
@@ -193,9 +193,9 @@ class Launcher:
         self._selector.close()
 
     def _turn(self) -> None:
-        """Take what has happened, do what follows from it, and report."""
+        """Take in events, act on them, and report."""
         signals = self._wakeups.take_signals()
-        self._take_orders()  # first: a stop that is ordered must not undo a second interrupt
+        self._take_orders()  # first, because an ordered stop must not undo a second interrupt
         for number in signals:
             self._take_signal(number)
         for event in self._keeper.guardian.read_events():
@@ -213,7 +213,7 @@ class Launcher:
         self._report_if_due()
 
     def close(self) -> bool:
-        """Leave no process and no file behind; return whether it is proved that no process is left."""
+        """Leave no process and no file behind; return whether no process is proved to be left."""
         if self._attempt is not None:
             self._attempt.close()
         is_empty = self._keeper.guardian.close()
@@ -234,7 +234,7 @@ class Launcher:
         return is_empty
 
     def last_report(self) -> Report | None:
-        """Return what is to be said once `close` has proved that no process is left."""
+        """Return the last report, for after `close` has proved that no process is left."""
         word = self._reporter.make_word(self._orders)
         return None if word is None else word.report(self._state.empty_through)
 
@@ -269,7 +269,7 @@ class Launcher:
             self.request_stop(StopReason.TIME_LIMIT)
 
     def request_stop(self, reason: StopReason) -> None:
-        """Have the job end as planned; a node that runs nothing of it only leaves, where others can go on."""
+        """Request a planned stop of the job; a node without ranks only leaves, if the others can continue."""
         newest = self._orders.newest
         has_work = self._attempt is not None or (newest is not None and bool(newest.ranks))
         if self._membership.outlives_launcher and not has_work:
@@ -281,7 +281,7 @@ class Launcher:
         self._report_now = True
 
     def _check_store(self) -> None:
-        """Ranks that have not met yet can't any more once their store is gone."""
+        """Handle a lost store: ranks that have not met yet can no longer meet."""
         failure = self._store.poll()
         if failure is None:
             return
@@ -329,7 +329,7 @@ class Launcher:
             case Exiting(rank=number, exit_code=code, signal=signum):
                 attempt.ranks[number].is_exiting = True
                 self._report_now = True
-                if code or signum:  # its memory takes long to free: the others need not wait
+                if code or signum:  # its memory takes long to free, and the others need not wait
                     self._note_exit(attempt.ranks[number], code, signum)
             case Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
@@ -341,7 +341,7 @@ class Launcher:
     def _note_lease_end(self, through: int) -> None:
         log.warning(
             "neither the controller nor most launchers of attempt %d were reached in time: "
-            "its ranks are stopped",
+            "stopping its ranks",
             through,
         )
         killed = max(self._state.kill_sent_through, through)
@@ -350,7 +350,7 @@ class Launcher:
             self._attempt.mark_signalled()
 
     def _needs_guardian(self) -> bool:
-        """Return whether the guardian owes word of a rank that is dead, or of an attempt's end."""
+        """Return whether the guardian owes a report about a dead rank or an attempt's end."""
         if self._state.kill_sent_through > self._state.empty_through:
             return True
         attempt = self._attempt
@@ -393,14 +393,14 @@ class Launcher:
     # What follows from it.
 
     def _now(self) -> LauncherState:
-        """Return the state with the attempt and the evidence as they are at this moment."""
+        """Return the state with the attempt and the evidence as of this moment."""
         evidence, attempt = self._evidence, self._attempt
         wait_s = 0.0 if evidence is None else evidence.wait_s(self._clock.now_s())
         facts = None if attempt is None else attempt.facts()
         return replace(self._state, attempt=facts, evidence_wait_s=wait_s)
 
     def _observe(self) -> LauncherState:
-        """Return the state with all that a decision needs."""
+        """Return the state with everything that a decision needs."""
         state, attempt = self._now(), self._attempt
         is_over = state.attempt is not None and state.kill_sent_through < state.attempt.number
         if is_over and attempt is not None and attempt.ranks and attempt.has_ended_well:
@@ -426,7 +426,7 @@ class Launcher:
                 self._report_now = True
             if not decision.actions:
                 break
-        self._tell_peers()  # they hear of an attempt's end before the controller does
+        self._tell_peers()  # they must learn of an attempt's end before the controller does
 
     def _act(self, action: LauncherAction) -> None:
         keeper, attempt = self._keeper, self._attempt
@@ -473,7 +473,7 @@ class Launcher:
         )
 
     def _start(self, order: Order) -> None:
-        """Start the ranks of an order; what fails here is reported and nothing is left behind."""
+        """Start the ranks of an order; a failure is reported and leaves nothing behind."""
         attempt = self._attempt = LaunchedAttempt(order.attempt, self._clock.now_s())
         self._launch_fault = None
         self._oom.take_new_kills()
@@ -510,7 +510,7 @@ class Launcher:
 
 
 def _act_as_member(action: LauncherAction, membership: Membership) -> None:
-    """Pass on what concerns the peers or the checkpoint folder."""
+    """Carry out an action that concerns the peers or the checkpoint folder."""
     peers, storage = membership.peers, membership.storage
     match action:
         case AskForFence(attempt=attempt, restore_path=path):

@@ -1,4 +1,4 @@
-"""Tells this node's agent and `rankmend status` which processes the ranks are, and what is found."""
+"""Tells this node's agent and `rankmend status` about the ranks' processes and the findings."""
 
 import uuid
 
@@ -22,7 +22,7 @@ class RankAnnouncer:
         self._runtime = runtime
         self._agent = agent
         self._hardware = hardware
-        self._found_at_s: dict[str, float] = {}  # key of a finding -> when it first came
+        self._found_at_s: dict[str, float] = {}  # key of a finding -> when it first arrived
 
     def start(self) -> None:
         if self._hardware is not None:
@@ -32,7 +32,7 @@ class RankAnnouncer:
         self._agent.tick()
 
     def announce(self, attempt: LaunchedAttempt) -> None:
-        """Tell of an attempt whose ranks all have their process."""
+        """Announce an attempt once each of its ranks has a process."""
         ranks = attempt.ranks.values()
         self._runtime.write_ranks(
             attempt.number,
@@ -51,13 +51,13 @@ class RankAnnouncer:
         )
 
     def withdraw(self) -> None:
-        """Tell that no rank runs any more."""
+        """Announce that no rank runs any longer."""
         self._agent.withdraw()
         if self._hardware is not None:
             self._hardware.watch({})
 
     def take_order(self, order: Order, now_s: float) -> None:
-        """Tell what the controller has found about the ranks: all of it, each time."""
+        """Announce all of the controller's findings about the ranks."""
         found_at_s = self._found_at_s
         keys = [finding.key for finding in order.findings]
         self._found_at_s = {key: found_at_s.get(key, now_s) for key in keys}

@@ -1,4 +1,4 @@
-"""Starts the ranks of an attempt: from a standby where one is ready, else by the guardian."""
+"""Starts the ranks of an attempt: from a standby if one is ready, else through the guardian."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ class RankStarter:
         self._promoted: dict[int, tuple[Order, LaunchedRank, Rendezvous]] = {}
 
     def make_ranks(self, order: Order, attempt: LaunchedAttempt) -> None:
-        """Add the ranks of an order to the attempt, each with its files; none is started yet."""
+        """Add an order's ranks with their files to the attempt, without starting them."""
         self._promoted.clear()
         for local_rank, number in enumerate(order.ranks):
             files, reader = self._runtime.make_rank_files(
@@ -44,13 +44,13 @@ class RankStarter:
             attempt.ranks[number] = LaunchedRank(number, local_rank, files, reader)
 
     def start(self, order: Order, attempt: LaunchedAttempt, guardian: Guardian) -> None:
-        """Start the ranks; a `LaunchError` leaves those that were started before it."""
+        """Start the ranks; on `LaunchError` the ranks started before it keep running."""
         rendezvous = self._open_rendezvous(order)
         for rank in attempt.ranks.values():
             self._spawn(guardian, order, rank, rendezvous, may_promote=True)
 
     def start_again(self, failed: SpawnFailed, guardian: Guardian) -> bool:
-        """Start a rank without a standby where the one that was to become it had just died."""
+        """Start a rank without a standby, because its standby has just died."""
         promoted = self._promoted.pop(failed.rank, None)
         if promoted is None or failed.errno != errno.ESRCH:
             return False
@@ -58,7 +58,7 @@ class RankStarter:
         return True
 
     def forget(self, attempt: LaunchedAttempt) -> None:
-        """Drop the store and the files of an attempt of which no process is left."""
+        """Drop the store and the files of an attempt that has no process left."""
         attempt.close()
         self._store.drop(attempt.number)
         self._runtime.remove_attempt(attempt.number)

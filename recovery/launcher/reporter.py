@@ -1,4 +1,4 @@
-"""Writes a launcher's reports: who it is, what runs, and what has ended."""
+"""Writes a launcher's reports: its identity, what runs, and what has ended."""
 
 import logging
 from typing import Final
@@ -21,7 +21,7 @@ from recovery.messages.exchange import VERSION, Endpoint, Found, FoundCheckpoint
 log = logging.getLogger(__name__)
 
 PROPOSED_S: Final = (
-    10.0  # for which an idle node proposes the same place: longer than an order needs
+    10.0  # how long an idle node proposes the same place: longer than an order needs
 )
 
 
@@ -43,7 +43,9 @@ class Reporter:
         self._hardware = hardware
         self._number = 0
         self._launched_at_s = boot_time_s()
-        self._idle_since_s: float | None = None  # nothing runs, and the proposal is the same
+        self._idle_since_s: float | None = (
+            None  # since when nothing has run and the proposal has not changed
+        )
 
     def write(
         self,
@@ -87,7 +89,7 @@ class Reporter:
         )
 
     def make_word(self, orders: FollowedOrders) -> LastWord | None:
-        """Return what is to be said for this launcher once it has ended; None: to nobody."""
+        """Return the last report for after this launcher has ended; None: there is no controller to tell."""
         plan, membership = self._plan, self._membership
         contact = membership.contact()
         if contact is None:
@@ -104,22 +106,22 @@ class Reporter:
         )
 
     def _known(self, orders: FollowedOrders) -> tuple[FoundCheckpoint, ...]:
-        """Return the checkpoints that this node sees, where it speaks for the job."""
+        """Return the checkpoints that this node sees, if it reports them for the job."""
         is_first = orders.newest is not None and orders.newest.group_rank == 0
         return self._membership.storage.known() if is_first else ()
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
-        """Return the checkpoints that the newest order asked for, once they were looked for."""
+        """Return the checkpoints that the newest order asked for, once the search is done."""
         if orders.newest is None or not orders.newest.finds_checkpoints:
             return None
         found = self._membership.storage.found
         return found if found is not None and found.revision == state.found_for[1] else None
 
     def _propose(self, *, is_idle: bool) -> Endpoint | None:
-        """Return where the next attempt can meet; None where no other node has to find it.
+        """Return where the next attempt can meet; None if no other node needs to find it.
 
-        While nothing runs here, the place changes now and then. No attempt meets where an earlier
-        one did, and a launcher that was started again can't know those places.
+        While nothing runs here, the place changes from time to time: no attempt may meet where an
+        earlier one did, and a restarted launcher can't know those places.
         """
         if self._membership.peers.endpoint is None:
             return None
@@ -133,6 +135,6 @@ class Reporter:
             self._store.withdraw()
         try:
             return self._store.propose()
-        except LaunchError as error:  # every port is taken: told when an attempt is to start
+        except LaunchError as error:  # every port is taken; reported when an attempt starts
             log.warning("the rendezvous store cannot be offered: %s", error)
             return None

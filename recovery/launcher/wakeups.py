@@ -1,4 +1,4 @@
-"""What wakes the launcher's loop: other threads, and signals of its process."""
+"""Wakes the launcher's loop, for other threads and for signals."""
 
 import contextlib
 import logging
@@ -11,7 +11,7 @@ from rankmend import console
 
 log = logging.getLogger(__name__)
 
-_SUSPEND_FLUSH_S: Final = 1.0  # for the console to show why nothing is heard of the launcher
+_SUSPEND_FLUSH_S: Final = 1.0  # for the console to show why the launcher goes silent
 
 
 class Wakeups:
@@ -22,12 +22,12 @@ class Wakeups:
         return self._read
 
     def wake(self) -> None:
-        """Have the loop go round. May be called from any thread."""
+        """Wake the loop. May be called from any thread."""
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self.descriptor, b"\0")
 
     def take_signals(self) -> list[signal.Signals]:
-        """Return the signals that have come since the last call, without waiting."""
+        """Return the signals that have arrived since the last call, without waiting."""
         try:
             received = os.read(self._read, 4096)
         except BlockingIOError:
@@ -41,7 +41,7 @@ class Wakeups:
 
 @contextlib.contextmanager
 def signals_to(descriptor: int, numbers: Collection[signal.Signals]) -> Iterator[None]:
-    """Have the numbers of arriving signals written to ``descriptor``."""
+    """Write the numbers of arriving signals to ``descriptor``."""
     wanted = [
         number
         for number in set(numbers)
@@ -58,7 +58,7 @@ def signals_to(descriptor: int, numbers: Collection[signal.Signals]) -> Iterator
 
 
 def suspend() -> None:
-    """Stop this process as Ctrl-Z asks; its ranks and its guardian, in other sessions, go on."""
+    """Stop this process, as Ctrl-Z asks; its ranks and guardian, in other sessions, keep running."""
     log.warning(
         "suspended by Ctrl-Z: the ranks keep training, but nothing recovers them until `fg` or `bg`"
     )

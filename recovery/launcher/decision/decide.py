@@ -1,13 +1,13 @@
-"""Decides what one node's launcher does next, from the newest order and from what is. Pure.
+"""Decides what one node's launcher does next, from the newest order and the present state. Pure.
 
-Level-triggered: an order says which ranks of which attempt ought to run, and the difference to
-what runs is acted upon. The loop observes, decides and acts until there is nothing left to do.
+Level-triggered: an order names the ranks and the attempt that should run, and the launcher acts on the
+difference to what runs. The loop observes, decides and acts until nothing is left to do.
 
 - Ranks of a new attempt start only once no process of an older one is left.
-- An attempt that was reported as gone stays gone, whoever orders it.
-- Evidence that an order asks for is collected before the ranks are killed, within its time.
-- The checkpoint that an attempt restores is held until every rank here trains. One that makes a second
-  step has had the others' share of the first, so by then all have read it.
+- An attempt that was reported as gone stays gone, even if it is ordered again.
+- Evidence that an order requests is collected before the ranks are killed, within the order's time.
+- The checkpoint that an attempt restores is held until every rank here trains. A rank that makes a second
+  step has received the others' share of the first, so by then all have read it.
 - A lease ends with its attempt, and is not prolonged once the ranks are being killed.
 """
 
@@ -35,16 +35,16 @@ from recovery.launcher.decision.launcher_state import (
 )
 from recovery.messages.exchange import Order, Stop
 
-FENCE_S_MAX: Final = 60.0  # for the storage to take the fence, as policy.fence_timeout_s
-LEASE_STEP_S: Final = 0.25  # a lease that has moved by less is not worth a message to the guardian
-# A planned stop without the controller: it answers within milliseconds, and its restart takes
-# seconds. Slurm's KillWait is 30 s.
+FENCE_S_MAX: Final = 60.0  # for the storage to accept the fence, as policy.fence_timeout_s
+LEASE_STEP_S: Final = 0.25  # a smaller change of the lease is not worth a message to the guardian
+# Wait before a planned stop without the controller, which answers within milliseconds and restarts
+# within seconds. Slurm's KillWait is 30 s.
 STOP_ALONE_S: Final = 5.0
-LEFTOVER_S: Final = 5.0  # for children that outlive ranks which all ended with 0
+LEFTOVER_S: Final = 5.0  # for children that outlive their ranks, if all ranks ended with 0
 
 
 def decide(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
-    """Return the next actions and the state once they are done; no action: nothing is to be done.
+    """Return the next actions and the state after them; without actions nothing is due.
 
     ``order``: the newest one, None before the first. ``now_s``: monotonic.
     """
@@ -57,7 +57,7 @@ def decide(order: Order | None, state: LauncherState, now_s: float) -> LauncherD
 
 
 def _end_leftovers(_order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
-    """Give children that outlive an attempt which ended by itself a moment, then SIGKILL."""
+    """Give surviving children of an attempt that ended by itself a moment, then send SIGKILL."""
     attempt = state.attempt
     if attempt is None or not attempt.rank_count or not attempt.has_ended:
         return LauncherDecision(replace(state, leftover_until_s=None))
@@ -73,7 +73,7 @@ def _end_leftovers(_order: Order | None, state: LauncherState, now_s: float) -> 
 
 
 def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
-    """End as planned without a controller's order, where none comes."""
+    """Make a planned stop without an order, if no controller sends one."""
     if state.stop_asked_at_s is None or (order is not None and order.stop is Stop.GRACE):
         return LauncherDecision(state)
     if now_s - state.stop_asked_at_s < STOP_ALONE_S:
@@ -88,12 +88,12 @@ def _stop_alone(order: Order | None, state: LauncherState, now_s: float) -> Laun
 
 
 def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> LauncherDecision:
-    """Set the end of the lease at the guardian, and let the peers renew it."""
+    """Set the end of the lease at the guardian, and have the peers renew it."""
     attempt = state.attempt
     if attempt is None or state.empty_through >= attempt.number:
         return _drop_lease(state)
     if order is None or order.attempt != attempt.number or not order.ranks:
-        return LauncherDecision(state)  # it is being stopped; the lease goes on
+        return LauncherDecision(state)  # it is being stopped; the lease continues
     if order.lease_s <= 0 or state.kill_sent_through >= attempt.number:
         return LauncherDecision(state)
     actions: list[LauncherAction] = []
@@ -118,7 +118,7 @@ def _drop_lease(state: LauncherState) -> LauncherDecision:
 
 
 def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
-    """Bring what runs in line with the order."""
+    """Make the running ranks match the order."""
     if order is None or state.carried == (order.epoch, order.revision):
         return _enforce_grace(state, now_s)
     attempt = state.attempt
@@ -130,7 +130,7 @@ def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> Launc
             gone_through = max(gone_through, attempt.number)
         if state.empty_through < gone_through:
             return _stop_ranks(order, state, gone_through, now_s)
-        collected = _collect(order, state)  # dumps that dead ranks have left
+        collected = _collect(order, state)  # dumps that dead ranks left behind
         state = collected.state
         actions += collected.actions
         if attempt is not None:
@@ -149,7 +149,7 @@ def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> Launc
 
 
 def _enforce_grace(state: LauncherState, now_s: float) -> LauncherDecision:
-    """Kill once the grace is over, also where a second interrupt ended it and no order came."""
+    """Kill once the grace period is over, also if a second interrupt ended it without an order."""
     attempt, until_s = state.attempt, state.grace_until_s
     is_due = until_s is not None and now_s >= until_s
     if attempt is None or not is_due or state.kill_sent_through >= attempt.number:
@@ -180,7 +180,7 @@ def _kill(state: LauncherState, through: int) -> LauncherDecision:
 
 
 def _collect(order: Order, state: LauncherState) -> LauncherDecision:
-    """Begin to collect the evidence that the order asks for, once for an incident and attempt."""
+    """Start collecting the evidence that the order requests, once per incident and attempt."""
     attempt = state.attempt
     if order.collect is None or not state.can_collect or attempt is None:
         return LauncherDecision(state)
@@ -202,7 +202,7 @@ def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> Launcher
 
 
 def _has_fence_answer(order: Order, state: LauncherState, now_s: float) -> bool:
-    """Return whether it is known how the fence went, or the storage has taken too long."""
+    """Return whether the storage has answered about the fence, or has taken too long."""
     if state.fenced_attempt == order.attempt:
         return True
     assert state.fence_asked is not None, "asked just before"

@@ -8,15 +8,15 @@ from recovery.messages.exchange import Order, Peer
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The attempt that this launcher has started, as it stands now."""
+    """The current state of the attempt that this launcher has started."""
 
     number: int
     started_at_s: float
     rank_count: int
     is_started: bool = False  # every rank has a process, and none has ended
-    has_ended: bool = False  # every rank has
-    is_stepping: bool = False  # every rank that lives has made two steps
-    has_leftovers: bool = False  # every rank ended with 0, and a child of one lives on
+    has_ended: bool = False  # every rank has ended
+    is_stepping: bool = False  # every living rank has made two steps
+    has_leftovers: bool = False  # every rank ended with 0, but a child of one still lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,20 @@ class KeptLease:
 
 @dataclass(frozen=True, slots=True)
 class LauncherState:
-    # What is, as the loop has just found it.
+    # What the loop has just observed.
     attempt: AttemptFacts | None = None
-    empty_through: int = 0  # no process is left of the attempts up to this one
+    empty_through: int = 0  # no process of the attempts up to this one is left
     can_collect: bool = False  # evidence of a hang
-    evidence_wait_s: float = 0.0  # for how long a collection may still hold up the kill
-    fenced_attempt: int | None = None  # the last one for which the storage has answered
-    reached_at_s: float = float("-inf")  # the controller or a majority of peers; CLOCK_BOOTTIME
-    stop_asked_at_s: float | None = None  # a signal or the time limit asked for the job's end
-    grace_s: float = 30.0  # for a planned stop that no controller has ordered
-    report_pause_min_s: float = 0.0  # the shortest that the controller takes
+    evidence_wait_s: float = 0.0  # how long a collection may still delay the kill
+    fenced_attempt: int | None = None  # the last attempt for which the storage has answered
+    reached_at_s: float = float(
+        "-inf"
+    )  # last contact with the controller or a majority of peers; CLOCK_BOOTTIME
+    stop_asked_at_s: float | None = None  # when a signal or the time limit asked for the job's end
+    grace_s: float = 30.0  # for a planned stop without a controller's order
+    report_pause_min_s: float = 0.0  # the shortest pause that the controller accepts
 
-    # What has been done about it.
+    # What the launcher has done.
     carried: tuple[int, int] = (0, 0)  # epoch and revision of the newest order carried out
     kill_sent_through: int = 0
     grace_until_s: float | None = None
@@ -49,9 +51,10 @@ class LauncherState:
     collected_for: tuple[str, int] | None = None  # incident and attempt
     fence_asked: tuple[int, float] | None = None  # attempt, since when
     pinned_attempt: int | None = None  # whose checkpoint is held until its ranks train
-    found_for: tuple[int, int] = (0, 0)  # epoch and revision of the last look for checkpoints
+    # epoch and revision of the last order to look for checkpoints
+    found_for: tuple[int, int] = (0, 0)
     lease: KeptLease | None = None
-    leased_until_s: float | None = None  # as the guardian knows it; CLOCK_BOOTTIME
+    leased_until_s: float | None = None  # the guardian's value; CLOCK_BOOTTIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,12 @@ class KillThrough:
 class CollectEvidence:
     incident_id: str
     attempt: int
-    within_s: float  # 0: the ranks are dead, only what they left is saved
+    within_s: float  # 0: the ranks are dead, so save only what they left
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetAttempt:
-    """Drop the files and the store of the attempt, of which no process is left."""
+    """Drop the files and the store of an attempt that has no process left."""
 
     attempt: int
 
@@ -131,7 +134,7 @@ class LeaseRanks:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End the launcher: nothing of it runs, and no controller answers."""
+    """End the launcher: it runs nothing, and no controller answers."""
 
 
 LauncherAction: TypeAlias = (

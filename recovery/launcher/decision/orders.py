@@ -1,7 +1,7 @@
-"""Which controller a launcher follows, and what that one has ordered. Pure.
+"""The controller that a launcher follows, and that controller's orders. Pure.
 
-Of one epoch only the first controller counts that an order came from, and of its orders only the
-newest. An order of an older epoch is refused.
+In each epoch only the first controller that sends an order counts, and only its newest order.
+Orders of older epochs are refused.
 """
 
 from dataclasses import dataclass, replace
@@ -9,7 +9,9 @@ from typing import Final
 
 from recovery.messages.exchange import Claim, Order
 
-ATTEMPT_MAX: Final = 2**31 - 1  # a progress file has 32 bits for it; at one a second, 68 years
+ATTEMPT_MAX: Final = (
+    2**31 - 1
+)  # a progress file stores it in 32 bits; at one attempt a second, 68 years
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,39 +20,42 @@ class FollowedOrders:
     node: str
     launcher_id: str  # empty: the only launcher of its job
     slots: int
-    followed_at_s: float  # when the controller that is followed last answered; monotonic
-    epoch: int = 0  # the highest that was seen
-    controller_id: str = ""  # the first of that epoch
+    followed_at_s: float  # when the followed controller last answered; monotonic
+    epoch: int = 0  # the highest epoch seen
+    controller_id: str = ""  # the first controller of that epoch
     newest: Order | None = None  # carried out or not
-    standing: Order | None = None  # the newest that says who has which ranks
-    answered_by: tuple[int, str] = (0, "")  # epoch and UUID of the one that takes our reports
+    standing: Order | None = None  # the newest order that places ranks
+    answered_by: tuple[int, str] = (
+        0,
+        "",
+    )  # epoch and UUID of the controller that accepts our reports
 
     @property
     def group_count(self) -> int:
-        """Return the number of launchers that report besides and including this one."""
+        """Return the number of reporting launchers, including this one."""
         return 1 if self.newest is None else self.newest.group_count
 
     def refusal(self, order: Order) -> str | None:  # noqa: PLR0911 - a reason each
-        """Return why an order is refused, None where it counts; empty: it is only an old one."""
+        """Return why an order is refused, None if it is accepted; empty if it is merely an old order."""
         if order.job_id != self.job_id or order.node not in ("", self.node):
             return f"it is for node {order.node!r} of job {order.job_id}"
         if order.launcher_id not in ("", self.launcher_id):
-            return f"it is for launcher {order.launcher_id}, this is {self.launcher_id}"
+            return f"it is for launcher {order.launcher_id}; this is {self.launcher_id}"
         if order.epoch < self.epoch:
-            return f"it is of controller epoch {order.epoch}, epoch {self.epoch} was already seen"
+            return f"it comes from controller epoch {order.epoch}, but epoch {self.epoch} was already seen"
         if order.epoch == self.epoch and self.controller_id not in ("", order.controller_id):
-            return f"it is of another controller of epoch {order.epoch}: {order.controller_id}"
+            return f"it comes from another controller of epoch {order.epoch}: {order.controller_id}"
         if order.attempt > ATTEMPT_MAX:
-            return f"its attempt is {order.attempt}, {ATTEMPT_MAX} at most"
+            return f"its attempt is {order.attempt}; the limit is {ATTEMPT_MAX}"
         if len(order.ranks) > self.slots:
-            return f"it has {len(order.ranks)} ranks, this node runs {self.slots} at most"
+            return f"it has {len(order.ranks)} ranks; this node runs at most {self.slots}"
         newest = self.newest
         if newest is None or order.epoch > newest.epoch or order.revision > newest.revision:
             return None
         return ""
 
     def follow(self, order: Order, now_s: float) -> "FollowedOrders":
-        """Return what holds after an order that is not refused."""
+        """Return the state after an accepted order."""
         standing = self.standing
         if order.ranks or standing is None or standing.attempt != order.attempt:
             standing = order
@@ -64,13 +69,13 @@ class FollowedOrders:
         )
 
     def hear(self, epoch: int, controller_id: str, at_s: float) -> "FollowedOrders":
-        """Return what holds after a controller has taken a report."""
+        """Return the state after a controller has accepted a report."""
         is_followed = (epoch, controller_id) == (self.epoch, self.controller_id)
         followed_at_s = max(self.followed_at_s, at_s) if is_followed else self.followed_at_s
         return replace(self, answered_by=(epoch, controller_id), followed_at_s=followed_at_s)
 
     def claim(self, now_s: float) -> Claim | None:
-        """Return what to tell a controller that is not the one whose orders are followed."""
+        """Return the claim to send to a controller other than the followed one."""
         followed = (self.epoch, self.controller_id)
         if self.answered_by in ((0, ""), followed) or not self.controller_id:
             return None

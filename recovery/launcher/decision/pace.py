@@ -8,25 +8,25 @@ from recovery.messages.exchange import Order
 REPORT_S: Final = 0.5  # while all ranks step
 REPORT_FAST_S: Final = 0.05  # from an order until every rank has made two steps
 HURRY_S_MAX: Final = 300.0  # and no longer than this
-# To a controller over the network: it takes ten reports a second of a node, those of events
-# included.
+# To a controller over the network, which accepts ten reports a second per node, including those
+# about events.
 REMOTE_REPORT_S_MIN: Final = 0.2
-# Reports that one controller takes in a second without noticing: 2,000 nodes, each once.
+# Reports that one controller handles easily in a second: one each from 2,000 nodes.
 REPORTS_PER_S_MAX: Final = 2000.0
 
 
 def is_in_a_hurry(order: Order | None, state: LauncherState, now_s: float) -> bool:
-    """Return whether to report often: an order is not carried out yet, or ranks are starting."""
+    """Return whether to report often: an order is pending, or ranks are starting."""
     if order is not None and state.carried < (order.epoch, order.revision):
         return True
     attempt = state.attempt
     if attempt is None or now_s - attempt.started_at_s > HURRY_S_MAX:
-        return False  # the latter: ranks that tell of no steps
+        return False  # the latter: ranks that report no steps
     return not attempt.is_stepping
 
 
 def is_calm(order: Order | None, state: LauncherState, now_s: float) -> bool:
-    """Return whether every rank trains, so that standbys may take time from the processors."""
+    """Return whether every rank trains, so that standbys may use CPU time."""
     attempt = state.attempt
     if attempt is None or order is None or state.stop_asked_at_s is not None:
         return False
@@ -41,12 +41,12 @@ def report_pause_s(order: Order | None, state: LauncherState, now_s: float) -> f
 
 
 def shared_pause_s(pause_s: float, group_count: int) -> float:
-    """Return the pause between two reports of each of so many launchers, at least ``pause_s``."""
+    """Return each launcher's pause between two reports, for this many launchers; at least ``pause_s``."""
     return max(pause_s, group_count / REPORTS_PER_S_MAX)
 
 
 def wait_s(order: Order | None, state: LauncherState, reported_at_s: float, now_s: float) -> float:
-    """Return for how long the loop may sleep where nothing happens."""
+    """Return how long the loop may sleep if nothing happens."""
     until_s = reported_at_s + report_pause_s(order, state, now_s)
     for deadline_s in (state.grace_until_s, state.leftover_until_s):
         if deadline_s is not None:

@@ -1,8 +1,8 @@
-"""Saves what a hung job's ranks can still tell, before they are stopped: once, and in time.
+"""Saves evidence from a hung job's ranks before they are stopped: once, and within a deadline.
 
-One thread collects while the launcher's loop goes on; the loop waits for it until the deadline
-of the order, and no longer. A thread that is stuck (a disk that doesn't answer) is left behind,
-and until it returns nothing is collected: there is never a second one.
+One thread collects while the launcher's loop continues; the loop waits for it until the order's
+deadline at most. A stuck thread (its disk doesn't answer) is left behind, and nothing more is collected
+until it returns: there is never a second thread.
 """
 
 import contextlib
@@ -35,10 +35,12 @@ from recovery.messages.exchange import Collected, RankEvidence
 log = logging.getLogger(__name__)
 
 NOTES_MAX: Final = 32
-REPORTS_WITH_RANKS: Final = 3  # a lost one is no loss
-TOLD_BYTES_MAX: Final = 2 << 20  # a message has 8 MiB; a trimmed dump takes 4 kB and its groups
-# Of the time allowed: reading what every thread does may take this part, and the last part is
-# for writing down what has come.
+REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost
+TOLD_BYTES_MAX: Final = (
+    2 << 20
+)  # a message may have 8 MiB; a trimmed dump takes 4 kB and its groups
+# Shares of the allowed time: reading the state of every thread may take the first, and the last is
+# reserved for writing the answers.
 _READING_SHARE: Final = 0.4
 _WRITING_SHARE: Final = 0.2
 _STACKS_S_MAX: Final = 1.0  # faulthandler answers from C in milliseconds, or not at all
@@ -49,7 +51,7 @@ _INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class RankSource:
-    """How to reach one rank."""
+    """What is needed to collect from one rank."""
 
     rank: int
     pid: int
@@ -73,7 +75,7 @@ class EvidenceCollector:
         self._key: tuple[str, int] | None = None
         self._until_s = 0.0
         self._finished: Collected | None = None
-        self._reports_left = 0  # that carry what each rank told
+        self._reports_left = 0  # reports that still carry the ranks' answers
 
     def start(
         self,
@@ -83,9 +85,9 @@ class EvidenceCollector:
         within_s: float,
         wake: Callable[[], None],
     ) -> None:
-        """Begin to collect for this incident, unless that was done; take ``within_s`` at most.
+        """Start collecting for this incident, unless that was done before; take at most ``within_s``.
 
-        0: the ranks are dying already, so nobody is asked and only what lies there is saved.
+        0: the ranks are dying already, so only what they left is saved.
         """
         if self._key == (incident_id, attempt):
             return
@@ -113,14 +115,14 @@ class EvidenceCollector:
         wake()
 
     def wait_s(self, now_s: float) -> float:
-        """Return for how long ranks must not be stopped yet; 0 once all is in or time is over."""
+        """Return how long to keep the ranks alive; 0 once everything is collected or the time is over."""
         is_running = self._thread is not None and self._thread.is_alive()
         return max(0.0, self._until_s - now_s) if is_running and self._finished is None else 0.0
 
     def take_report(self) -> Collected | None:
-        """Return what the newest report has to say of the newest collection.
+        """Return the newest collection's part of the next report.
 
-        What each rank told is in the first reports only: it may be long, and is news once.
+        Only the first reports carry the ranks' answers, which may be long.
         """
         collected = self._finished
         if collected is None:
@@ -163,12 +165,12 @@ class _Collection:
         self._within_s = within_s
         self._started_s = owner.clock.now_s()
         self._folder = owner.make_folder(incident_id, attempt)
-        # Opened here, since the launcher removes the files together with the attempt.
+        # Opened here because the launcher removes the files with the attempt.
         self._stacks = _open_all({one.rank: one.stacks for one in ranks} if within_s else {})
         dumps = {one.rank: one.recorder.dump if one.recorder else None for one in ranks}
         self._dumps = {} if within_s else _open_all(dumps)
         self._notes: list[str] = []
-        self._stop = threading.Event()  # never set: a pause that needs no clock of its own
+        self._stop = threading.Event()  # never set: used for pauses without a clock
 
     def run(self) -> Collected:
         try:
@@ -178,7 +180,7 @@ class _Collection:
                 os.close(descriptor)
 
     def _run(self) -> Collected:
-        # Taken first: an old dump of the same name is told from the answer by its stamp.
+        # Read first: the stamp tells an old dump of the same name from the answer.
         stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
         states = self._describe_processes() if self._within_s else {}
         asked, dumping = self._ask() if self._within_s else (set(), set())
@@ -214,7 +216,7 @@ class _Collection:
             else:
                 self._note(f"rank {one.rank}: no Python stacks: {reason}")
         if not dumping:
-            self._note("no rank has NCCL's pipe open: no flight-recorder dump was asked for")
+            self._note("no rank has NCCL's pipe open, so no flight-recorder dump was requested")
         return asked, dumping
 
     def _read_surroundings(self) -> tuple[str, bytes]:
@@ -233,7 +235,7 @@ class _Collection:
     def _wait_for_answers(
         self, asked: set[int], dumping: set[int], stamps: dict[int, tuple[int, ...]]
     ) -> None:
-        """Wait until every rank that was asked has answered in full, or time is over."""
+        """Wait until every rank has answered in full, or the time is over."""
         waiting = {one.rank: one for one in self._ranks if one.rank in asked | dumping}
         seen: dict[int, object] = {}
         quiet: dict[int, int] = {}
@@ -307,7 +309,7 @@ class _Collection:
         return ()
 
     def _take_dump(self, one: RankSource) -> FlightDump | None:
-        """Return what a verdict needs of a rank's dump, and save the whole of it."""
+        """Save a rank's whole dump, and return the part that a verdict needs."""
         if one.recorder is None:
             return None
         source = self._dumps.pop(one.rank, None) or one.recorder.dump
@@ -344,7 +346,7 @@ def _open_all(paths: Mapping[int, Path | None]) -> dict[int, int]:
 
 
 def _stamp(files: RecorderFiles | None) -> tuple[int, ...]:
-    """Return what changes with every dump into a rank's file; empty where there is none."""
+    """Return a stamp that changes with every dump into a rank's file; empty if there is no file."""
     if files is None:
         return ()
     try:

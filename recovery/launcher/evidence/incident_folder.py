@@ -1,4 +1,4 @@
-"""The folder of an incident's evidence: bounded, rotated, and never in the way of recovery."""
+"""The folder for an incident's evidence: bounded, rotated, and never an obstacle to recovery."""
 
 import shutil
 from pathlib import Path
@@ -10,11 +10,11 @@ from rankmend.files import replace_file
 FILE_BYTES_MAX: Final = 16 << 20  # a dump of 2,000 entries with stacks takes 2 to 4 MB
 TOTAL_BYTES_MAX: Final = 64 << 20  # per attempt: 8 ranks with 8 MB each
 INCIDENTS_MAX: Final = 20  # per job; people look at a job before it fails this often
-ALL_BYTES_MAX: Final = 512 << 20  # of one job
+ALL_BYTES_MAX: Final = 512 << 20  # per job
 
 
 class EvidenceFolder:
-    """Takes files until it is full. What can't be written is a note, never an error."""
+    """Accepts files until it is full. A file that can't be written becomes a note, never an error."""
 
     def __init__(self, incidents: Path, incident_id: str, attempt: int) -> None:
         self._incidents = incidents
@@ -25,7 +25,7 @@ class EvidenceFolder:
         self._is_broken = False
 
     def open(self) -> None:
-        """Make the folder, and room for it."""
+        """Make the folder and the room for it."""
         try:
             _rotate(self._incidents, keep=self.path.parent)
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,13 +37,15 @@ class EvidenceFolder:
         if self._is_broken:
             return
         if len(body) > FILE_BYTES_MAX or self.size_bytes + len(body) > TOTAL_BYTES_MAX:
-            self.notes.append(f"{name} of {len(body)} bytes left out: over the folder's bound")
+            self.notes.append(
+                f"{name} of {len(body)} bytes left out: the folder would exceed its limit"
+            )
             return
         path = self.path / name
         try:
             replace_file(path, body, StorageError, durable=False)
         except StorageError as error:
-            self._is_broken = True  # full or gone: the next file would fare no better
+            self._is_broken = True  # full or gone: the next file would fail, too
             self.notes.append(str(error))
             return
         self.size_bytes += len(body)
@@ -51,7 +53,7 @@ class EvidenceFolder:
 
 
 def _rotate(incidents: Path, keep: Path) -> None:
-    """Remove the oldest incidents' folders, so that there is room for one more."""
+    """Remove the oldest incidents' folders to make room for one more."""
     if not incidents.is_dir():
         return
     folders = [path for path in incidents.iterdir() if path.is_dir() and path != keep]

@@ -28,9 +28,9 @@ def describe_rank(
     is_late: Callable[[], bool],
     root: str = PROC,
 ) -> str:
-    """Return what the kernel tells of a rank and of all that descends from it.
+    """Return the kernel's view of a rank and all its descendants.
 
-    ``processes`` are all of this machine; after ``is_late`` no further thread is looked at.
+    ``processes``: all processes of this machine; once ``is_late``, no further thread is read.
     """
     top = processes.get(pid)
     if top is None:
@@ -68,7 +68,7 @@ def _describe_thread(pid: int, thread: int, root: str) -> list[str]:
     if state is None:
         return []
     wchan = _read(f"{folder}/wchan").strip()
-    # The number of the call and its arguments; nothing of what they point to.
+    # The call's number and arguments, but nothing that they point to.
     call = _read(f"{folder}/syscall").partition(" ")[0].strip()
     head = f"  thread {thread} ({state.command}): state {state.letter}"
     if wchan not in ("", "0"):

@@ -1,8 +1,9 @@
 """Asks ranks for their Python stacks, and makes sure that it asks the right process.
 
-`rankmend.hook.stacks` writes whose stacks a file takes and through which descriptor. A signal is
-sent only where that very process lives, catches it, and has the file under that descriptor: a
-script that has closed it may have another file there, and one without a handler would die.
+`rankmend.hook.stacks` records in each file which process writes its stacks there, and through which
+descriptor. A signal is sent only if that very process lives, catches it, and has the file open under
+that descriptor: a script that closed it may have another file there, and a process without a handler
+would die.
 """
 
 import contextlib
@@ -20,10 +21,10 @@ _DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
 
 
 def ask_for_stacks(path: Path) -> str | None:
-    """Ask the process that offers its stacks in this file for them; return why it was not asked."""
+    """Ask the process that offers its stacks in this file for them; return a reason if it was not asked."""
     head = read_head(path)
     if head is None:
-        return "it offers no Python stacks (no Python, or without our hook)"
+        return "it offers no Python stacks (not a Python process, or without our hook)"
     ref, descriptor = head
     try:
         reason = _why_not(ref, descriptor, path)
@@ -39,15 +40,17 @@ def _why_not(ref: ProcessRef, descriptor: int, path: Path) -> str | None:
     if state is None or state.start_ticks != ref.start_ticks:
         return f"process {ref.pid} is gone"
     if state.letter in _DEAF:
-        return f"process {ref.pid} is in state {state.letter} and hears no signal"
+        return f"process {ref.pid} is in state {state.letter} and handles no signals"
     opened, wanted = Path(f"/proc/{ref.pid}/fd/{descriptor}").stat(), path.stat()
     if (opened.st_dev, opened.st_ino) != (wanted.st_dev, wanted.st_ino):
         return f"process {ref.pid} has closed the file of its stacks"
-    return None if _catches(ref.pid) else f"process {ref.pid} has no handler for them any more"
+    return (
+        None if _catches(ref.pid) else f"process {ref.pid} no longer handles the signal for stacks"
+    )
 
 
 def read_head(path: Path) -> tuple[ProcessRef, int] | None:
-    """Return which process offers its stacks in this file, and the number of its descriptor."""
+    """Return the process that offers its stacks in this file, and the number of its descriptor."""
     try:
         with path.open("rb") as file:
             words = file.read(layout.STACKS_HEAD_BYTES_MAX).partition(b"\n")[0].split()
@@ -60,7 +63,7 @@ def read_head(path: Path) -> tuple[ProcessRef, int] | None:
 
 
 def read_stacks(descriptor: int) -> bytes:
-    """Return what the rank's `faulthandler` has written so far into this open file."""
+    """Return the text that the rank's `faulthandler` has written into this open file so far."""
     with contextlib.suppress(OSError):
         return os.pread(descriptor, STACKS_BYTES_MAX, 0).partition(b"\n")[2]
     return b""

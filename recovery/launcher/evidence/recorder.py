@@ -1,4 +1,4 @@
-"""PyTorch's flight recorder: switched on, bounded, and asked for a dump.
+"""Switches PyTorch's flight recorder on, bounds it, and asks it for dumps.
 
 Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, FlightRecorder.cpp (DebugInfoWriter) and
 ProcessGroupNCCL.cpp (DumpPipe, HeartbeatMonitor), 2.2 to 2.13. Names with NCCL in them are the
@@ -22,7 +22,7 @@ _ON_TIMEOUT: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 @dataclass(frozen=True, slots=True)
 class RecorderFiles:
-    """Where one rank dumps to, and the pipe that asks it to."""
+    """The file that one rank dumps into, and the pipe that requests a dump."""
 
     dump: Path
     pipe: Path
@@ -31,10 +31,10 @@ class RecorderFiles:
 def recorder_environment(
     base: Mapping[str, str], folder: Path, *, is_old: bool = False
 ) -> dict[str, str]:
-    """Return the variables to add so that ranks record, and dump into ``folder`` when asked.
+    """Return the variables to add so that ranks record, and dump into ``folder`` on request.
 
-    Whatever the user has set under either name stays as it is. ``is_old``: this PyTorch has the
-    recorder off by default, and knows its older name only, of which newer ones warn.
+    The user's own settings under either name stay. ``is_old``: this PyTorch has the recorder off by
+    default and knows only the variables' older names, about which newer versions warn.
     """
     added = {}
     if _SIZE not in base and _OLD_SIZE not in base:
@@ -59,7 +59,7 @@ def ask_for_dump(files: RecorderFiles) -> bool:
     """Ask for a dump, and return whether a process listens at the rank's pipe."""
     try:
         pipe = os.open(files.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # no such pipe, or nobody reads it
+    except OSError:  # no such pipe, or no reader
         return False
     try:
         os.write(pipe, b"\n")

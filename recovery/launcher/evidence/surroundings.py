@@ -1,7 +1,7 @@
-"""Evidence from the node at the time of an incident: the kernel's log, the agent's findings.
+"""Evidence from the node at the time of an incident: the kernel log, the agent's findings.
 
-Source: Linux Documentation/ABI/testing/dev-kmsg. An ordinary user may not read it where
-kernel.dmesg_restrict is 1; the node agent, which may, then tells its findings only.
+Source: Linux Documentation/ABI/testing/dev-kmsg. With kernel.dmesg_restrict = 1 an ordinary user may not
+read the log; the node agent may, but reports only its findings.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Final
 from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.errors import SourceError
 
-WINDOW_S: Final = 900.0  # as far back as a hang's own limit of 5 to 30 minutes mostly reaches
+WINDOW_S: Final = 900.0  # covers most of a hang's own limit of 5 to 30 minutes
 LINES_MAX: Final = 2000
 FINDINGS_BYTES_MAX: Final = 1 << 20
 AGENT_URL: Final = f"{LISTENS_AT}/api/v1/findings"
@@ -24,7 +24,7 @@ _RECORDS_MAX: Final = 100_000
 
 
 def read_kernel_log(is_late: Callable[[], bool], path: Path = Path("/dev/kmsg")) -> str:
-    """Return the newest lines of the kernel's log, or raise SourceError with why there are none."""
+    """Return the newest lines of the kernel log, or raise SourceError with the reason why there are none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -39,7 +39,7 @@ def read_kernel_log(is_late: Callable[[], bool], path: Path = Path("/dev/kmsg"))
             try:
                 record = os.read(descriptor, _RECORD_BYTES_MAX)
             except BrokenPipeError:
-                continue  # overwritten before it was read; the next read goes on behind it
+                continue  # overwritten before it was read; the next read continues after it
             except BlockingIOError:
                 break
             if not record:
@@ -66,5 +66,5 @@ def _line(record: str, since_us: float) -> str | None:
 
 
 def read_agent_findings(url: str = AGENT_URL) -> bytes:
-    """Return what the node's agent finds now, or raise SourceError with why it tells nothing."""
+    """Return the current findings of the node's agent, or raise SourceError with the reason why there are none."""
     return read_agent(url, bytes_max=FINDINGS_BYTES_MAX, timeout_s=_ANSWER_S_MAX)

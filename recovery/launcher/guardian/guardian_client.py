@@ -1,8 +1,8 @@
 """The launcher's side of its guardian, the process that forks and outlives the ranks.
 
-`Guardian` may be used from several threads; `read_events` from one. Its calls only ask: the
-answers are events, and `fileno` is readable when there are some. After `GuardianLost` the
-ranks are dead, and what they had started is found by `processes.tree.fence_leftovers`.
+`Guardian` may be used from several threads, `read_events` only from one. Its calls only send requests: the
+answers are events, and `fileno` is readable when there are any. After `GuardianLost` the ranks
+are dead, and `processes.process_tree.fence_leftovers` finds the processes that they had started.
 """
 
 import contextlib
@@ -60,22 +60,22 @@ class Spawn:
     attempt: int
     rank: int
     argv: Sequence[str]
-    env: Mapping[str, str]  # all of it, with the marks that rankmend.hook.layout names
+    env: Mapping[str, str]  # the whole environment, with the marks that rankmend.hook.layout names
     cwd: str
     stdout_fd: int
     stderr_fd: int
     stdin_fd: int | None = None  # None: /dev/null
-    cpus: Sequence[int] = ()  # processors that it is bound to; none: not bound
+    cpus: Sequence[int] = ()  # processors to bind the rank to; empty: not bound
 
 
 class Guardian:
     def __init__(
         self, link: socket.socket, process: subprocess.Popen[bytes], log: IO[bytes]
     ) -> None:
-        """Take over what `start` has made."""
+        """Take over the process and socket from `start`."""
         self._link = link
         self._process = process
-        self._log = log  # what the guardian says on stderr: nothing, until it fails
+        self._log = log  # the guardian's stderr: empty until it fails
         self._lock = threading.Lock()
         self._is_lost = False
 
@@ -87,10 +87,10 @@ class Guardian:
         node: str | None = None,
         process_list: Path | None = None,
     ) -> "Guardian":
-        """Start a guardian for this process and return when it serves.
+        """Start a guardian for this process and return once it serves.
 
-        ``node``: it kills by mark what names this node or none; None: whatever is the job's.
-        ``process_list``: the file in which it lists its descendants (`processes.listing`).
+        ``node``: it kills marked processes that name this node or none; None: all of the job's.
+        ``process_list``: the file in which it lists its descendants (`processes.process_list`).
         """
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")
@@ -146,29 +146,29 @@ class Guardian:
             self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
 
     def adopt(self, slot: int, attempt: int, rank: int) -> None:
-        """Have the standby that was spawned as ``(STANDBY_ATTEMPT, slot)`` count as a rank.
+        """Make the standby that was spawned as ``(STANDBY_ATTEMPT, slot)`` a rank.
 
-        `Spawned` follows, or `SpawnFailed` with ESRCH where it is gone.
+        `Spawned` follows, or `SpawnFailed` with ESRCH if the standby is gone.
         """
         self._send(AdoptCommand(slot, attempt, rank))
 
     def signal(self, attempt: int, signum: int, ranks: Collection[int] | None = None) -> None:
-        """Send a signal to the process groups of ranks that still run; None means all of them."""
+        """Send a signal to the process groups of running ranks; None means all of them."""
         self._send(SignalCommand(attempt, int(signum), None if ranks is None else tuple(ranks)))
 
     def kill_through(self, attempt: int) -> None:
-        """Have every process of all attempts up to this one killed: `Emptied` follows the proof.
+        """Kill every process of all attempts up to this one: `Emptied` follows the proof.
 
-        Whatever a rank has started counts, whatever session it has left to; no rank of these
-        attempts is started afterwards. `KillPending` names what does not go.
+        That includes all descendants of ranks, in any session; no rank of these attempts starts
+        afterwards. `KillPending` names processes that don't go.
         """
         self._send(KillCommand(attempt))
 
     def lease(self, attempt: int, until_s: float | None) -> None:
-        """Have all attempts up to this one killed at ``until_s`` (CLOCK_BOOTTIME), unless asked anew.
+        """Let all attempts up to this one be killed at ``until_s`` (CLOCK_BOOTTIME), unless prolonged.
 
-        The guardian does it by itself, also where this process stands still: `LeaseExpired` says
-        so. None takes the lease away.
+        The guardian does it by itself, even if this process is stopped, and reports `LeaseExpired`.
+        None cancels the lease.
         """
         self._send(LeaseCommand(attempt, until_s))
 
@@ -177,22 +177,22 @@ class Guardian:
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill the guardian, and by that its ranks: `GuardianLost` follows."""
+        """Kill the guardian and with it its ranks: `GuardianLost` follows."""
         self._process.kill()
 
     def leave_word(self, body: bytes) -> None:
-        """Have `last_word` said with this body when this process is killed; the newest counts.
+        """Have `last_word` sent with this body if this process is killed; the newest body counts.
 
-        The body may hold a token: it is never on a command line, in an environment or in a file.
+        The body may contain a token: it never goes on a command line, into an environment or a named file.
         """
-        # Run by the same rules as the guardian, with what this process imports from.
+        # Run like the guardian, with this process's import paths.
         paths = [str(Path(entry).absolute()) for entry in sys.path]
         argv = (sys.executable, "-I", "-S", str(Path(__file__).with_name("last_word.py")), *paths)
         with _anonymous_file(body) as file:
             self._send(LastWordCommand(argv), [file.fileno()])
 
     def read_events(self) -> list[Event]:
-        """Return what has happened since the last call, without waiting."""
+        """Return the events since the last call, without waiting."""
         events: list[Event] = []
         while not self._is_lost and len(events) < _EVENTS_A_READ:
             try:
@@ -208,11 +208,11 @@ class Guardian:
         return events
 
     def close(self, timeout_s: float = CLOSE_S_MAX) -> bool:
-        """Let the guardian kill what is left and go; return whether it proved that nothing is.
+        """Let the guardian kill all remaining processes and exit; return whether it proved that none is left.
 
-        One that is not done in time goes on by itself, until all is gone or 10 minutes are over.
+        If it is not done in time, it continues by itself, for at most 10 minutes.
         """
-        with contextlib.suppress(LaunchError):  # it is gone
+        with contextlib.suppress(LaunchError):  # the guardian is gone
             self._send(DismissCommand())
         try:
             code = self._process.wait(timeout_s)
@@ -228,7 +228,7 @@ class Guardian:
             try:
                 if isinstance(self._receive(), Ready):
                     return
-                reason = "it did not say that it is ready"
+                reason = "it did not report that it is ready"
             except (ConnectionError, SourceError) as error:
                 reason = self._describe_loss(error)
         self._process.kill()
@@ -254,24 +254,24 @@ class Guardian:
                 try:
                     socket.send_fds(self._link, [packet], descriptors)
                 except OSError as error:
-                    # Full, or (ETOOMANYREFS) too many descriptors on their way.
+                    # The socket is full, or (ETOOMANYREFS) too many descriptors are in flight.
                     if error.errno not in (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS):
                         raise LaunchError(
                             f"{command} did not reach the guardian: {error}"
                         ) from error
                     if time.monotonic() >= deadline_s:
-                        reason = f"it takes no commands for {SEND_S_MAX:.0f} s"
+                        reason = f"it has accepted no command for {SEND_S_MAX:.0f} s"
                         raise LaunchError(
                             f"{command} did not reach the guardian: {reason}"
                         ) from error
                 else:
                     return
                 self._wait(select.POLLOUT, 0.1)
-                time.sleep(0.001)  # writable all along where descriptors are what is too many
+                time.sleep(0.001)  # with too many descriptors the socket stays writable
 
     def _describe_loss(self, error: Exception) -> str:
         try:
-            code = self._process.wait(1.0)  # its socket closes a moment before it is gone
+            code = self._process.wait(1.0)  # its socket closes a moment before the process ends
         except subprocess.TimeoutExpired:
             return f"{error}, and its process {self.pid} still runs"
         how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
@@ -300,7 +300,7 @@ def _guardian_environment(job_id: str, node: str | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Have a process that is started meanwhile get no signal until it is ready for it."""
+    """Block signals, so that a process started meanwhile gets none before it is ready."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
@@ -310,7 +310,7 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _anonymous_file(content: bytes) -> Iterator[IO[bytes]]:
-    """Hold the content in a file without a name, in memory where this Python can."""
+    """Give an unnamed file with this content, in memory if this Python can."""
     try:
         file: IO[bytes] = os.fdopen(os.memfd_create("rankmend-spawn"), "w+b")
     except (OSError, AttributeError):

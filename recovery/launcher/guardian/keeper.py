@@ -19,8 +19,8 @@ from recovery.launcher.processes.standing import ForeignMarks, identify
 
 log = logging.getLogger(__name__)
 
-GUARDIANS_LOST_MAX: Final = 3  # somebody kills them on purpose
-LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+GUARDIANS_LOST_MAX: Final = 3  # after that, somebody kills them on purpose
+LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: a process that lives longer will not go
 
 
 class GuardianKeeper:
@@ -32,7 +32,7 @@ class GuardianKeeper:
         process_list: Path,
         clock: Clock,
     ) -> None:
-        """``node``, ``process_list``: as for `fence_leftovers`, when a guardian is gone."""
+        """``node``, ``process_list``: for `fence_leftovers`, once a guardian is gone."""
         self._start = start
         self._job_id = job_id
         self._node = node
@@ -40,17 +40,17 @@ class GuardianKeeper:
         self._clock = clock
         self._watch = GuardianWatch()
         self._lost_count = 0
-        self._word: LastWord | None = None  # that the guardian has
+        self._word: LastWord | None = None  # the guardian's copy
         self.guardian = start()
 
     @staticmethod
     def ask(call: Callable[..., None], *arguments: object) -> None:
-        """Ask something of the guardian. Where it is gone, that is the next event."""
+        """Send the guardian a request. If it is gone, its end is the next event."""
         with contextlib.suppress(LaunchError):
             call(*arguments)
 
     def leave_word(self, word: LastWord | None) -> None:
-        """Let the guardian send the last report of this launcher if that is killed."""
+        """Let the guardian send this launcher's last report if the launcher is killed."""
         if word is None or word == self._word:
             return
         with contextlib.suppress(LaunchError):  # its end is the next event
@@ -58,13 +58,13 @@ class GuardianKeeper:
             self._word = word
 
     def look_after(self, is_needed: Callable[[], bool]) -> None:
-        """Wake a guardian that stands still, and kill one that can't be woken.
+        """Wake a stopped guardian, and kill one that can't be woken.
 
-        ``is_needed``: whether it owes an answer, for a dead rank or an attempt that is to end.
+        ``is_needed``: whether it owes an answer about a dead rank or an attempt that must end.
         """
         try:
             state = read_state(self.guardian.pid)
-        except SourceError:  # no descriptor left, or no memory: looked at again soon
+        except SourceError:  # no descriptor or no memory left: check again soon
             return
         letter = "" if state is None else state.letter
         care = self._watch.look(letter, is_needed, self._clock.now_s())

@@ -1,12 +1,12 @@
-"""Kills what is left of old attempts, in rounds, until it is proved that nothing is left.
+"""Kills all processes of old attempts, in rounds, until none is proved to be left.
 
-Proof is that no process below the guardian remains (it is their subreaper: without a child it
-has no descendant; else two lookings in a row that find none) and that a search by mark, begun
-after that tree was killed, finds none outside of it.
+The proof has two parts. No process below the guardian remains (it is their subreaper: without a child
+it has no descendant; otherwise two looks in a row that find none). And a search by mark, begun after
+that tree was killed, finds none outside it.
 
-Nothing here waits: the guardian calls `TreeKill.advance` when something has ended, and by
-timer. The search reads /proc/PID/environ, which a process stuck in a driver can block for
-ever, so it runs in a forked child that is killed, or left behind, when it stands still.
+Nothing here waits: the guardian calls `TreeKill.advance` when a process has ended, and by timer. The
+search reads /proc/PID/environ, which a process stuck in a driver can block forever, so it runs in a
+forked child that is killed, or left behind, if it hangs.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ from recovery.launcher.processes.process_tree import (
 from recovery.launcher.processes.standing import ForeignMarks
 
 _ROUND_S: Final = 0.005
-_ROUND_S_MAX: Final = 0.25  # the end of a child of the guardian begins a round at once
-_STANDSTILL_S: Final = 2.0  # one environment takes some 20 us to read
+_ROUND_S_MAX: Final = 0.25  # a round also begins at once when a child of the guardian ends
+_STANDSTILL_S: Final = 2.0  # reading one environment takes about 20 us
 _SKIPPED_MAX: Final = 8  # processes that block a search; each costs a standstill
 _SEARCHES_MAX: Final = 100
 _EMPTY_LOOKS: Final = 2
@@ -50,7 +50,7 @@ Watch = Callable[[int, Callable[[int], None], int], None]
 
 
 class MarkSearch:
-    """A child that looks for the marked processes of a job and tells them by a pipe."""
+    """A child that searches for the marked processes of a job and reports them through a pipe."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MarkSearch:
         return self._pipe
 
     def read(self, now_s: float) -> bool:
-        """Read what the child has found, and return whether it has finished."""
+        """Read the child's results, and return whether it has finished."""
         while True:
             try:
                 data = os.read(self._pipe, _LINES_BYTES)
@@ -118,7 +118,7 @@ class MarkSearch:
 
 
 def _become_search(guardian_pid: int, write_end: int) -> None:
-    """Hold nothing of the guardian: its end of the socket says that it lives."""
+    """Close the guardian's descriptors: an open end of its socket would mean that it lives."""
     signal.set_wakeup_fd(-1)
     with os.scandir("/proc/self/fd") as entries:
         descriptors = [int(entry.name) for entry in entries]
@@ -171,9 +171,9 @@ class TreeKill:
         node: str | None = None,
         launcher: ProcessIdentity | None = None,
     ) -> None:
-        """``watch`` has a handler called when a descriptor is readable, until ``unwatch``.
+        """``watch`` registers a handler for a readable descriptor, until ``unwatch``.
 
-        ``launcher``: what carries the mark of another one that lives is not killed.
+        ``launcher``: processes with the mark of another living launcher are spared.
         """
         self.through = -1
         self.due_s = 0.0
@@ -187,7 +187,7 @@ class TreeKill:
         self._search: MarkSearch | None = None
         self._round_s = _ROUND_S
         self._killed: dict[tuple[int, int], ProcessRef] = {}
-        self._outside: list[ProcessRef] = []  # found by mark, killed, not known to be gone
+        self._outside: list[ProcessRef] = []  # found by mark and killed, but perhaps not gone yet
         self._searches: set[int] = set()  # pids of our own children that search
         self._skip: set[int] = set()
         self._unreadable: set[int] = set()
@@ -206,7 +206,7 @@ class TreeKill:
         return [survivor(ref) for ref in self._killed.values() if is_alive(ref)]
 
     def widen(self, through: int, marked_through: int) -> None:
-        """Kill through a higher attempt; by mark, which other launchers share, perhaps fewer."""
+        """Kill through a higher attempt; the search by mark, which other launchers share, may stay lower."""
         self.through = max(self.through, through)
         self._marked_through = max(self._marked_through, marked_through)
         self._is_searched = False
@@ -216,7 +216,7 @@ class TreeKill:
         self.close()
 
     def strike(self, ranks: Iterable[ProcessRef]) -> None:
-        """Kill the process groups of ranks that are not reaped yet, before anything is looked for."""
+        """Kill the process groups of unreaped ranks, before any search."""
         for ref in ranks:
             self._killed[ref.pid, ref.start_ticks] = ref
             try:
@@ -225,7 +225,7 @@ class TreeKill:
                 send_kill(ref)
 
     def advance(self, now_s: float, newer: Collection[int]) -> bool:
-        """Do one round and return whether nothing is left. ``newer``: ranks to be spared."""
+        """Do one round and return whether nothing is left. ``newer``: ranks to spare."""
         self.due_s = now_s + self._round_s
         self._round_s = min(2 * self._round_s, _ROUND_S_MAX)
         self._read_search(now_s)
@@ -233,7 +233,7 @@ class TreeKill:
         if self._kill_fresh(targets or ()):
             self._round_s = _ROUND_S
             self._is_searched = False
-            self.close()  # what was killed only now may have started more behind its back
+            self.close()  # a process killed only now may have started others unnoticed
         elif not self._is_searched and self._search is None:
             self._start_search(now_s)
         self._empty_looks = 0 if targets else self._empty_looks + 1
@@ -258,7 +258,7 @@ class TreeKill:
         send_kill(ref)
 
     def _look(self, newer: Collection[int]) -> list[KernelProcess]:
-        """Return the living processes below this one that are of no newer attempt."""
+        """Return the living processes below this one that belong to no newer attempt."""
         processes = read_processes()
         below = [
             state
@@ -277,7 +277,7 @@ class TreeKill:
         ]
 
     def _is_newer(self, state: KernelProcess) -> bool:
-        """Ask the mark of an orphan: only while a newer attempt runs, so hardly ever."""
+        """Return whether an orphan's mark names a newer attempt; needed only while one runs, so rarely."""
         try:
             _kind, ref = read_mark(state.pid, self._job_id) or (None, None)
         except PermissionError:
@@ -314,9 +314,9 @@ class TreeKill:
         self._is_searched = not self._kill_outside(search.found) and is_over
 
     def _kill_outside(self, found: list[ProcessRef]) -> bool:
-        """Kill marked processes and what is below them, and return whether there were any.
+        """Kill marked processes and their descendants, and return whether there were any.
 
-        What stands above this process is spared: it is the launcher's own surroundings.
+        The ancestors of this process are spared: they belong to the launcher's own environment.
         """
         refs = [ref for ref in found if (ref.pid, ref.start_ticks) not in self._killed]
         if not any(map(is_alive, refs)):

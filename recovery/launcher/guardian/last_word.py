@@ -1,12 +1,12 @@
-"""Says for a launcher that it has ended and that nothing which it had started is left on its node.
+"""Reports that a launcher has ended and that no process it started is left on its node.
 
-A launcher that ends in good order says it itself (`say`). For one that was killed its guardian,
-once it has the same proof, runs ``python -I -S last_word.py PATHS ATTEMPT`` with the body of a
-`LastWord` as stdin: a program of its own, because the guardian has neither sockets nor packages.
+A launcher that exits in good order sends this itself (`say`). For a killed launcher the guardian, once
+it has the same proof, runs ``python -I -S last_word.py PATHS ATTEMPT`` with the body of a `LastWord` on
+stdin: a separate program, because the guardian has neither sockets nor packages.
 
-The word is positive evidence: a controller that takes it waits for no lease (docs/operate/fencing.md).
-Where it can't be said in time nothing is lost but time. It may be repeated, and come late: a
-controller refuses it from a launcher that has a successor.
+The report is positive evidence: a controller that accepts it waits for no lease (docs/operate/fencing.md).
+If it can't be sent in time, only time is lost. It may be repeated and may arrive late: a controller
+refuses it from a launcher that has a successor.
 """
 
 import os
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-if __name__ == "__main__":  # run with the launcher's own paths, and ours where they are a hook's
+if __name__ == "__main__":  # run with the launcher's paths; ours are a hook's
     sys.path[:] = sys.argv[1:-1]
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))  # noqa: PTH100, PTH118, PTH120
 
@@ -35,19 +35,19 @@ from recovery.api.launcher_client import LauncherClient
 from recovery.launcher.guardian.word import LastWord
 from recovery.messages.exchange import Report
 
-# Below the lease by far. A controller that restarts is back after seconds; one that takes longer
-# counts the lease meanwhile.
+# Far below the lease. A restarting controller is back within seconds; if it takes longer, the lease
+# runs meanwhile.
 GUARDIAN_S_MAX: Final = 10.0
 LAUNCHER_S_MAX: Final = 2.0  # a person waits for a launcher to end
-CONFIRM_S: Final = 0.3  # a controller decides every 0.05 to 0.25 s, and then has it on record
+CONFIRM_S: Final = 0.3  # a controller decides, and journals this, every 0.05 to 0.25 s
 BODY_BYTES_MAX: Final = 64 << 10
 _DONE: Final = (ConflictError, JobEndedError, UnknownJobError)
 
 
 def say(send: Callable[[Report], object], report: Report, within_s: float) -> bool:
-    """Send the word until it is on record (409), or of no use; return whether that came in time.
+    """Send the last report until it is journaled (409) or useless; return whether that came in time.
 
-    What was only taken (202) may be lost with the controller: it is sent again.
+    A report that was only accepted (202) may be lost with the controller, so it is sent again.
     """
     until_s, failures = time.monotonic() + within_s, 0
     while True:
@@ -65,7 +65,7 @@ def say(send: Callable[[Report], object], report: Report, within_s: float) -> bo
 
 
 def say_within(send: Callable[[Report], object], report: Report, within_s: float) -> None:
-    """Say the word for as long as that, whatever the network does."""
+    """Send the last report for at most this long, whatever the network does."""
     saying = threading.Thread(
         target=say, args=(send, report, within_s), name="last-word", daemon=True
     )
@@ -74,8 +74,8 @@ def say_within(send: Callable[[Report], object], report: Report, within_s: float
 
 
 def main() -> int:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the guardian ignores it, and so would we
-    signal.alarm(int(GUARDIAN_S_MAX) + 1)  # a name server that says nothing holds up no exit
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the guardian ignores it, and we inherit that
+    signal.alarm(int(GUARDIAN_S_MAX) + 1)  # a silent name server must not delay the exit
     word = msgspec.json.decode(os.pread(0, BODY_BYTES_MAX, 0), type=LastWord)
     time.sleep(random.random() * min(word.spread_s, GUARDIAN_S_MAX / 2))  # noqa: S311 - spreads
     client = LauncherClient.of(word.contact)

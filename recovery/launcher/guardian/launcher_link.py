@@ -1,7 +1,7 @@
 """The guardian's end of the socket to its launcher. Nothing here waits.
 
-Events that the launcher does not take are queued; one that leaves 10,000 of them counts as
-dead, as each command leads to three at most.
+Events that the launcher does not read are queued. A launcher that leaves 10,000 of them unread counts as
+dead: each command leads to at most three.
 """
 
 import os
@@ -15,11 +15,11 @@ from rankmend.errors import SourceError
 from recovery.launcher.guardian.packets import PACKET_BYTES_MAX, Message, decode, encode
 
 UNSENT_MAX: Final = 10_000
-DESCRIPTORS_MAX: Final = 3  # with one command
+DESCRIPTORS_MAX: Final = 3  # per command
 
 
 class LauncherLink:
-    """Its calls raise ConnectionError once the launcher is gone."""
+    """The socket to the launcher; calls raise ConnectionError once the launcher is gone."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
@@ -35,18 +35,18 @@ class LauncherLink:
 
     @property
     def is_behind(self) -> bool:
-        """Some events are waiting for room in the socket."""
+        """Whether events are waiting for room in the socket."""
         return bool(self._unsent)
 
     def send(self, message: Message) -> None:
-        """Send a message now, or with a later `flush`, in order."""
+        """Send a message in order, now or with a later `flush`."""
         self._unsent.append(encode(message))
         self.flush()
         if len(self._unsent) > UNSENT_MAX:
             raise ConnectionError(f"the launcher has left {UNSENT_MAX} events")
 
     def flush(self) -> None:
-        """Send what there is room for."""
+        """Send as many queued messages as there is room for."""
         try:
             while self._unsent:
                 self._socket.send(self._unsent[0])
@@ -55,10 +55,10 @@ class LauncherLink:
             pass
 
     def receive(self) -> tuple[Message, list[int]] | None:
-        """Return the next command with its descriptors, or None where there is none yet.
+        """Return the next command with its descriptors, or None if there is none yet.
 
-        What a launcher had asked for before it died is not done any more, and that is asked
-        anew for every command: this process may have been stopped since the last look.
+        Commands of a launcher that has died are no longer carried out. This is checked for every
+        command, because this process may have been stopped since the last check.
         """
         if self._is_hung_up():
             raise ConnectionError("the launcher has closed the socket")

@@ -1,8 +1,8 @@
 """Messages between a launcher and its guardian: JSON, one message per packet.
 
-Both ends are of one version and one user; sizes are checked all the same, because a message
-that does not fit a packet would be lost. Arguments and environment, which may be megabytes,
-travel in a file of their own (`rank_process`) whose descriptor goes with the command.
+Both ends have the same version and user. Sizes are checked all the same, because a message that
+does not fit into a packet would be lost. Arguments and environment, which may take megabytes, travel in
+a separate file (`rank_process`) whose descriptor goes with the command.
 """
 
 import json
@@ -15,9 +15,11 @@ from recovery.launcher.processes.process_tree import Survivor
 PACKET_BYTES_MAX: Final = 64 << 10  # well below the 208 KiB that a socket holds by default
 LISTED_MAX: Final = 1000  # pids in one message
 SURVIVORS_MAX: Final = 100
-TEXT_MAX: Final = 2000  # characters of a message for a person
+TEXT_MAX: Final = 2000  # characters in a message for a person
 EVERY_ATTEMPT: Final = 2**62
-STANDBY_ATTEMPT: Final = 2**40  # of a process that is no rank yet: newer than every attempt
+STANDBY_ATTEMPT: Final = (
+    2**40
+)  # attempt of a process that is not a rank yet: newer than every real one
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Exiting:
 
     attempt: int
     rank: int
-    exit_code: int | None = None  # how it will have ended, where the kernel tells it already
+    exit_code: int | None = None  # its exit code, if the kernel reports it already
     signal: int | None = None
 
 
@@ -71,9 +73,9 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class KillPending:
-    """What `kill_through` has killed is not all gone yet; told after 2 s and then every 10."""
+    """Some processes that `kill_through` killed are not gone yet; sent after 2 s, then every 10 s."""
 
-    attempt: int  # the attempt through which it kills
+    attempt: int  # the highest attempt to kill
     survivors: tuple[Survivor, ...]
 
 
@@ -82,27 +84,29 @@ class Emptied:
     """No process of any attempt up to this one is left on this machine."""
 
     through_attempt: int
-    killed_pids: tuple[int, ...]  # pids of all processes that got SIGKILL for it
-    unreadable_pids: tuple[int, ...] = ()  # this user's, and no one could see whose they are
+    killed_pids: tuple[int, ...]  # pids of all processes that got SIGKILL
+    unreadable_pids: tuple[
+        int, ...
+    ] = ()  # processes of this user whose environment could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseExpired:
-    """Nobody has prolonged the lease of these attempts: the guardian kills them. `Emptied` follows."""
+    """The lease of these attempts ran out: the guardian kills them. `Emptied` follows."""
 
     through_attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class GuardianLost:
-    """The guardian is gone; its ranks were killed with it, what they started may not be."""
+    """The guardian is gone, and its ranks with it; processes that they started may remain."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnCommand:
-    """Start a rank. With it go three descriptors, `SpawnBody`, stdout and stderr, or with stdin four."""
+    """Start a rank. Carries three descriptors (`SpawnBody`, stdout, stderr), or four with stdin."""
 
     attempt: int
     rank: int
@@ -110,7 +114,7 @@ class SpawnCommand:
 
 @dataclass(frozen=True, slots=True)
 class AdoptCommand:
-    """Count a standby as a rank from now on. `Spawned` follows, or `SpawnFailed` (ESRCH)."""
+    """Make a standby a rank. `Spawned` follows, or `SpawnFailed` (ESRCH)."""
 
     slot: int
     attempt: int
@@ -139,9 +143,9 @@ class LeaseCommand:
 
 @dataclass(frozen=True, slots=True)
 class LastWordCommand:
-    """Run this once the launcher has died and nothing is left of its ranks. With it goes its stdin.
+    """Run this program once the launcher has died and no process of its ranks is left. Carries its stdin.
 
-    The attempt through which nothing is left is its last argument. The newest command counts.
+    Its last argument is the attempt through which nothing is left. The newest command counts.
     """
 
     argv: tuple[str, ...]
@@ -149,7 +153,7 @@ class LastWordCommand:
 
 @dataclass(frozen=True, slots=True)
 class DismissCommand:
-    """The launcher ends in good order and speaks for itself: kill what is left, and go."""
+    """The launcher exits in good order and reports for itself: kill all remaining processes and exit."""
 
 
 Event = (

@@ -1,7 +1,7 @@
 """How a child of the guardian becomes the program of a rank: between fork and exec.
 
-What is to be run travels from the launcher in a file without a name (`write_body`), because
-arguments and environment may be megabytes.
+The launcher passes the program in an unnamed file (`write_body`), because arguments and environment may
+take megabytes.
 """
 
 import contextlib
@@ -16,21 +16,21 @@ from typing import Final, NoReturn
 from recovery.launcher.guardian.packets import TEXT_MAX
 from recovery.launcher.processes.prctl import die_with_parent
 
-BODY_BYTES_MAX: Final = 32 << 20  # the kernel takes 6 MiB, which JSON can make five times that
+BODY_BYTES_MAX: Final = 32 << 20  # the kernel accepts 6 MiB, which JSON can inflate fivefold
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnBody:
-    """What to run, where, and with which environment."""
+    """The program, its folder and its environment."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
-    cpus: Sequence[int] = ()  # processors that it is bound to; none: those of its guardian
+    cpus: Sequence[int] = ()  # processors to bind the rank to; empty: those of its guardian
 
 
 def encode_body(body: SpawnBody) -> bytes:
-    """Return the bytes that `read_body` takes from a file."""
+    """Return the bytes that `read_body` reads from a file."""
     fields: dict[str, object] = {"argv": list(body.argv), "env": dict(body.env), "cwd": body.cwd}
     if body.cpus:
         fields["cpus"] = list(body.cpus)
@@ -38,7 +38,7 @@ def encode_body(body: SpawnBody) -> bytes:
 
 
 def read_body(descriptor: int) -> SpawnBody:
-    """Return what a launcher of this version has written into a file."""
+    """Return the body that a launcher of this version has written into a file."""
     fields = json.loads(os.pread(descriptor, BODY_BYTES_MAX, 0))
     return SpawnBody(fields["argv"], fields["env"], fields["cwd"], fields.get("cpus", ()))
 
@@ -46,9 +46,9 @@ def read_body(descriptor: int) -> SpawnBody:
 def become_rank(
     guardian_pid: int, body: SpawnBody, standard: tuple[int, int, int], report: int
 ) -> NoReturn:
-    """Become the program of a rank, in the forked child; an error goes into the pipe.
+    """Become the program of a rank, in the forked child; report an error through the pipe.
 
-    All other descriptors are close-on-exec: Python opens none in another way.
+    All other descriptors are close-on-exec, as Python opens them.
     """
     doing = "prepare"
     program, folder = body.argv[0], body.cwd
@@ -78,7 +78,7 @@ def become_rank(
 
 
 def _explain(error: BaseException, program: str) -> str:
-    """Return why a call failed, with what its number means for a program that was executed."""
+    """Return why a call failed, with what its error number means for an executed program."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
     if not program:
         return text

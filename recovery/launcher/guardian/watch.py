@@ -1,26 +1,27 @@
-"""Whether the guardian itself stands still, and what the launcher does about it.
+"""Detects a stopped guardian, and decides what the launcher does about it.
 
 A stopped guardian reaps no rank, fences none and keeps no lease. Nobody has a reason to stop it
-(it has a session of its own, so Ctrl-Z does not reach it): it is woken. One that stays stopped
-although it is needed, as below a debugger, is killed; its ranks die with it, and the job restarts.
+(it has its own session, so Ctrl-Z does not reach it), so the launcher wakes it. If it stays stopped
+although it is needed, as under a debugger, the launcher kills it; its ranks die with it, and the job
+restarts.
 """
 
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-WAKE_S: Final = 1.0  # long enough for a pause on purpose that its author takes back
+WAKE_S: Final = 1.0  # leaves room for a short, deliberate pause
 END_S: Final = 15.0  # a debugger that prints a stack needs seconds
 _STOPPED: Final = "T"
 _TRACED: Final = "t"
 
 
 class Care(Enum):
-    """What the guardian needs from its launcher."""
+    """The action that a guardian needs from its launcher."""
 
     NOTHING = "nothing"
     WAKE = "wake"  # SIGCONT
-    END = "end"  # SIGKILL: nothing else gets it going
+    END = "end"  # SIGKILL: nothing else helps
 
 
 class GuardianWatch:
@@ -28,12 +29,12 @@ class GuardianWatch:
         self._stopped_at_s: float | None = None
         self._needed_at_s: float | None = None
         self._woken_at_s = 0.0
-        self.stops = 0  # how often it was found stopped and woken
+        self.stops = 0  # how often it was stopped and woken
 
     def look(self, letter: str, is_needed: Callable[[], bool], now_s: float) -> Care:
         """Return what to do for a guardian in this process state (a letter of /proc/PID/stat).
 
-        ``is_needed``: whether it owes an answer, for a rank that is dead or an attempt to be killed.
+        ``is_needed``: whether it owes an answer about a dead rank or an attempt to kill.
         """
         if letter not in (_STOPPED, _TRACED):
             self._stopped_at_s = self._needed_at_s = None

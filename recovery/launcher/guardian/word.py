@@ -1,6 +1,6 @@
 """The last report to the controller, sent by the guardian of a killed launcher.
 
-Apart from `last_word`, which sends it: a launcher alone on its job needs no client of a controller.
+Separate from `last_word`, which sends it: the only launcher of a job needs no controller client.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ from recovery.messages.exchange import VERSION, Report
 
 
 class LastWord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who speaks, and to whom. Holds secrets: never on a command line or in an environment."""
+    """The sender, the addressee and the report. Contains secrets: never on a command line or in an environment."""
 
     job_id: str
     node: str
@@ -19,10 +19,10 @@ class LastWord(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     launcher_started_s: float
     contact: Contact
-    spread_s: float = 0.0  # launchers that die all at once come one after the other
+    spread_s: float = 0.0  # spreads the reports of launchers that die at the same time
 
     def report(self, empty_through: int) -> Report:
-        """Return the word: a report that is the last of its launcher."""
+        """Return the launcher's last report."""
         return Report(
             version=VERSION,
             node=self.node,

@@ -1,9 +1,9 @@
 """Hardware readings about this node's ranks, to explain why one of them is slow.
 
-Always, every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control
-groups, the pressure on the node; so there is a past when a rank becomes slow, and no agent is
-needed. Only when an order asks: the metrics of `detectors.slow.cause_table` on the node agent's page,
-three times. A thread reads; the launcher's loop only takes what is there.
+Every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control groups,
+and the pressure on the node. So there is a past when a rank becomes slow, without an agent. Only if an
+order asks: the metrics of `detectors.slow.cause_table` from the node agent's page, three times.
+A thread reads; the launcher's loop only picks up the results.
 
 Source: Linux Documentation/scheduler/sched-stats.rst (/proc/PID/schedstat, nanoseconds),
         admin-guide/cgroup-v2.rst (cpu.stat), scheduler/sched-bwc.rst (the same in version 1),
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 SAMPLE_S: Final = 4.0
 KEPT: Final = 45  # samples: 3 minutes, of which a rank is slow for 10 s when it is named
 PAGE_URL: Final = f"{LISTENS_AT}/metrics"
-# The slowest collectors of devices look every 5 s: three pages over 12 s hold two of their looks.
+# The slowest device collectors run every 5 s: three pages over 12 s contain two of their runs.
 PAGES: Final = 3
 PAGE_PAUSE_S: Final = 6.0
 PAGE_BYTES_MAX: Final = 8 << 20  # 0.5 MB for 8 GPUs with 18 NVLinks each
 SERIES_MAX: Final = 2_000  # 1,000 for 8 GPUs with 18 NVLinks each
-REPORTS_MAX: Final = 3  # that carry an answer: a lost one is no loss
+REPORTS_MAX: Final = 3  # reports that carry an answer, so that one may be lost
 GROUPS_DEPTH_MAX: Final = 12  # Kubernetes and Slurm nest at most 8 deep
 _STOP_S_MAX: Final = 2.0  # one read of a page
 _ANSWER_S_MAX: Final = 1.0  # on the same machine, from memory: milliseconds
@@ -52,7 +52,7 @@ _Key = tuple[str, Labels]
 
 
 def read_agent_page(url: str = PAGE_URL) -> str:
-    """Return the page of this node's agent, or raise SourceError with why there is none."""
+    """Return the page of this node's agent, or raise SourceError with the reason why there is none."""
     page = read_agent(url, bytes_max=PAGE_BYTES_MAX, timeout_s=_ANSWER_S_MAX)
     try:
         return page.decode("utf-8")
@@ -84,7 +84,7 @@ class HardwareWatch:
         self._should_stop = False
         self._pids: dict[int, int] = {}
         self._kept: dict[_Key, deque[tuple[float, float]]] = {}
-        self._asked = 0  # record that asks; 0: nobody does
+        self._asked = 0  # number of the record that asks; 0: none
         self._pages: list[tuple[float, list[HardwareReading]]] = []
         self._note = ""
         self._answered = 0
@@ -101,14 +101,14 @@ class HardwareWatch:
             self._thread.join(_STOP_S_MAX)
 
     def watch(self, pids: Mapping[int, int]) -> None:
-        """Look at these ranks from now on: rank and process."""
+        """Watch these ranks from now on: rank and process."""
         with self._lock:
             self._pids = dict(pids)
             if not pids:
                 self._kept.clear()
 
     def ask(self, number: int) -> None:
-        """Have an answer made for the record of this number; 0 asks for none."""
+        """Request an answer for the record with this number; 0 requests none."""
         with self._lock:
             if number == self._asked:
                 return
@@ -116,7 +116,7 @@ class HardwareWatch:
         self._wake.set()
 
     def take_report(self) -> Hardware | None:
-        """Return the answer to what was asked, for the first reports after it was made."""
+        """Return the answer to the request, in the first reports after it was made."""
         with self._lock:
             if not self._asked or self._answered != self._asked or self._reports_left == 0:
                 return None
@@ -147,13 +147,13 @@ class HardwareWatch:
             try:
                 self._sample()
                 self._look_at_agent()
-            except Exception:  # a help for people: the ranks and the launcher go on without
+            except Exception:  # this only helps people: the ranks and the launcher work without it
                 log.exception("hardware can't be read")
             due_s = max(due_s + self._sample_s, self._clock.now_s())
             while not self._should_stop and (left_s := due_s - self._clock.now_s()) > 0:
                 if self._wake.wait(left_s):
                     self._wake.clear()
-                    break  # somebody asks
+                    break  # there is a request
 
     def _sample(self) -> None:
         with self._lock:
@@ -164,7 +164,7 @@ class HardwareWatch:
         now_s = self._clock.now_s()
         with self._lock:
             if pids != self._pids:
-                return  # another attempt meanwhile
+                return  # another attempt has started meanwhile
             for key, value in read:
                 self._kept.setdefault(key, deque(maxlen=KEPT)).append((now_s, value))
             oldest_s = now_s - KEPT * self._sample_s
@@ -172,7 +172,7 @@ class HardwareWatch:
                 del self._kept[key]  # a group that the ranks have left
 
     def _look_at_agent(self) -> None:
-        """Read the agent's page a few times where that was asked for, then say that it is done."""
+        """If requested, read the agent's page a few times, then mark the request as done."""
         asked = self._asked
         if not asked or asked == self._answered:
             return
@@ -205,14 +205,14 @@ class HardwareWatch:
 
 
 def _is_told(reading: HardwareReading) -> bool:
-    """Return whether a reading is one of those that a cause goes by."""
+    """Return whether a reading belongs to the metrics of a cause."""
     chosen = SELECTIONS[reading.metric]
     is_chosen = chosen is None or dict(reading.labels).get(chosen[0]) in chosen[1]
     return is_chosen and isfinite(reading.value)
 
 
 def _key_of(reading: HardwareReading) -> _Key:
-    """Return metric and labels; the device is among the labels again, under a name of its own."""
+    """Return metric and labels, with the device back among the labels under its own name."""
     labels = dict(reading.labels)
     if reading.device:
         named = "uuid" if "gpu" in labels or "pci_bus_id" in labels else "device"
@@ -221,7 +221,7 @@ def _key_of(reading: HardwareReading) -> _Key:
 
 
 class NodeReader:
-    """Reads what needs no agent: of ranks, of their control groups, of the node."""
+    """Reads without an agent: about ranks, their control groups and the node."""
 
     def __init__(self, job_id: str, proc: Path, cgroups: Path) -> None:
         self._job_id = job_id
@@ -229,7 +229,7 @@ class NodeReader:
         self._cgroups = cgroups
 
     def read(self, pids: Mapping[int, int]) -> Iterator[tuple[_Key, float]]:
-        """Return all series as of now; what can't be read is not there."""
+        """Return all current series, without those that can't be read."""
         groups: set[str] = set()
         for rank, pid in pids.items():
             labels = (("job_id", self._job_id), ("rank", str(rank)))
@@ -259,12 +259,12 @@ class NodeReader:
                 name, _space, value = line.partition(" ")
                 if name in ("throttled_usec", "throttled_time") and value.isdigit():
                     return int(value) / (1e6 if name == "throttled_usec" else 1e9)
-        # The root of the machine has no quota; in a container `/` is its own group, which may.
+        # The machine's root group has no quota; in a container `/` is the container's group, which may have one.
         return 0.0 if group == "/" else None
 
 
 def cpu_group(text: str) -> str | None:
-    """Return the control group by whose CPU quota a process is bound, of its cgroup file."""
+    """Return the control group whose CPU quota limits a process, from the process's cgroup file."""
     unified = None
     for line in text.split("\n"):
         _number, _colon, rest = line.partition(":")
@@ -279,7 +279,7 @@ def cpu_group(text: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return a small file's text; nothing where it is not there or not for us to see."""
+    """Return a small file's text; empty if it is missing or unreadable."""
     try:
         with path.open("rb") as file:
             return file.read(_FILE_BYTES_MAX).decode("utf-8", "replace")

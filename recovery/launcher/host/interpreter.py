@@ -1,4 +1,4 @@
-"""One question to the ranks' own Python, in a process of its own, so that the launcher imports no torch."""
+"""Asks the ranks' own Python one question, in a separate process, so that the launcher need not import torch."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ IMPORT_S_MAX: Final = 300.0  # with `import torch` from a cold network file syst
 @dataclass(frozen=True, slots=True)
 class InterpreterAnswer:
     exit_code: int
-    line: str  # the last of its output: a sitecustomize of the user's may print, too
+    line: str  # the last line of its output: a user's sitecustomize may print, too
     error: str  # its stderr
 
     @property
@@ -28,7 +28,7 @@ def ask_interpreter(
     environment: Mapping[str, str],
     timeout_s: float,
 ) -> InterpreterAnswer:
-    """Return what ``python`` says when it runs ``script``; raise LaunchError if it can't or takes too long."""
+    """Return the output of ``python`` running ``script``; raise LaunchError if it fails or takes too long."""
     try:
         done = subprocess.run(
             [python, "-c", script, *arguments],

@@ -1,8 +1,8 @@
 """--numa-binding: on which processors each rank runs, as the ranks' own PyTorch chooses them.
 
-torchrun asks the same functions (torch/numa/binding.py, 2.9 and later) and wraps each rank in numactl. Here
-they are asked once, in a process of their own, because importing torch takes seconds that no restart
-should pay; the guardian then binds each rank as it forks it.
+torchrun calls the same functions (torch/numa/binding.py, 2.9 and later) and wraps each rank in numactl. We
+call them once, in a separate process, because importing torch takes seconds that no restart should
+cost; the guardian then binds each rank as it forks it.
 """
 
 import json

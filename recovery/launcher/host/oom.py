@@ -44,7 +44,7 @@ def read_oom_kills(path: Path) -> int:
 
 
 class OomCounter:
-    """OOM kills since the last look; a node without the counter never tells of one."""
+    """Counts OOM kills since the last look; on a node without the counter, always none."""
 
     def __init__(
         self,

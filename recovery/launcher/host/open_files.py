@@ -1,4 +1,4 @@
-"""Whether the limit of open files leaves room for a launcher, before anything is started."""
+"""Checks, before anything starts, whether the limit on open files leaves room for a launcher."""
 
 import contextlib
 import resource
@@ -13,7 +13,7 @@ SEVERAL_NODES: Final = 160  # 64 questions of other launchers at a time, a contr
 
 
 def ensure_open_files(ranks: int, *, is_one_node: bool) -> None:
-    """Raise the soft limit of open files where it is too low; raise `ConfigError` where it can't be."""
+    """Raise the soft limit on open files if it is too low; raise `ConfigError` if that is impossible."""
     needed = BASE + EACH_RANK * ranks + (0 if is_one_node else SEVERAL_NODES)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:

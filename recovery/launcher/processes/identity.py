@@ -1,7 +1,7 @@
-"""What names one process of this boot, perhaps in another container. Pure.
+"""The identity of one process of this boot, perhaps in another container. Pure.
 
-A pid alone names nothing: the kernel reuses it, and every container counts its own. With the start
-time and the namespaces in which both are counted, it names one process.
+A pid alone identifies nothing: the kernel reuses pids, and every container has its own. Together with
+the start time and the namespaces of both, it identifies one process.
 
 Source: proc(5), pid_namespaces(7), time_namespaces(7); PROC_PID_INIT_INO in include/linux/proc_ns.h.
 The guardian runs this without site-packages.
@@ -31,12 +31,12 @@ class ProcessIdentity:
     boot_id: str
 
     def mark(self) -> str:
-        """Return the form in which ranks carry their launcher in the environment."""
+        """Return the launcher's mark, which ranks carry in their environment."""
         return f"{self.pid}:{self.start_ticks}:{self.pid_namespace}:{self.time_namespace}"
 
 
 def parse_mark(text: str, boot_id: str) -> ProcessIdentity | None:
-    """Return the launcher that a mark found in this boot names, or None where it names none."""
+    """Return the launcher that a mark names in this boot, or None if it names none."""
     words = text.split(":")
     if len(words) != 4 or not all(word.isascii() and word.isdigit() for word in words):
         return None

@@ -1,11 +1,10 @@
-"""The list of every process below a guardian, for the next one when this one is killed.
+"""The list of every process below a guardian, for the next guardian if this one is killed.
 
-A daemon that a rank started with an empty environment carries no mark of the job. While the
-guardian lives it is found by its parentage. The guardian writes that parentage down every few
-seconds, in memory, so that a launcher that starts after both were killed still finds it.
+A daemon that a rank started with an empty environment carries no mark of the job. While the guardian
+lives, it finds the daemon by its parentage. The guardian writes the list to shared memory every few
+seconds, so that a launcher that starts after both were killed still finds the daemon.
 
-A process that clears its environment within the last seconds before both are killed is in no
-list. Standard library only: the guardian runs this without site-packages.
+A daemon that starts within the last seconds before both are killed is in no list. Standard library only: the guardian runs this without site-packages.
 """
 
 import contextlib
@@ -23,18 +22,18 @@ from recovery.launcher.processes.process_tree import (
 )
 
 NAME: Final = "processes"
-# Ranks start their daemons early: look often at first, then ever less.
+# Ranks start their daemons early: look often at first, then less and less.
 FIRST_S: Final = 1.0
 EVERY_S: Final = 10.0
-# Reading 1,000 processes takes 15 to 20 ms. After the first looks at most this share of a core
-# goes into it.
+# Reading 1,000 processes takes 15 to 20 ms. After the first looks this may take at most this share of a
+# core.
 COST_SHARE: Final = 0.002
 LISTED_MAX: Final = 20_000
 _BYTES_MAX: Final = 1 << 20
 
 
 class ProcessList:
-    """Keeps the list in one file up to date. A list that can't be written is only missing."""
+    """Keeps the list in one file up to date. If the file can't be written, there is simply no list."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -48,7 +47,7 @@ class ProcessList:
         self.due_s = min(self.due_s, time.monotonic() + FIRST_S)
 
     def update(self) -> None:
-        """Write what is below this process now, where that has changed."""
+        """Write the processes below this one, if they have changed."""
         began_s = time.monotonic()
         below = [state for state in descendants(os.getpid(), read_processes()) if not state.is_gone]
         listed = frozenset((state.pid, state.start_ticks) for state in below[:LISTED_MAX])
@@ -65,7 +64,7 @@ class ProcessList:
 
 
 def write_list(path: str, listed: Iterable[tuple[int, int]]) -> None:
-    """Replace the list: one line that says which processes the pids mean, then one for each."""
+    """Replace the list: one line that identifies boot and namespace, then one line per process."""
     lines = [_world(), *(f"{pid} {start_ticks}" for pid, start_ticks in sorted(listed))]
     temporary = f"{path}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -75,9 +74,9 @@ def write_list(path: str, listed: Iterable[tuple[int, int]]) -> None:
 
 
 def read_list(path: str) -> tuple[ProcessRef, ...]:
-    """Return the listed processes that still run; none where the list is missing or not valid.
+    """Return the listed processes that still run; none if the list is missing or invalid.
 
-    A list of another boot or another PID namespace means other processes, and counts as missing.
+    A list from another boot or PID namespace means other processes, and counts as missing.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,6 +1,6 @@
-"""Tells whether a process that was named earlier, perhaps in another container, still lives.
+"""Tells whether a process identified earlier, perhaps in another container, still lives.
 
-What can't be seen from here (another container's process) is UNKNOWN, never GONE.
+A process that can't be seen from here (in another container) is UNKNOWN, never GONE.
 
 Source: proc(5), pid_namespaces(7), time_namespaces(7). The guardian runs this without site-packages.
 """
@@ -26,7 +26,7 @@ _STATUS_BYTES_MAX: Final = 8192
 def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
     """Return the identity of a process in this process's own namespaces; by default of this one.
 
-    Raise SourceError where there is no such process, or no /proc.
+    Raise SourceError if there is no such process, or no /proc.
     """
     number = os.getpid() if pid is None else pid
     state = read_state(number, root)
@@ -42,7 +42,7 @@ def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
 
 
 def own_mark() -> str:
-    """Return the mark of this process as launcher, or "" where there is no /proc to tell."""
+    """Return this process's mark as a launcher, or "" without /proc."""
     try:
         return identify().mark()
     except SourceError:
@@ -50,9 +50,9 @@ def own_mark() -> str:
 
 
 def is_there(pid: int) -> bool:
-    """Return whether this process has this pid in its own namespace, of whatever user.
+    """Return whether this pid exists in our own namespace, under any user.
 
-    /proc may hide the processes of others (hidepid); a signal finds them.
+    /proc may hide other users' processes (hidepid); a signal finds them.
     """
     try:
         os.kill(pid, 0)
@@ -89,7 +89,7 @@ def _judge_here(process: ProcessIdentity, root: str, exists: Callable[[int], boo
 
 
 def _judge_elsewhere(process: ProcessIdentity, here: ProcessIdentity, root: str) -> Standing:
-    """Look for it among the processes of containers below: each has its inner pids in NSpid."""
+    """Search the processes of containers below ours: each shows its inner pids in NSpid."""
     for pid in pids(root):
         state = _read(pid, root)
         if state is None or state.start_ticks != process.start_ticks or state.is_gone:
@@ -106,7 +106,7 @@ def _is_it(process: ProcessIdentity, state: KernelProcess) -> Standing:
 
 
 def _is_own_proc(here: ProcessIdentity, root: str) -> bool:
-    """Return whether /proc is that of our own PID namespace: it may be mounted from outside."""
+    """Return whether /proc belongs to our own PID namespace: it may be mounted from outside."""
     try:
         return str(Path(root, "self").readlink()) == str(here.pid)
     except OSError:
@@ -114,7 +114,7 @@ def _is_own_proc(here: ProcessIdentity, root: str) -> bool:
 
 
 def _inner_pid(pid: int, root: str) -> int | None:
-    """Return the pid of a process in the innermost namespace that it is in."""
+    """Return a process's pid in its innermost namespace."""
     try:
         with open(f"{root}/{pid}/status", "rb") as file:  # noqa: PTH123 - hot, as in tree.py
             status = file.read(_STATUS_BYTES_MAX)
@@ -142,17 +142,17 @@ def _namespace(kind: str, root: str) -> int:
 
 
 class ForeignMarks:
-    """Tells by their mark which processes belong to another launcher that lives, or may live."""
+    """Tells by the mark which processes belong to another launcher that lives or may live."""
 
     def __init__(self, own: ProcessIdentity, root: str = PROC) -> None:
-        """``own``: the launcher whose processes are not foreign, alive or not."""
+        """``own``: the launcher whose processes are never foreign, alive or not."""
         self._own = own
         self._here = identify(root=root)
         self._root = root
         self._known: dict[str, bool] = {}
 
     def __call__(self, mark: str) -> bool:
-        """Return whether processes that carry this mark are not ours to kill."""
+        """Return whether processes with this mark must not be killed."""
         if mark in ("", self._own.mark()):
             return False
         if mark not in self._known:

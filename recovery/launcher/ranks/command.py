@@ -1,4 +1,4 @@
-"""What each rank executes: interpreter, script or module, and the arguments filled in."""
+"""The command of each rank: interpreter, script or module, and the arguments filled in."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from rankmend.errors import LaunchError
 from recovery.messages.exchange import Restore
 
-# Of the checkpoint to resume from: its path, the folder that it is in, its step and its name there.
+# Placeholders for the checkpoint to resume from: its path, its folder, its step, and its name in the folder.
 PLACEHOLDERS = ("{checkpoint}", "{checkpoint_dir}", "{checkpoint_step}", "{checkpoint_tag}")
 _PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _SCRIPT_BYTES_MAX = 1 << 20
@@ -19,7 +19,7 @@ _TORCH = re.compile(
     rb"fairscale|composer|trl|axolotl|unsloth)\b"
 )
 _LOCAL_RANK = "${local_rank}"  # torchrun's macro
-# Files that pipx and uv write into an environment that holds one tool and nothing else.
+# Files that pipx and uv write into an environment made for a single tool.
 _TOOL_MARKERS = ("pipx_metadata.json", "uv-receipt.toml", "rankmend-tool")
 
 
@@ -34,16 +34,16 @@ class RankCommand:
     """The argument list of the ranks, `{checkpoint}`, the like and `${local_rank}` not yet filled in."""
 
     argv: tuple[str, ...]
-    interpreter: Interpreter | None  # None: no Python is started by us
+    interpreter: Interpreter | None  # None: the command is not Python
 
 
 def choose_interpreter(
     explicit: str | None, environment: Mapping[str, str], own_path: str, own_prefix: Path
 ) -> Interpreter:
-    """Return the Python that the ranks run under: the user's, never one of our own.
+    """Return the Python for the ranks: the user's, never rankmend's own.
 
-    As with torchrun it is the interpreter that rankmend runs under, unless that belongs to an
-    environment made for rankmend alone (pipx, uv tool, or a file named rankmend-tool in it).
+    As with torchrun, it is the interpreter that runs rankmend, unless that belongs to an environment
+    made for rankmend alone (pipx, uv tool, or one that contains a file named rankmend-tool).
     """
     named = explicit or environment.get("PYTHON_EXEC")
     if named:
@@ -74,9 +74,9 @@ def build_command(
 ) -> RankCommand:
     """Return the command of the ranks: a script, a module (-m) or any program.
 
-    A target that is no file but a program on PATH (``bash``) is run as it is, like with
-    ``--no-python``; torchrun would hand it to Python, which could only fail. ``is_script`` (--run-path)
-    outranks the other two, as in torchrun.
+    A target that is a program on PATH (``bash``) and not a file runs directly, as with ``--no-python``;
+    torchrun would hand it to Python, which could only fail. ``is_script`` (--run-path) overrides the
+    other two, as in torchrun.
     """
     if is_script:
         is_module = no_python = False
@@ -102,9 +102,9 @@ def build_command(
 def may_use_torch(command: RankCommand) -> bool:
     """Return whether the ranks may meet through PyTorch's rendezvous.
 
-    A script that names neither PyTorch nor what is built on it may well listen on MASTER_PORT
-    itself; a store of ours there would be in its way. Modules and programs are given the
-    benefit of the doubt, as torchrun gives it to everything.
+    A script that mentions neither PyTorch nor a library built on it may listen on MASTER_PORT itself,
+    where our store would be in its way. Modules and programs are assumed to use it, as torchrun assumes
+    of everything.
     """
     if command.interpreter is None:
         return False
@@ -118,11 +118,11 @@ def may_use_torch(command: RankCommand) -> bool:
 
 
 def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:
-    """Return the arguments of one rank with the chosen checkpoint and local rank in place.
+    """Return the arguments of one rank with the chosen checkpoint and local rank filled in.
 
-    Where a value is not there (no checkpoint, or one whose step is not known), an argument that holds
-    its placeholder is left out, and with it the option before it where the argument is nothing
-    else: `--resume {checkpoint}` goes whole.
+    If a value is missing (no checkpoint, or an unknown step), an argument that contains its placeholder
+    is dropped, and with it the option before it if the argument is nothing but the placeholder:
+    `--resume {checkpoint}` goes entirely.
     """
     values = _values_of(restore)
     filled: list[str] = []
@@ -138,7 +138,7 @@ def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tup
 
 
 def _values_of(restore: Restore | None) -> dict[str, str | None]:
-    """Return what each placeholder of a checkpoint stands for; None: nothing."""
+    """Return the value of each checkpoint placeholder; None: no value."""
     if restore is None:
         return dict.fromkeys(PLACEHOLDERS)
     directory, _, tag = restore.path.rpartition("/")

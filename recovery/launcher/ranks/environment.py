@@ -1,7 +1,7 @@
-"""The environment of a rank: what torchrun sets, and what the hook needs.
+"""The environment of a rank: torchrun's variables, and those of the hook.
 
 Names and values as in torch.distributed.elastic (2.13, agent/server/local_elastic_agent.py),
-so that scripts written for torchrun find what they read. docs/reference/environment.md lists all.
+so that scripts written for torchrun work. docs/reference/environment.md lists all.
 """
 
 import os
@@ -22,9 +22,9 @@ class Rendezvous:
 
     address: str
     port: int
-    is_hosted: bool  # True: the store is ours; False: rank 0 hosts it
+    is_hosted: bool  # True: we host the store; False: rank 0 does
     agent_store: str = (
-        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/use/several-nodes.md says which and why
+        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/use/several-nodes.md explains the values
     )
 
 
@@ -34,8 +34,8 @@ class RankFiles:
 
     progress: Path
     error: Path
-    stacks: Path | None = None  # where it tells its Python stacks when asked; None: nowhere
-    recorder: Path | None = None  # folder of its flight-recorder dumps; None: as PyTorch has it
+    stacks: Path | None = None  # where it writes its Python stacks on request; None: nowhere
+    recorder: Path | None = None  # folder for its flight-recorder dumps; None: PyTorch's default
 
 
 def rank_environment(
@@ -57,9 +57,9 @@ def rank_environment(
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
-    ``node``: its mark beside the job, where several nodes may be on one machine.
-    ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: it sees one GPU,
-    which is number 0 to it. ``launcher``: the launcher's mark.
+    ``node``: a mark beside the job's, if several nodes may be on one machine.
+    ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: the rank sees
+    one GPU, as number 0. ``launcher``: the launcher's mark.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -90,7 +90,7 @@ def rank_environment(
         }
     )
     if local_world_size > 1:
-        # As torchrun: several ranks that each start a thread for every core stand in each
+        # As torchrun does: several ranks with a thread per core each would get in each
         # other's way.
         environment.setdefault("OMP_NUM_THREADS", "1")
     if is_virtual_local_rank:

@@ -1,4 +1,4 @@
-"""What the user asked to run; the same for every attempt."""
+"""What to run, as the user asked; the same for every attempt."""
 
 import signal
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class LaunchPlan:
     fence_file: Path | None
     is_auto: bool
     time_limit_s: float | None
-    mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
-    is_old_torch: bool = False  # whose flight recorder is off by default
-    grace_s: float = 30.0  # for a planned stop that no controller knows of
+    mark_node: str | None = None  # this node's name, if the machine may run other nodes of the job
+    is_old_torch: bool = False  # the flight recorder of this PyTorch is off by default
+    grace_s: float = 30.0  # for a planned stop without a controller
     stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS  # each asks for a planned stop
     is_virtual_local_rank: bool = False  # each rank sees one GPU
     cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound

@@ -1,6 +1,6 @@
-"""The ranks of one attempt as their launcher sees them, and what it reports of each.
+"""The launcher's view of an attempt's ranks, and what it reports of each.
 
-Reads progress files, process states and what a rank left behind when it ended.
+Reads progress files, process states, and what ranks leave behind when they end.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from recovery.messages.exchange import RankError, RankExit, RankReport, StepTimi
 
 log = logging.getLogger(__name__)
 
-_RECORDS_MAX: Final = 128  # new step records a rank and report: steps of 4 ms at 0.5 s
+_RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms at 0.5 s
 _ERROR_FILE_BYTES_MAX: Final = 65536
 
 
 class LaunchFault(NamedTuple):
-    """Why the ranks of the newest order could not be started."""
+    """The reason why the ranks of the newest order could not start."""
 
     name: str  # an errno name as the system spells it, "store" or "refused"
     text: str
@@ -42,8 +42,8 @@ class LaunchedRank:
     reader: ProgressReader
     pid: int = 0
     start_ticks: int = 0
-    is_exiting: bool = False  # dying, but the kernel has not let go of it yet
-    signalled: bool = False  # by us
+    is_exiting: bool = False  # dying, but the kernel has not released it yet
+    signalled: bool = False  # we have sent it a signal
     exited_at_s: float = 0.0
     exit: RankExit | None = None
     records_sent: int = 0
@@ -53,11 +53,9 @@ class LaunchedRank:
     recorder: RecorderFiles | None = None
 
     def report(self, read_clock: Callable[[], float]) -> RankReport:
-        """Return what is known of this rank by now."""
+        """Return the current report of this rank."""
         self._read_progress(read_clock())
-        now_s = (
-            read_clock()
-        )  # after the look: what the rank has told meanwhile is not of the future
+        now_s = read_clock()  # after the read: newer entries of the rank are not from the future
         told = self.progress
         if told is None:
             return RankReport(
@@ -94,11 +92,11 @@ class LaunchedRank:
         )
 
     def source(self) -> RankSource:
-        """Return where this rank can be asked for evidence."""
+        """Return what is needed to collect evidence from this rank."""
         return RankSource(self.rank, self.pid, self.files.stacks, self.recorder)
 
     def _take_timings(self, told: RankProgress, now_s: float) -> Iterator[StepTiming]:
-        """Yield the steps that no report has told yet."""
+        """Yield the steps that no report has carried yet."""
         for record in told.records:
             if record.count <= self.records_sent:
                 continue
@@ -123,14 +121,14 @@ class LaunchedRank:
             self.progress = self.reader.read(now_s, _RECORDS_MAX, after=self.records_sent)
             self.progress_error = None
         except TornReadError:
-            pass  # the rank is writing; what was read last time still stands
+            pass  # the rank is writing; the previous values remain valid
         except SourceError as error:
             if self.progress_error is None:
                 log.warning("progress file is broken", extra={"rank": self.rank, "why": str(error)})
             self.progress_error = str(error)
 
     def _process_state(self) -> str:
-        """Return the state letter of the process that trains: what attached, else what we started."""
+        """Return the state letter of the training process: the one that attached, else the one we started."""
         if self.exit is not None or not self.pid:
             return ""
         if self.is_exiting:
@@ -145,14 +143,14 @@ class LaunchedRank:
 
     @property
     def is_unreaped(self) -> bool:
-        """Return whether the rank is dead and nobody has told of its end."""
+        """Return whether the rank is dead although the guardian has not reported its end."""
         if self.exit is not None or not self.pid:
             return False
         state = read_state(self.pid)
         return state is None or state.start_ticks != self.start_ticks or state.is_gone
 
     def read_error(self, err: tuple[str, ...]) -> ErrorText | None:
-        """Return what the rank said of its end: its elastic error file, else its stderr."""
+        """Return the rank's own error: from its elastic error file, else from its stderr."""
         found = None
         with contextlib.suppress(OSError), self.files.error.open("rb") as file:
             text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
@@ -168,7 +166,7 @@ class LaunchedRank:
         *,
         oom_killed: bool,
     ) -> None:
-        """Remember how the rank ended. ``lines``: its last ones on stdout and on stderr."""
+        """Record how the rank ended. ``lines``: its last lines on stdout and stderr."""
         out, err = lines
         is_failure = code != 0
         error = self.read_error(err) if is_failure else None
@@ -204,12 +202,12 @@ class LaunchedAttempt:
         return all(rank.exit and rank.exit.exit_code == 0 for rank in self.ranks.values())
 
     def has_stepped(self, count: int) -> bool:
-        """Return whether every rank that lives is known to have made so many steps."""
+        """Return whether every living rank is known to have made this many steps."""
         alive = [rank for rank in self.ranks.values() if rank.exit is None]
         return all(rank.progress and rank.progress.step_count >= count for rank in alive)
 
     def facts(self, *, has_leftovers: bool = False) -> AttemptFacts:
-        """Return what a decision needs of it. ``has_leftovers``: a child outlives all ranks."""
+        """Return the facts that a decision needs. ``has_leftovers``: a child outlives all ranks."""
         return AttemptFacts(
             number=self.number,
             started_at_s=self.started_at_s,
@@ -221,7 +219,7 @@ class LaunchedAttempt:
         )
 
     def mark_signalled(self) -> None:
-        """Remember that this launcher ends the ranks that still live."""
+        """Record that this launcher is ending the living ranks."""
         for rank in self.ranks.values():
             rank.signalled = rank.signalled or rank.exit is None
 

@@ -1,4 +1,4 @@
-"""One log file of a rank. It is opened by the thread that writes it, because a disk can hang."""
+"""One log file of a rank. The thread that writes it also opens it, because a disk can hang."""
 
 import errno
 import logging
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class LogFile:
-    """Opened with its folder at the first write; after a failure the next write tries again."""
+    """Opens itself and its folder at the first write; after a failure, the next write tries again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class LogFile:
         return os.write(self._descriptor, data)
 
     def _open(self) -> int:
-        """Open the file below a folder that the user named; follow nothing that others planted."""
+        """Open the file below the user's folder, without following links that others planted."""
         attempt = self.path.parent.parent
         attempt.parent.mkdir(parents=True, exist_ok=True)
         for folder in (attempt, self.path.parent):
@@ -43,7 +43,7 @@ class LogFile:
 
 
 def tell_loss(target: OutletTarget, error: OSError | None) -> None:
-    """Log that a file begins to lose lines; the ranks go on."""
+    """Log that a file begins to lose lines; the ranks continue."""
     assert isinstance(target, LogFile)
     log.warning(
         "output lines of a rank are lost: cannot write its log file",

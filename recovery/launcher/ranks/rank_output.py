@@ -1,8 +1,8 @@
 """Carries the ranks' output to the console, to files, or both, and keeps its last lines.
 
-One thread reads all pipes and writes nothing: outlets do (`rankmend.outlet`). While a console or a
-log file is slow, the pipes fill up and the ranks wait for it, as under torchrun. One that takes
-nothing for `STUCK_S` holds up nobody: its lines are dropped and counted, and training goes on.
+One thread reads all pipes; outlets (`rankmend.outlet`) do the writing. While a console or a log file is
+slow, the pipes fill up and the ranks wait, as under torchrun. A reader that takes nothing for
+`STUCK_S` blocks no one: its lines are dropped and counted, and training continues.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from rankmend.outlet import Outlet
 from recovery.launcher.ranks.log_file import LogFile, tell_loss
 from recovery.launcher.ranks.terminal import copy_size, open_terminal
 
-LINES_MAX: Final = 60  # kept a rank and stream; a Python traceback with causes fits
+LINES_MAX: Final = 60  # kept per rank and stream; a Python traceback with causes fits
 LINE_BYTES_MAX: Final = 2000
 _READ_BYTES: Final = 65536
-_PARTIAL_BYTES_MAX: Final = 65536  # a line without end is passed on in pieces
-_LOOK_S: Final = 0.05  # between looks whether a slow console has room again
-_CLOSE_S_MAX: Final = 5.0  # for the reading thread, which waits for nothing
+_PARTIAL_BYTES_MAX: Final = 65536  # an endless line is passed on in pieces
+_LOOK_S: Final = 0.05  # between two checks whether a slow console has room again
+_CLOSE_S_MAX: Final = 5.0  # for the reading thread, which never blocks
 
 
 class Streams(IntFlag):
@@ -39,7 +39,7 @@ class Streams(IntFlag):
 
 
 def parse_streams(text: str, local_world_size: int) -> tuple[Streams, ...]:
-    """Return one value a local rank from "3" or from a list such as "0:3,1:2"."""
+    """Return one value per local rank from "3" or from a list such as "0:3,1:2"."""
     if text.isdigit() and int(text) <= Streams.ALL:
         return (Streams(int(text)),) * local_world_size
     chosen = [Streams.NONE] * local_world_size
@@ -68,7 +68,7 @@ class OutputPlan:
 
 
 class Shown(Protocol):
-    """The console, as `rankmend.console.Console` has it."""
+    """The interface of `rankmend.console.Console`."""
 
     def put(self, number: int, data: bytes) -> None: ...
     def has_room(self, number: int) -> bool: ...
@@ -86,8 +86,10 @@ class _Stream:
     prefix: bytes
     lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
     partial: bytearray = field(default_factory=bytearray)
-    partial_shown: int = 0  # bytes of it that a terminal shows already
-    terminal: int | None = None  # the console; None: no terminal, or it hides this stream
+    partial_shown: int = 0  # bytes of it that are already on the terminal
+    terminal: int | None = (
+        None  # the console's descriptor; None: not a terminal, or this stream is hidden
+    )
     is_line_start: bool = True
 
 
@@ -105,14 +107,14 @@ class Output:
         self._streams: dict[tuple[int, int], _Stream] = {}  # (rank, 1 or 2)
         self._filtered: dict[int, LogFile] = {}  # 1 or 2, of the newest attempt
         self._filtered_of = 0  # that attempt
-        self._paused: set[tuple[int, int]] = set()  # not read while what takes them is slow
+        self._paused: set[tuple[int, int]] = set()  # not read while their reader is slow
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
 
     @property
     def slots(self) -> int:
-        """Return how many ranks there is a place for."""
+        """Return the number of local ranks."""
         return len(self._plan.redirects)
 
     def open_rank(self, attempt: int, rank: int, local_rank: int) -> tuple[int, int]:
@@ -131,7 +133,7 @@ class Output:
         return ends[0], ends[1]
 
     def last_lines(self, rank: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the last lines of a rank's stdout and stderr, what lies in the pipes included."""
+        """Return the last lines of a rank's stdout and stderr, including those still in the pipes."""
         result: list[tuple[str, ...]] = []
         with self._lock:
             for number in (1, 2):
@@ -146,9 +148,9 @@ class Output:
         return result[0], result[1]
 
     def close(self) -> None:
-        """Pass on what is left and end; waits with a bound for a console or a disk that is slow."""
+        """Pass on the rest and end; waits, with a bound, for a slow console or disk."""
         if self._wake_read < 0:
-            return  # closed before
+            return  # already closed
         with self._lock:
             for key, stream in self._streams.items():
                 self._drain(stream)
@@ -167,7 +169,7 @@ class Output:
                 self._wake_read = self._wake_write = -1
 
     def resize(self) -> None:
-        """Give the ranks' terminals the size that the user's has now."""
+        """Give the ranks' terminals the current size of the user's terminal."""
         with self._lock:
             for stream in self._streams.values():
                 if stream.terminal is not None and stream.descriptor >= 0:
@@ -198,7 +200,7 @@ class Output:
         return stream, write_end
 
     def _open_filtered(self, attempt: int) -> None:
-        """Have the lines that the user asked for copied into files of this attempt."""
+        """Start copying the filtered lines into files of this attempt."""
         folder = self._plan.log_folder
         if folder is None or attempt <= self._filtered_of:
             return
@@ -253,7 +255,7 @@ class Output:
         )
 
     def _show_prompts(self) -> None:
-        """Show on a terminal what waits for an answer, or for the rest of its line."""
+        """Show unfinished lines on a terminal: prompts, or lines whose rest is missing."""
         with self._lock:
             for stream in self._streams.values():
                 if stream.terminal is None or stream.console is None:
@@ -279,7 +281,7 @@ class Output:
                 return
 
     def _read(self, stream: _Stream, *, is_last: bool = True) -> bool:
-        """Take one piece of a stream; False at its end, or (without is_last) when empty."""
+        """Read one piece of a stream; False at its end, or (without is_last) when it is empty."""
         if stream.descriptor < 0:
             return False
         try:
@@ -318,7 +320,7 @@ class Output:
             self._files.put(file, stream.prefix + line.rstrip(b"\r\n") + b"\n")
 
     def _drop(self, key: tuple[int, int], *, keep: bool = False) -> None:
-        """Close a stream; ``keep`` its last lines for whoever asks later."""
+        """Close a stream; ``keep`` its last lines for later callers."""
         stream = self._streams.get(key) if keep else self._streams.pop(key, None)
         if stream is None or stream.descriptor < 0:
             return
@@ -340,5 +342,5 @@ class Output:
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):
-            if self._wake_write >= 0:  # the last lines can be asked for after the end
+            if self._wake_write >= 0:  # callers may ask for the last lines after the end
                 os.write(self._wake_write, b"x")

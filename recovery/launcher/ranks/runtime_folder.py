@@ -1,12 +1,12 @@
-"""The job's folder in shared memory: progress files, and what goes onto the ranks' PYTHONPATH.
+"""The job's folder in shared memory: progress files, and the folder for the ranks' PYTHONPATH.
 
     <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
     <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
                                                   and dumps of the flight recorder
 
-Everything is 0700 and ours. Shared memory is open to all users, so another one may have made
-`rankmend-<uid>` before us: then the folder is `rankmend-<uid>-<random>` beside it, which nobody can foresee,
-and which later launchers find by its owner.
+Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
+`rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
+predict; later launchers find it by its owner.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checke
 
 
 def default_root(shared_memory: Path = SHARED_MEMORY) -> Path:
-    """Return where runtime folders lie: shared memory, or the temporary folder without one."""
+    """Return the root of runtime folders: shared memory, or else the temporary folder."""
     if shared_memory.is_dir() and os.access(shared_memory, os.W_OK):
         return shared_memory
     return Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - the folder below is checked
@@ -38,7 +38,7 @@ def default_root(shared_memory: Path = SHARED_MEMORY) -> Path:
 
 class RuntimeFolder:
     def __init__(self, root: Path, job_id: uuid.UUID, node: str | None = None) -> None:
-        """``node``: a folder of its own, where several nodes of the job may be on one machine."""
+        """``node``: gets its own folder, if several nodes of the job may be on one machine."""
         self._job_id = job_id
         own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
@@ -64,7 +64,7 @@ class RuntimeFolder:
     def make_rank_files(
         self, attempt: int, rank: int, local_rank: int, world_size: int
     ) -> tuple[RankFiles, progress.ProgressReader]:
-        """Make the progress file of one rank and return it opened for reading."""
+        """Make the progress file of one rank and return it, open for reading."""
         folder = self._attempt(attempt)
         make_private(folder, LaunchError, is_secret=True)
         stacks = folder / f"rank-{rank}.stacks"
@@ -85,9 +85,9 @@ class RuntimeFolder:
         return files, progress.ProgressReader(descriptor, str(files.progress))
 
     def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:
-        """Record the ranks' processes for `rankmend status`. In memory: never waits."""
+        """Record the ranks' processes for `rankmend status`. In memory, so it never blocks."""
         body = json.dumps({"attempt": attempt, "ranks": list(ranks)}).encode()
-        with contextlib.suppress(LaunchError):  # full: status then knows the ranks by their files
+        with contextlib.suppress(LaunchError):  # full: status then finds the ranks by their files
             replace_file(self.path / "ranks.json", body, LaunchError, durable=False)
 
     def remove_attempt(self, attempt: int) -> None:

@@ -1,9 +1,9 @@
 """Standbys: processes that have imported the framework and can become ranks at once.
 
-One for each rank of this node, started one after the other once all ranks train, so that
-they never compete with a start. They are children of the guardian like ranks, with an attempt
-number above all others as their mark, and so die with the guardian and are no part of any
-attempt until they are promoted. `rankmend.hook.standby` is what they run.
+One per rank of this node, started one after another once all ranks train, so that they never
+compete with a start. Like ranks they are children of the guardian and die with it. Their mark has an
+attempt number above all others, so they belong to no attempt until they are promoted. They run
+`rankmend.hook.standby`.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from recovery.launcher.processes.standing import own_mark
 log = logging.getLogger(__name__)
 
 READY_S_MAX: Final = 300.0  # to import the framework from a cold network file system
-FAILURES_MAX: Final = 3  # standbys that ended by themselves; after that, none is started
-_SEND_S_MAX: Final = 1.0  # a ready standby takes its word in well under a millisecond
+FAILURES_MAX: Final = 3  # standbys that ended by themselves; after that no more are started
+_SEND_S_MAX: Final = 1.0  # a ready standby accepts its message in well under a millisecond
 _TAIL_BYTES: Final = 2000
 _MAIN: Final = "from rankmend.hook.standby import main; main()"
 
@@ -40,7 +40,7 @@ class _Standby:
     slot: int
     started_at_s: float
     pid: int = 0
-    channel: socket.socket | None = None  # connected: it is ready
+    channel: socket.socket | None = None  # connected once it is ready
 
 
 class StandbyPool:
@@ -58,9 +58,9 @@ class StandbyPool:
         clock: Clock,
         node: str | None = None,
     ) -> None:
-        """``folder``: of this user alone; the socket and the output of standbys lie there.
+        """``folder``: private to this user, for the socket and the output of standbys.
 
-        ``node``: their mark beside the job, where several nodes are on one machine.
+        ``node``: a mark beside the job's, if several nodes are on one machine.
         """
         self._python = python
         self._modules = modules
@@ -82,7 +82,7 @@ class StandbyPool:
         self._server.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when a standby has become ready."""
+        """Return a descriptor that is readable when a standby has become ready."""
         return self._server.fileno()
 
     @property
@@ -90,7 +90,7 @@ class StandbyPool:
         return sum(standby.channel is not None for standby in self._standbys.values())
 
     def tick(self, guardian: Guardian, *, may_start: bool) -> None:
-        """Take in standbys that are ready, and start the next one where there is room."""
+        """Accept standbys that are ready, and start the next one if there is room."""
         self._accept()
         now_s = self._clock.now_s()
         starting = [one for one in self._standbys.values() if one.channel is None]
@@ -106,18 +106,18 @@ class StandbyPool:
             self._standbys[slot].pid = pid
 
     def note_ended(self, slot: int, how: str) -> None:
-        """Forget a standby that has ended by itself, or that was never started."""
+        """Forget a standby that has ended by itself or never started."""
         standby = self._standbys.pop(slot, None)
         if standby is None:
             return
         if standby.channel is not None:
             standby.channel.close()
         self._failures += 1
-        last = " (there will be no more)" if self._failures >= FAILURES_MAX else ""
+        last = " (no more will be started)" if self._failures >= FAILURES_MAX else ""
         log.warning("a standby ended: %s%s: %s", how, last, self._said(slot))
 
     def promote(self, guardian: Guardian, spawn: Spawn) -> bool:
-        """Make a ready standby the rank that is to be spawned; False where none is ready."""
+        """Make a ready standby the rank to spawn; False if none is ready."""
         if len(spawn.argv) < 3 or spawn.argv[0] != self._python:
             return False
         self._accept()
@@ -126,7 +126,7 @@ class StandbyPool:
             return False
         assert ready.channel is not None
         del self._standbys[ready.slot]
-        # First a rank of the attempt and then the word: what it starts is fenced from the start.
+        # Adopt it first and send the message then: everything that it starts is fenced from the beginning.
         guardian.adopt(ready.slot, spawn.attempt, spawn.rank)
         body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
         try:
@@ -138,7 +138,7 @@ class StandbyPool:
                 if spawn.stdin_fd is not None:
                     descriptors.append(spawn.stdin_fd)
                 socket.send_fds(ready.channel, [b"go"], descriptors)
-        except OSError as error:  # it died meanwhile: its end is the rank's
+        except OSError as error:  # it died meanwhile, which counts as the rank's end
             log.warning("a standby process did not start its rank: %s", error)
         finally:
             ready.channel.close()
@@ -180,7 +180,9 @@ class StandbyPool:
         if self._node is not None:
             environment[ENV_NODE] = self._node
         if self._count > 1:
-            environment.setdefault("OMP_NUM_THREADS", "1")  # as ranks get it: read at import
+            environment.setdefault(
+                "OMP_NUM_THREADS", "1"
+            )  # like a rank, because it is read at import
         argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
         try:
             output = open_new(self._log(slot))

@@ -1,7 +1,7 @@
-"""Terminals of ranks: progress bars and colours where the user has a terminal, as under torchrun.
+"""Terminals of ranks: progress bars and colours if the user has a terminal, as under torchrun.
 
-A rank gets a pseudoterminal whose outer end is read like a pipe. It is raw, so what the rank writes
-is what the user's terminal gets.
+A rank gets a pseudoterminal whose outer end is read like a pipe. It is raw, so the user's terminal
+gets exactly what the rank writes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _LOCAL_FLAGS: Final = 3
 
 
 def open_terminal() -> tuple[int, int]:
-    """Return the outer and the inner end of a new terminal that changes and echoes nothing."""
+    """Return the outer and inner end of a new terminal that changes and echoes nothing."""
     outer, inner = os.openpty()
     attributes = termios.tcgetattr(inner)
     attributes[_OUTPUT_FLAGS] &= ~termios.OPOST
@@ -27,7 +27,7 @@ def open_terminal() -> tuple[int, int]:
 
 
 def copy_size(source: int, target: int, columns_taken: int) -> None:
-    """Give a terminal the size of another one, less the columns that a prefix takes."""
+    """Give a terminal the size of another one, less the columns of a prefix."""
     with contextlib.suppress(OSError):
         size = fcntl.ioctl(source, termios.TIOCGWINSZ, bytes(_SIZE.size))
         rows, columns, *_pixels = _SIZE.unpack(size)

@@ -187,7 +187,7 @@ def _describe_holder(port: int) -> str:
         pid = next((connection.pid for connection in held if connection.pid), None)
         if pid is None:
             if held:
-                return ": the process is another user's or of another container"
+                return ": by a process of another user or container"
             return ": by a process that does not listen on it yet, such as another `rankmend run`"
         process = psutil.Process(pid)
         return f": held by process {pid} ({process.name()}) of user {process.username()}"
