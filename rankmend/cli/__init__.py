@@ -1,4 +1,4 @@
-"""The `rankmend` command. Sub-commands live in modules of their own and are imported when used."""
+"""The `rankmend` command. Each sub-command has its own module, imported on use."""
 
 from typing import Any
 
@@ -61,7 +61,11 @@ _COMMANDS = {
         "reset_budgets",
         "Reset a job's restart budget.",
     ),
-    "bundle": ("rankmend.cli.bundle", "bundle", "Pack an incident's evidence, without secrets."),
+    "bundle": (
+        "rankmend.cli.bundle",
+        "bundle",
+        "Pack an incident's evidence into one file, without secrets.",
+    ),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
     "diagnose": (
         "rankmend.cli.diagnose",
@@ -114,7 +118,7 @@ class _LazyGroup(click.Group):
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """Find the failed, hung or slow rank, restart the job, account the time lost."""
+    """Find the failed, hung or slow rank, restart the job, and account for the time lost."""
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Options by their beginning, as argparse and so torchrun takes them: ``--nproc 8``."""
+"""Abbreviated options such as ``--nproc 8``, which argparse, and so torchrun, accepts."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,10 +8,10 @@ import click
 def expand(
     arguments: Sequence[str], options: Sequence[click.Option], preferred: Collection[str]
 ) -> list[str]:
-    """Return the arguments with abbreviated options written out, up to the first that is none.
+    """Return the arguments with abbreviated options written out, up to the first that is not an option.
 
-    An abbreviation of exactly one option in ``preferred``, torchrun's, means that one, so that a line
-    that torchrun takes means here what it means there. Raises `click.NoSuchOption` where several fit.
+    An abbreviation of exactly one option in ``preferred`` (torchrun's) means that option, so a torchrun
+    command line keeps its meaning. Raises `click.NoSuchOption` if several options fit.
     """
     by_name = {
         name: option for option in options for name in (*option.opts, *option.secondary_opts)
@@ -44,6 +44,6 @@ def _complete(name: str, by_name: dict[str, click.Option], preferred: Collection
     if fitting:
         raise click.NoSuchOption(
             name,
-            message=f"{name} is short for several options: {', '.join(sorted(fitting))}",
+            message=f"{name} could be any of these options: {', '.join(sorted(fitting))}",
         )
     return name  # click says that there is none

@@ -13,25 +13,35 @@ if TYPE_CHECKING:
 
 @click.group(
     invoke_without_command=True,
-    epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the agent.",
+    epilog="SIGHUP reloads the configuration; SIGTERM and SIGINT stop the agent.",
 )
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="TOML file.")
+@click.option(
+    "--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML)."
+)
 @click.option(
     "--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9476]."
 )
 @click.option(
     "--socket",
     metavar="PATH",
-    help="Take ranks from launchers here [default: /run/rankmend/agent.sock, else "
+    help="Socket on which launchers offer their ranks [default: /run/rankmend/agent.sock, else "
     "$XDG_RUNTIME_DIR/rankmend/agent.sock].",
 )
 @click.option(
-    "--interval", "interval_s", type=float, metavar="SECONDS", help="How often all collectors run."
+    "--interval",
+    "interval_s",
+    type=float,
+    metavar="SECONDS",
+    help="Run every collector this often.",
 )
 @click.option(
     "--node", metavar="NAME", help="Name of this node [default: Slurm's, else the host's]."
 )
-@click.option("--progress-glob", metavar="PATTERN", help="Also read progress files at these paths.")
+@click.option(
+    "--progress-glob",
+    metavar="PATTERN",
+    help="Also read the progress files that match this pattern.",
+)
 @click.option("--procfs", metavar="FOLDER", help="Folder to read instead of /proc.")
 @click.option("--sysfs", metavar="FOLDER", help="Folder to read instead of /sys.")
 @click.option("--once", is_flag=True, help="Collect once, print the page and exit.")
@@ -47,7 +57,7 @@ def agent(
     from rankmend.signals import SignalInbox
 
     with SignalInbox() as inbox:
-        if not once:  # before the slow imports: SIGHUP ends a process that does not catch it
+        if not once:  # before the slow imports: an uncaught SIGHUP ends the process
             inbox.catch({signal.SIGHUP})
         _run(config_path, once, flags, inbox)
 
@@ -86,7 +96,7 @@ _socket_option = click.option(
     "--socket",
     "socket_path",
     type=click.Path(path_type=Path),
-    help="The agent's socket for launchers [default: as the agent looks for it].",
+    help="The agent's socket for launchers [default: the agent's own default].",
 )
 
 
@@ -98,11 +108,11 @@ _socket_option = click.option(
     default=3600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Take the GPUs up again after so long.",
+    help="Read the GPUs again after this long.",
 )
 @_socket_option
 def release(for_s: float, socket_path: Path | None) -> None:
-    """Release the GPUs, so that they can be reset or their MIG mode changed."""
+    """Release the GPUs so that they can be reset or change their MIG mode."""
     _tell(socket_path, {"command": "release", "for_s": for_s})
 
 
@@ -120,7 +130,7 @@ def resume(socket_path: Path | None) -> None:
 def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> None:
     """Accept that DEVICES were removed or replaced, and end their findings.
 
-    A device is named by its name, PCI address, GUID, MAC, UUID or serial number, as the finding names it.
+    Name a device as its finding does: by name, PCI address, GUID, MAC, UUID or serial number.
     """
     if bool(devices) == is_all:
         raise click.UsageError("name the devices to forget, or give --all")

@@ -65,7 +65,7 @@ def _serve(path: Path | None, user: str, excluded: tuple[str, ...], inbox: "Sign
         own_path = None
         idle_s: float | None = IDLE_S
         if listener is None or path is not None:
-            own_path, idle_s = path or SOCKET_PATH, None  # nobody would start it again
+            own_path, idle_s = path or SOCKET_PATH, None  # without systemd nobody starts it again
             listener = listen(own_path, uid)
     except ConfigError as error:
         raise failure(error) from error

@@ -1,4 +1,4 @@
-"""`rankmend approve`, `reject`, `cancel` and `plan`: what a person decides, and what would be decided."""
+"""`rankmend approve`, `reject`, `cancel`, `acknowledge` and `plan`: a person's decisions about a recovery."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ _PLAN_FIELDS = ("step", "without", "try_number")
 @click.command(
     epilog="""\b
 Examples:
-  rankmend status                      shows which plans wait
+  rankmend status                      lists pending plans
   rankmend approve 4f1c2d3e-7
   rankmend approve 4f1c2d3e-7 --yes --reason "spare checked"
 """
@@ -49,14 +49,14 @@ Examples:
 def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Approve the pending plan of INCIDENT.
 
-    Shows the plan and asks for confirmation. Approval also releases a plan that waits for the end of a pause.
+    Shows the plan and asks for confirmation. Approval also releases a plan held by a pause.
     """
     from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         plan = _waiting(client, incident)
         echo(describe(plan), err=True)
-        confirm("Carry it out?", yes=yes)
+        confirm("Carry out this plan?", yes=yes)
         _check_same(plan, _waiting(client, incident))
         done = client.command(
             plan.job_id, PersonAct.APPROVE, reason=reason, incident_id=incident, key=new_key()
@@ -64,14 +64,14 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
     tell(f"{incident} is approved: {done.text}", as_json=as_json, plan=_json(plan))
 
 
-@click.command(epilog="Example: rankmend reject 4f1c2d3e-7 --reason 'the node is sound'")
+@click.command(epilog="Example: rankmend reject 4f1c2d3e-7 --reason 'the node is healthy'")
 @click.argument("incident", shell_complete=complete_plan)
 @reason_option(required=False)
 @yes_option
 @controller_options
 @json_option
 def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Reject the pending plan of INCIDENT: the incident is escalated and the job ends.
+    """Reject the pending plan of INCIDENT: this escalates the incident and ends the job.
 
     To keep a job as it is, cancel the incident instead (rankmend cancel).
     """
@@ -80,23 +80,22 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
     with asking(access) as client:
         plan = _waiting(client, incident)
         echo(describe(plan), err=True)
-        confirm(f"Refuse it? The ranks of job {plan.job} that still run are stopped.", yes=yes)
+        confirm(f"Reject this plan? This stops the remaining ranks of job {plan.job}.", yes=yes)
         done = client.command(
             plan.job_id, PersonAct.REJECT, reason=reason, incident_id=incident, key=new_key()
         )
     tell(f"{incident} is rejected: {done.text}", as_json=as_json, plan=_json(plan))
 
 
-@click.command(epilog="Example: rankmend cancel 4f1c2d3e-7 --reason 'somebody debugs it'")
+@click.command(epilog="Example: rankmend cancel 4f1c2d3e-7 --reason 'debugging by hand'")
 @click.argument("incident", shell_complete=complete_open)
 @reason_option(required=False)
 @controller_options
 @json_option
 def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
-    """Cancel the recovery of INCIDENT and leave its job alone.
+    """Cancel the recovery of INCIDENT and leave its job as it is.
 
-    The ranks stay as they are, and nothing is decided in the job until it is resumed
-    (rankmend resume --job JOB).
+    rankmend takes no action on the job until you resume it (rankmend resume --job JOB).
     """
     from recovery.messages.outside import PersonAct
 
@@ -112,13 +111,13 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
     tell(f"{incident} of job {job.name}: {done.text}", as_json=as_json)
 
 
-@click.command(epilog="Example: rankmend acknowledge 4f1c2d3e-7 --reason 'I look after it'")
+@click.command(epilog="Example: rankmend acknowledge 4f1c2d3e-7 --reason 'on it'")
 @click.argument("incident", shell_complete=complete_story)
 @reason_option(required=False)
 @controller_options
 @json_option
 def acknowledge(incident: str, reason: str, access: Access, as_json: bool) -> None:
-    """Acknowledge INCIDENT, which was escalated, and end its notifications."""
+    """Acknowledge the escalated INCIDENT and stop its notifications."""
     with asking(access) as client:
         done = client.acknowledge(incident, reason)
     tell(done.text, as_json=as_json)
@@ -127,8 +126,8 @@ def acknowledge(incident: str, reason: str, access: Access, as_json: bool) -> No
 @click.command(
     epilog="""\b
 Examples:
-  rankmend plan llama                  if a rank fails now
-  rankmend plan llama --node gpu-17    if that node is lost
+  rankmend plan llama                  if a rank failed now
+  rankmend plan llama --node gpu-17    if that node were lost
 """
 )
 @click.argument("job", shell_complete=complete_job)
@@ -136,15 +135,14 @@ Examples:
     "--node",
     metavar="NAME",
     shell_complete=complete_node,
-    help="Simulate losing this node. [default: a rank]",
+    help="Simulate losing this node. [default: losing a rank]",
 )
 @controller_options
 @json_option
 def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
-    """Show what rankmend would do if JOB failed now. A dry run: nothing is done.
+    """Show what rankmend would do if JOB failed now. A dry run: it changes nothing.
 
-    JOB is a name or UUID, or the beginning of one. Where a plan of the job waits already, that one
-    is shown.
+    JOB is a name or UUID, or the beginning of one. If the job has a pending plan, shows that plan.
     """
     with asking(access) as client:
         found = find_job(client, job)
@@ -154,17 +152,17 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
         print_json({"plan": _json(shown), "is_waiting": is_waiting})
         return
     if is_waiting:
-        echo("a plan waits already:")
+        echo("a plan is already pending:")
     else:
-        echo(f"if node {node} is lost now:" if node else "if a rank fails now:")
+        echo(f"if node {node} were lost now:" if node else "if a rank failed now:")
     echo(describe(shown))
 
 
 def describe(plan: "wire.PlanView") -> str:
-    """Return a plan in words, a line each for what, why, and whether it may be."""
+    """Return a plan in words, with one line each for the step, the cause and the approval."""
     lines = [f"incident {plan.incident_id} of job {plan.job}, try {plan.try_number}: {plan.step}"]
     if plan.without:
-        lines.append(f"  leaves {', '.join(plan.without)}")
+        lines.append(f"  without {', '.join(plan.without)}")
     lines.append(f"  because: {plan.reason}")
     lines.append(f"  {_JUDGEMENTS.get(plan.judgement, plan.judgement)}: {plan.judgement_reason}")
     return "\n".join(printable(line) for line in lines)
@@ -178,7 +176,7 @@ def _waiting(client: "OperatorClient", incident: str) -> "wire.PlanView":
     found = next((plan for plan in plans if plan.incident_id == incident), None)
     if found is None:
         known = [f"{plan.incident_id} ({plan.job})" for plan in plans]
-        fail(f"no plan of incident {incident!r} waits" + _listed("waiting", known))
+        fail(f"incident {incident!r} has no pending plan" + _listed("pending", known))
     return found
 
 
@@ -187,9 +185,9 @@ def _listed(what: str, names: list[str]) -> str:
 
 
 def _check_same(shown: "wire.PlanView", now: "wire.PlanView") -> None:
-    """End the command where another plan has taken the place of the one that the person saw."""
+    """End the command if the plan has changed since the person saw it."""
     if any(getattr(shown, name) != getattr(now, name) for name in _PLAN_FIELDS):
-        fail(f"the plan is another one now, and nothing was approved:\n{describe(now)}")
+        fail(f"the plan has changed, and nothing was approved; the new plan:\n{describe(now)}")
 
 
 def _json(plan: "wire.PlanView") -> Any:

@@ -1,4 +1,4 @@
-"""`rankmend bundle`: one file with all that is known of an incident, for a person or a vendor."""
+"""`rankmend bundle`: all evidence about an incident in one file, for a person or a vendor."""
 
 import os
 import sys
@@ -26,10 +26,10 @@ from rankmend.printable import printable
 @state_option
 @json_option
 def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: bool) -> None:
-    """Pack journal, evidence, versions and settings of an incident.
+    """Pack the journal, evidence, versions and settings of an incident.
 
-    Secrets are taken out as far as they can be told by name or shape: look through the file
-    before you send it. INCIDENT is an id as `rankmend incidents` shows it.
+    Removes secrets that it recognises by name or shape; review the file before you send it.
+    INCIDENT is an id from `rankmend incidents`.
     """
     from recovery.report.bundle import make_bundle
     from recovery.report.overview import find_story
@@ -48,7 +48,7 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     echo(f"{made.file}: {len(made.files)} files, {made.size_bytes / 1000:.0f} kB")
     for reason in made.left_out:
         echo(printable(f"left out: {reason}"))
-    echo("Look through it before you send it: secrets are only known by name and shape.")
+    echo("Review it before you send it: secrets are recognised only by name and shape.")
 
 
 def _show_progress(done: int, of_all: int) -> None:

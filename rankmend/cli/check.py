@@ -1,6 +1,6 @@
 """`rankmend check`: one-shot checks for people, scripts and prologs.
 
-Exit codes: 0 nothing to do, 1 warnings, 2 critical, 64 could not be checked.
+Exit codes: 0 no findings, 1 warnings, 2 critical findings, 64 could not be checked.
 """
 
 import sys
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from detectors.kernel.event_policy import PolicyTable
     from detectors.kernel.log_cases import KernelFinding
 
-UNREADABLE = 64  # EX_USAGE of sysexits.h: neither good nor bad
+UNREADABLE = 64  # EX_USAGE in sysexits.h: neither good nor bad
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 
-# sub-command -> module, its help; others are imported when called
+# Sub-command: its module and function, imported when called.
 _OTHERS: dict[str, tuple[str, str]] = {"node": ("rankmend.cli.check_node", "node")}
 
 
 class _CheckGroup(click.Group):
-    """Holds `log` and imports the other checks when they are called."""
+    """Defines `log` itself and imports the other checks when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_OTHERS])
@@ -45,7 +45,7 @@ class _CheckGroup(click.Group):
 def check() -> None:
     """Check this node, or a recorded log, once.
 
-    Exit codes: 0 nothing to do, 1 warnings, 2 critical, 64 could not be checked.
+    Exit codes: 0 no findings, 1 warnings, 2 critical findings, 64 could not be checked.
     """
 
 
@@ -55,18 +55,18 @@ def check() -> None:
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="CSV with the site's own rows (docs/reference/kernel-log.md).",
+    help="CSV file with your site's own rows (docs/reference/kernel-log.md).",
 )
 @click.option(
     "--trust-user",
     is_flag=True,
-    help="Trust lines that a process wrote to the kernel's log (for tests).",
+    help="Trust lines that a process wrote to the kernel log (for tests).",
 )
 def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> None:
     """Find faults in a recorded kernel log.
 
     FILE is the output of dmesg (with any options), journalctl -k, a syslog file, or a copy of
-    /dev/kmsg, plain or packed by gzip, xz or bzip2; - reads standard input.
+    /dev/kmsg, plain or compressed with gzip, xz or bzip2; - reads standard input.
     """
     from agent.findings.policy_files import load_policy
     from detectors.kernel.event_groups import KernelLogState
@@ -176,7 +176,7 @@ def _print_table(
         console.print(table)
     summary = f"{name}: {state.records} records, {state.events} events"
     if state.untrusted:
-        summary += f", {state.untrusted} more not believed: a process wrote them, not the kernel"
+        summary += f", {state.untrusted} more ignored: a process wrote them, not the kernel"
     console.print(Text(summary), soft_wrap=True)
 
 
@@ -190,5 +190,5 @@ def _what(finding: "KernelFinding") -> str:
 def _when(finding: "KernelFinding") -> str:
     first, last = finding.first.when, finding.last.when
     if not first:
-        return "the log has no times"
+        return "the log has no timestamps"
     return first if first == last else f"{first} to {last}"

@@ -1,4 +1,4 @@
-"""`rankmend check node`: is this node fit for a job? For people, scripts and a Slurm prolog."""
+"""`rankmend check node`: is this node fit for a job? For people, scripts and Slurm prologs."""
 
 import sys
 import time
@@ -15,12 +15,12 @@ from rankmend.errors import RankmendError
 if TYPE_CHECKING:
     from agent.config import AgentConfig
 
-UNCHECKED: Final = 64  # EX_USAGE of sysexits.h, as `check log`: neither good nor bad
-COLLECT_S_MAX: Final = 1.5  # per look; a scan has two, with the pause 4 s in all
+UNCHECKED: Final = 64  # EX_USAGE in sysexits.h, as in `check log`: neither good nor bad
+COLLECT_S_MAX: Final = 1.5  # per sweep; a scan makes two with a pause between, 4 s in all
 BETWEEN_S: Final = 1.0
 ASK_S_MAX: Final = 1.0
 PAGE_BYTES_MAX: Final = 16_000_000
-AGE_S_MAX: Final = 15.0  # for the agent's own verdict; older ones don't count
+AGE_S_MAX: Final = 15.0  # an older verdict of the agent doesn't count
 _WARNING, _CRITICAL = 1, 2
 _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -44,10 +44,10 @@ def node(
 ) -> None:
     """Check this node once, in less than 5 seconds.
 
-    Asks the agent that runs here, which knows how long things have been wrong; without one, looks
-    twice within a second, which can't tell what only grows over time.
+    Asks this node's agent, which knows how long each fault has lasted. If no agent runs, checks
+    twice within a second, which misses faults that only show over time.
 
-    Exit codes: 0 nothing wrong, 1 warnings or something could not be checked, 2 critical,
+    Exit codes: 0 no findings, 1 warnings or something could not be checked, 2 critical findings,
     64 wrong usage.
     """
     from agent import config as configuration
@@ -71,7 +71,7 @@ def node(
 
 
 def exit_code(page: dict[str, Any]) -> int:
-    """Return the worst of what is not silenced; what could not be checked is a warning."""
+    """Return the worst severity that is not silenced; a check that could not run is a warning."""
     heard = {found["severity"] for found in page["findings"] if not found["is_silenced"]}
     if "critical" in heard:
         return _CRITICAL
@@ -87,11 +87,11 @@ def _release(config: "AgentConfig", finding_id: str) -> None:
     if not folder.is_dir():
         raise ConfigError(f"--release needs the agent's --config with its state_dir: no {folder}")
     ask_release(folder / "findings", finding_id)
-    echo(f"{finding_id}: released; the finding ends after the next good looks")
+    echo(f"{finding_id}: released; the finding ends after the next good checks")
 
 
 def _ask(config: "AgentConfig") -> dict[str, Any] | None:
-    """Return the page of the agent of this node, or None where none answers in time."""
+    """Return the page of this node's agent, or None if no agent answers in time."""
     import json
 
     from agent.page.http_server import parse_address
@@ -111,7 +111,7 @@ def _ask(config: "AgentConfig") -> dict[str, Any] | None:
 
 
 def _scan(config: "AgentConfig") -> dict[str, Any]:
-    """Look at everything twice, a second apart, and return it in the form of the agent's page."""
+    """Run every check twice, a second apart, and return the result in the form of the agent's page."""
     import logging
 
     import msgspec
@@ -119,7 +119,7 @@ def _scan(config: "AgentConfig") -> dict[str, Any]:
     from agent.daemon.node_agent import NodeAgent
     from rankmend.clock import SystemClock
 
-    logging.disable(logging.ERROR)  # the table says it
+    logging.disable(logging.ERROR)  # the table reports it
     clock = SystemClock()
     config = msgspec.structs.replace(config, state_dir=None)  # the running agent's, not ours
     agent = NodeAgent(config, clock)

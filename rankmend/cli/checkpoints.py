@@ -1,4 +1,4 @@
-"""`rankmend checkpoints`: what lies in a checkpoint folder, and what a restart would use."""
+"""`rankmend checkpoints`: what a checkpoint folder contains, and what a restart would use."""
 
 import sys
 from pathlib import Path
@@ -39,10 +39,14 @@ Examples:
     type=click.IntRange(1, _REPLICAS_MAX),
     default=1,
     show_default=True,
-    help="Count this many data-parallel replicas, which each read a checkpoint.",
+    help="Assume this many data-parallel replicas, each reading the checkpoint.",
 )
 @click.option(
-    "--timeout", "timeout_s", type=DURATION, default=600.0, help="Stop then. [default: 10m]"
+    "--timeout",
+    "timeout_s",
+    type=DURATION,
+    default=600.0,
+    help="Give up after this long. [default: 10m]",
 )
 @json_option
 def checkpoints(
@@ -50,15 +54,12 @@ def checkpoints(
 ) -> None:
     """Show the checkpoints in DIR, newest first, and which one a restart would use.
 
-    Reads every checkpoint to its end and changes nothing. Exit codes: 0 one can be restored, 1 none
-    can, 2 wrong usage.
+    Reads every checkpoint in full and changes nothing. Exit codes: 0 at least one can be restored,
+    1 none can, 2 wrong usage.
     """
-    import logging
-
     from rankmend.clock import SystemClock
     from recovery.report.checkpoint_folder import look_into
 
-    logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
     try:
         folder = look_into(directory, checkpoint_marker, timeout_s, SystemClock())
     except RankmendError as error:

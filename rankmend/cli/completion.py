@@ -19,5 +19,5 @@ def completion(shell: str) -> None:
     from rankmend.cli import cli
 
     kind = get_completion_class(shell)
-    assert kind is not None, "click knows the shells of the choice"
+    assert kind is not None, "click supports every shell in the choice"
     echo_exact(kind(cli, {}, "rankmend", "_RANKMEND_COMPLETE").source())

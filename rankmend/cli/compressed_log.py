@@ -1,7 +1,7 @@
-"""A log as lines, whether it was rotated and compressed or not.
+"""Reads a log as lines, compressed or not.
 
-What a file is stands in its first bytes and not in its name. Everything is read in pieces, and what
-it may grow to is bounded: a few kilobytes can hold terabytes.
+The first bytes of a file tell its format, not its name. Data is read in pieces and the unpacked size is
+bounded: a few kilobytes can expand to terabytes.
 """
 
 import bz2
@@ -20,7 +20,7 @@ _PIECE_BYTES: Final = 65_536
 
 
 class _XzReader(io.RawIOBase):
-    """Unpacks xz within a bound of memory, which `lzma.open` can't."""
+    """Unpacks xz within a memory limit, which `lzma.open` does not offer."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
@@ -52,7 +52,7 @@ class _XzReader(io.RawIOBase):
 
 
 class _Raw(io.RawIOBase):
-    """Any stream of bytes in the form that a buffer can be put around."""
+    """Makes any byte stream a raw stream that `io.BufferedReader` accepts."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -89,12 +89,12 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 def lines_of(stream: BinaryIO, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[str]:
     """Return the lines of a log, each cut to its bound; one line is in memory at a time.
 
-    Raises ValueError, with what to do, where the log is too large, damaged or packed by zstd.
+    Raises ValueError, with what to do, if the log is too large, damaged or compressed with zstd.
     """
     source = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(_Raw(stream))
     head = source.peek(8)[:8]
     if head.startswith(_ZSTD):
-        raise ValueError("it is packed by zstd; try: zstd -dc FILE | rankmend check log -")
+        raise ValueError("it is compressed with zstd; try: zstd -dc FILE | rankmend check log -")
     for magic, unpack in _PACKERS:
         if head.startswith(magic):
             yield from _unpacked(unpack(source), unpacked_bytes_max)
@@ -106,12 +106,14 @@ def _unpacked(stream: BinaryIO, bytes_max: int) -> Iterator[str]:
     try:
         yield from _plain(stream, bytes_max)
     except EOFError as error:
-        raise ValueError("its packed data end too early; is it still being written?") from error
+        raise ValueError(
+            "its compressed data is truncated; is the file still being written?"
+        ) from error
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"its packed data are damaged: {error}") from error
+        raise ValueError(f"its compressed data is damaged: {error}") from error
     except OSError as error:
         if error.errno is None:  # bz2: "Invalid data stream"
-            raise ValueError(f"its packed data are damaged: {error}") from error
+            raise ValueError(f"its compressed data is damaged: {error}") from error
         raise
 
 
@@ -121,7 +123,9 @@ def _plain(stream: BinaryIO, bytes_max: int) -> Iterator[str]:
     while chunk := stream.readline(LINE_BYTES_MAX):
         read_bytes += len(chunk)
         if read_bytes > bytes_max:
-            raise ValueError(f"more than {bytes_max} bytes; split it, for example by split -C 500M")
+            raise ValueError(
+                f"more than {bytes_max} bytes; split it, for example with split -C 500M"
+            )
         if not is_rest:
             yield chunk.decode("utf-8", "replace").replace("\0", "")
         is_rest = not chunk.endswith(b"\n")

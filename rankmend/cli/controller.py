@@ -1,4 +1,4 @@
-"""`rankmend controller`: run the service, and make and edit what its security needs."""
+"""`rankmend controller`: run the service, and manage its certificates and tokens."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -30,19 +30,21 @@ _hosts_option = click.option(
 
 @click.group()
 def controller() -> None:
-    """Run and set up the controller of a cluster's jobs: alerts in, decisions journaled, ranks recovered."""
+    """Run and set up the controller, which recovers the jobs of a cluster."""
 
 
 @controller.command(
-    epilog="SIGHUP reads the configuration again; SIGTERM and SIGINT stop the controller, and no training."
+    epilog="SIGHUP reloads the configuration; SIGTERM and SIGINT stop the controller, while training continues."
 )
-@click.option("--config", "config_path", type=_path, required=True, help="TOML file.")
+@click.option(
+    "--config", "config_path", type=_path, required=True, help="Configuration file (TOML)."
+)
 def run(config_path: Path) -> None:
     """Run the controller in the foreground, as systemd does."""
     import signal
     import sys
 
-    # before the slow imports: SIGHUP ends a process that does not catch it; the daemon takes it up
+    # Before the slow imports: an uncaught SIGHUP ends the process. The daemon handles it later.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from rankmend import logs
     from rankmend.errors import RankmendError
@@ -64,11 +66,9 @@ def run(config_path: Path) -> None:
     type=_path,
     default=Path("/var/lib/rankmend-controller"),
     show_default=True,
-    help="Where the journals will lie.",
+    help="Folder for the journals.",
 )
-@click.option(
-    "--user", help="User that the service runs as; this user will own the key and the token file."
-)
+@click.option("--user", help="User that runs the service; owns the key and the token file.")
 def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None) -> None:
     """Create certificates, tokens and a configuration in FOLDER. Existing files are never overwritten."""
     from rankmend.errors import RankmendError
@@ -79,15 +79,15 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
     except RankmendError as error:
         raise failure(error) from error
     echo(
-        f"made in {folder}:\n"
+        f"created in {folder}:\n"
         f"  {made.config.name}   the configuration: rankmend controller run --config {made.config}\n"
-        f"  {made.authority.name}            for clients: --ca-file; its key, ca.key, belongs off this machine\n"
-        f"  {made.admin_token.name}       may do everything: for one person\n"
-        f"Then a token for each user or group, whose jobs no other can touch:\n"
+        f"  {made.authority.name}            for clients (--ca-file); move its key, ca.key, off this machine\n"
+        f"  {made.admin_token.name}       has every right; give it to one administrator\n"
+        f"Next, make a token for each user or group; its jobs are out of reach of all others:\n"
         f"  rankmend controller token add USER --role launch --role read --output USER.token "
         f"--tokens-file {made.config.parent / 'tokens.toml'}\n"
-        f"  {made.launch_token.name}      is one user: for a service account that starts all jobs\n"
-        f"Agents: rankmend controller node-cert NODE --dir {made.config.parent}"
+        f"  {made.launch_token.name}      counts as one user: for a service account that starts all jobs\n"
+        f"For each agent: rankmend controller node-cert NODE --dir {made.config.parent}"
     )
 
 
@@ -104,14 +104,22 @@ def token() -> None:
     multiple=True,
     required=True,
     type=click.Choice(["launch", "alert", "read", "act"]),
-    help="What the subject may do; repeatable.",
+    help="Role of the subject; repeatable.",
 )
-@click.option("--node", "nodes", multiple=True, metavar="PATTERN", help="Only for these nodes.")
-@click.option("--job", "jobs", multiple=True, metavar="PATTERN", help="Only for jobs so named.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="PATTERN", help="Limit the token to these nodes."
+)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="PATTERN",
+    help="Limit the token to jobs with these names.",
+)
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Days until the token expires."
 )
-@click.option("--comment", default="", help="Kept in the token file.")
+@click.option("--comment", default="", help="Note to keep in the token file.")
 @click.option(
     "--output", type=_path, help="Write the token to this file (mode 0600) instead of printing it."
 )
@@ -126,7 +134,7 @@ def add(
     output: Path | None,
     tokens_file: Path,
 ) -> None:
-    """Make a token for SUBJECT: a user, whose jobs his launchers run, or a program."""
+    """Make a token for SUBJECT, a user (whose launchers run jobs) or a program."""
     from rankmend.errors import RankmendError
     from recovery.service.authority import write_new
     from recovery.service.roles import Role
@@ -155,7 +163,7 @@ def add(
 @token.command("list")
 @_tokens_option
 def list_tokens(tokens_file: Path) -> None:
-    """List who has tokens; the tokens themselves are nowhere kept."""
+    """List the tokens' subjects; the tokens themselves are not stored."""
     from rich import box
     from rich.table import Table
 
@@ -221,7 +229,7 @@ def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
         cert, key = make_server_files(folder, list(hosts), output)
     except RankmendError as error:
         raise failure(error) from error
-    echo(f"made {cert} and {key}: put them where [tls] looks, and reload the controller")
+    echo(f"created {cert} and {key}: put them where [tls] points, and reload the controller")
 
 
 @controller.command("node-cert")
@@ -237,4 +245,4 @@ def node_cert(node: str, folder: Path, output: Path) -> None:
         cert, key = make_node_files(folder, node, output)
     except RankmendError as error:
         raise failure(error) from error
-    echo(f"made {cert} and {key}")
+    echo(f"created {cert} and {key}")

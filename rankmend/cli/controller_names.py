@@ -1,4 +1,4 @@
-"""Names for the shell's completion, as the controller tells them. Never an error, and never a long wait."""
+"""Names for shell completion, from the controller. It never fails and never waits long."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from rankmend.printable import is_printable
 if TYPE_CHECKING:
     from recovery.api.operator_client import OperatorClient
 
-_WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes some 10 ms
+_WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes about 10 ms
 
 
 def complete_job(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -28,17 +28,17 @@ def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> li
 
 
 def complete_plan(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Return incidents with a plan that waits."""
+    """Return the incidents that have a pending plan."""
     return _ask(ctx, begun, lambda client: [plan.incident_id for plan in client.plans()])
 
 
 def complete_open(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Return incidents that are open."""
+    """Return the open incidents."""
     return _ask(ctx, begun, lambda client: [job.incident_id or "" for job in client.jobs()])
 
 
 def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Return incidents and jobs."""
+    """Return the incidents and jobs."""
 
     def names(client: "OperatorClient") -> list[str]:
         jobs = [job.name for job in client.jobs()]
@@ -50,11 +50,11 @@ def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> l
 def _ask(
     ctx: click.Context, begun: str, names: "Callable[[OperatorClient], list[str]]"
 ) -> list[str]:
-    """Return the names that begin so, or nothing where the controller does not tell them in time."""
+    """Return the names with this prefix, or nothing if the controller doesn't answer in time."""
     access = access_of(ctx.params)
     if not access.is_named:
         return []
-    # Before the wait is counted: on a busy machine importing takes longer than the answer.
+    # Imported before the wait begins: on a busy machine importing takes longer than the answer.
     from rankmend.errors import RankmendError
     from recovery.api import operator_client  # noqa: F401
 
@@ -64,7 +64,7 @@ def _ask(
         try:
             found.extend(names(client_of(access)))
         except (RankmendError, OSError):
-            return  # the command itself will say it
+            return  # the command itself will report it
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -1,4 +1,4 @@
-"""Options of the commands that call a controller, and the messages when a call fails."""
+"""Options of commands that call a controller, and the messages when a call fails."""
 
 import sys
 import uuid
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from recovery.api.operator_client import OperatorClient
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
-_NAMES_SHOWN: Final = 20  # in an error
+_NAMES_SHOWN: Final = 20  # in an error message
 
 _NONE_NAMED: Final = (
-    "this needs a controller: name it with --controller URL or RANKMEND_CONTROLLER, or the checkpoint "
-    "folder of a job whose launchers host it (--rdzv-endpoint) with --job-folder. "
-    "A job of `rankmend run` on one node has none: SIGTERM to its launcher stops it, with a save"
+    "this command needs a controller: give --controller URL or RANKMEND_CONTROLLER; for a job whose "
+    "launchers host the controller (--rdzv-endpoint), give its checkpoint folder with --job-folder. "
+    "A job of `rankmend run` on one node has no such controller: to save and stop it, send SIGTERM to its launcher"
 )
 _OPTIONS: Final = (
     click.option(
@@ -73,7 +73,7 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask for confi
 
 
 def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the option for why it is done: kept in the journal, for those who ask later."""
+    """Return the option for the reason of a command, which the journal keeps."""
     text = "Reason, kept for the record."
     if required:
         return click.option("--reason", required=True, help=text)
@@ -82,7 +82,7 @@ def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which controllers to ask, and with which token."""
+    """The controllers to ask, and the credentials to use."""
 
     urls: tuple[str, ...]
     token_file: Path | None
@@ -91,12 +91,12 @@ class Access:
 
     @property
     def is_named(self) -> bool:
-        """Whether there is anybody to ask."""
+        """Whether a controller or a job folder is given."""
         return bool(self.urls) or self.job_folder is not None
 
 
 def controller_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a controller, as one argument ``access``."""
+    """Add the options that name a controller to a command, as one argument ``access``."""
 
     @wraps(command)
     def call(**options: Any) -> None:
@@ -110,7 +110,7 @@ def controller_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def access_of(options: Mapping[str, Any]) -> Access:
-    """Return what the parsed options of a command say."""
+    """Return the access that the parsed options describe."""
     urls = str(options.get("controller") or "").split(",")
     named = tuple(url.strip() for url in urls if url.strip())
     folder = options.get("job_folder")
@@ -118,7 +118,7 @@ def access_of(options: Mapping[str, Any]) -> Access:
 
 
 def is_local(access: Access) -> bool:
-    """Return whether a command that can read this machine's state folder is to do so.
+    """Return whether to read this machine's state folder, for a command that can.
 
     The command line overrides the environment; naming both on the command line is an error.
     """
@@ -127,7 +127,7 @@ def is_local(access: Access) -> bool:
     named = _on_command_line("state_dir", "controller", "job_folder")
     if "state_dir" in named and len(named) > 1:
         raise click.UsageError(
-            "--state-dir reads this machine, --controller and --job-folder ask a controller: one of them"
+            "give either --state-dir, to read this machine, or --controller or --job-folder, to ask a controller"
         )
     return named == ["state_dir"]
 
@@ -139,7 +139,7 @@ def _on_command_line(*names: str) -> list[str]:
 
 
 def client_of(access: Access) -> "OperatorClient":
-    """Return the way to the controller, or raise ConfigError or OSError."""
+    """Return a client of the controller, or raise ConfigError or OSError."""
     from recovery.api.operator_client import OperatorClient
 
     if access.job_folder is None:
@@ -154,14 +154,14 @@ def client_of(access: Access) -> "OperatorClient":
 
 @contextmanager
 def asking(access: Access) -> "Iterator[OperatorClient]":
-    """Speak to the controller; what goes wrong ends the command with a message that says what to do."""
+    """Give a client of the controller; a failure ends the command with a message that says what to do."""
     from rankmend.errors import ConfigError, SourceError
     from recovery.api.controller_errors import ControllerError
 
     if not access.is_named:
         fail(_NONE_NAMED, USAGE)
     if len(_on_command_line("controller", "job_folder")) == 2:
-        raise click.UsageError("--controller and --job-folder name two controllers: one of them")
+        raise click.UsageError("give --controller or --job-folder, not both")
     try:
         client = client_of(access)
     except (ConfigError, SourceError, OSError, ValueError) as error:
@@ -176,7 +176,7 @@ def asking(access: Access) -> "Iterator[OperatorClient]":
 
 
 def _print_refusal(error: "ControllerError", access: Access) -> None:
-    """Print why nothing was done for a script, where the command is to print JSON."""
+    """Print for a script why nothing was done, if the command prints JSON."""
     from recovery.api.controller_errors import RefusedError
 
     if not click.get_current_context().params.get("as_json"):
@@ -188,13 +188,13 @@ def _print_refusal(error: "ControllerError", access: Access) -> None:
 
 
 def _explain_setting(error: Exception, access: Access) -> str:
-    if isinstance(error, OSError):  # OpenSSL says neither which file nor why
+    if isinstance(error, OSError):  # OpenSSL names neither the file nor the reason
         return f"cannot use the authority in {access.ca_file}: {error}"
     return str(error)
 
 
 def explain(error: "ControllerError", access: Access) -> str:
-    """Return what the controller refused, or that none answered, and what to do about it."""
+    """Return why the call failed, and what to do about it."""
     from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 
     if isinstance(error, UnreachableError):
@@ -207,7 +207,7 @@ def explain(error: "ControllerError", access: Access) -> str:
 
 
 def _when(error: "BusyError") -> str:
-    """Return when to try again, and what to do if that does not help."""
+    """Return when to try again, and what to check if that does not help."""
     todo = _BUSY.get(error.reason) or _BUSY.get(str(error.status)) or _BUSY["busy"]
     again = "" if error.retry_after_s is None else f"try again in {error.retry_after_s:g} s; "
     return again + todo
@@ -217,8 +217,8 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
     said = printable(error.problem.error)
     if error.status == 401 and access.token_file is None:
         return (
-            f"the controller needs a token ({said}): --token-file or RANKMEND_TOKEN_FILE "
-            "names the file with your token (made by rankmend controller token add)"
+            f"the controller needs a token ({said}): name the file with your token with "
+            "--token-file or RANKMEND_TOKEN_FILE (rankmend controller token add makes one)"
         )
     if error.status == 401:
         return f"the controller refuses the token in {access.token_file}: {said}"
@@ -230,22 +230,22 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
     return f"refused: {said}"
 
 
-# By the reason that the controller gives, else by the status of its answer.
+# By the reason in the controller's answer, else by its HTTP status.
 _BUSY: Final = {
-    "starting": "a start takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
-    "stopping": "it is being stopped or upgraded: try again once it has started",
+    "starting": "starting takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
+    "stopping": "it is stopping, perhaps for an upgrade: try again once it has started",
     "busy": "if this persists, check its alerts RankmendControllerOverloaded and RankmendControllerStuck",
-    "journal": "the disk of its state_dir is full or broken: df, dmesg and its log say which",
+    "journal": "the disk of its state_dir is full or broken: check df, dmesg and its log",
     "job": "rankmend status shows what is wrong with the job's journal",
-    "429": "too many requests come from this token: ask less often, or raise [limits] of the controller",
-    "500": "it failed on this request: its log has the traceback",
+    "429": "this token sends too many requests: ask less often, or raise [limits] in the controller's configuration",
+    "500": "it failed on this request: see the traceback in its log",
     "502": "a proxy answered instead: it does not reach the controller",
     "504": "a proxy answered instead: it does not reach the controller",
 }
 
-_WRONG_NAME: Final = "use a name for the controller that is in its certificate"
+_WRONG_NAME: Final = "address the controller by a name that its certificate contains"
 _WRONG_TIME: Final = (
-    "its certificate is not valid by this machine's clock: check the clock, or make a new "
+    "its certificate is not valid by this machine's clock: check the clock, or renew the "
     "certificate with rankmend controller server-cert"
 )
 
@@ -255,10 +255,10 @@ def _hint(error: "UnreachableError", access: Access) -> str | None:
     from recovery.api.tls_fault import TlsFault
 
     authority = (
-        "this system does not know the authority of its certificate: name its ca.crt (made by "
+        "this system does not trust the CA of its certificate: give its ca.crt (made by "
         "rankmend controller init) with --ca-file or RANKMEND_CA_FILE"
         if access.ca_file is None
-        else f"the authority in {access.ca_file} did not issue its certificate"
+        else f"the CA in {access.ca_file} did not issue its certificate"
     )
     hints = {
         TlsFault.WRONG_NAME: _WRONG_NAME,
@@ -271,9 +271,9 @@ def _hint(error: "UnreachableError", access: Access) -> str | None:
 
 
 def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False) -> "wire.JobView":
-    """Return the one job of this name or UUID, else the one whose name or UUID begins so.
+    """Return the one job with this name or UUID, else the one whose name or UUID has this prefix.
 
-    A job that has ended is looked for where none that runs is meant.
+    ``with_ended``: if no running job matches, search the jobs that have ended.
     """
     jobs = client.jobs()
     found = _named(jobs, wanted)
@@ -283,12 +283,12 @@ def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False)
     if not found:
         fail(_say_no_job(client, jobs, wanted))
     if len(found) > 1:
-        fail(f"{wanted!r} is {len(found)} jobs, give the UUID: {_names(found)}")
+        fail(f"{wanted!r} matches {len(found)} jobs; give the UUID: {_names(found)}")
     return found[0]
 
 
 def _say_no_job(client: "OperatorClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
-    """Return that no job is meant: with one that has ended, else those that are like it, else all."""
+    """Return that no job matches, with an ended job of this name, else similar names and the jobs there are."""
     from recovery.job.spelling import near
 
     ended = _named(client.jobs(with_ended=True), wanted)
@@ -296,8 +296,8 @@ def _say_no_job(client: "OperatorClient", jobs: "Sequence[wire.JobView]", wanted
         last = ended[-1]
         return f"job {last.name} {last.job_id} has ended: {last.state}: {last.reason}"
     alike = near(wanted, {job.name for job in jobs})
-    like = f"like it: {', '.join(alike)}; " if alike else ""
-    return f"no job {wanted!r}; {like}there is {_names(jobs) if jobs else 'none'}"
+    like = f"similar names: {', '.join(alike)}; " if alike else ""
+    return f"no job {wanted!r}; {like}known jobs: {_names(jobs) if jobs else 'none'}"
 
 
 def _named(jobs: "Sequence[wire.JobView]", wanted: str) -> "list[wire.JobView]":
@@ -314,23 +314,23 @@ def _names(jobs: "Sequence[wire.JobView]") -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whether to go on, and end the command where the answer is no or nobody is there."""
+    """Ask for confirmation; end the command if the answer is no or there is no terminal."""
     question = printable(question)
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Nobody is there to be asked: add --yes", USAGE)
+        fail(f"{question} There is no terminal to ask on: add --yes", USAGE)
     if not click.confirm(question, err=True):
         fail("nothing was done")
 
 
 def new_key() -> str:
-    """Return the key of a command: asked again over a lost answer, it is done once."""
+    """Return a new key for a command: a retry with the same key takes effect once."""
     return str(uuid.uuid4())
 
 
 def tell(text: str | Sequence[str], *, as_json: bool, **more: Any) -> None:
-    """Say what was done, in one line or several."""
+    """Report what was done, in one line or several."""
     lines = [text] if isinstance(text, str) else text
     if as_json:
         print_json({"done": "\n".join(lines), **more})
@@ -339,5 +339,5 @@ def tell(text: str | Sequence[str], *, as_json: bool, **more: Any) -> None:
 
 
 def console() -> "Console":
-    """Return the console for tables: as wide as the terminal, or wide enough for names where there is none."""
+    """Return the console for tables: as wide as the terminal; without one, wide enough for names."""
     return output.console(is_wide=True)

@@ -8,7 +8,7 @@ from recovery.api.operator_client import OperatorClient
 
 
 class ControllerReader:
-    watch_s = 2.0  # four requests each: a 25th of what one subject may ask
+    watch_s = 2.0  # four requests per picture, a 25th of one subject's limit
 
     def __init__(self, client: OperatorClient, access: Access) -> None:
         self._client = client
@@ -25,7 +25,7 @@ class ControllerReader:
         return Picture(client.url, [detail.job], detail.nodes, plans, cluster)
 
     def picture_or_problem(self, wanted: Wanted) -> Picture | str:
-        """Go on over a controller that does not answer: that is when people look."""
+        """Return the problem of a controller that does not answer: that is when people look."""
         try:
             return self.picture(wanted)
         except UnreachableError as error:
@@ -38,7 +38,7 @@ class ControllerReader:
         job_id = self._id_of(job)
         return [
             f"{view.name}: adopted at attempt {view.adopted_attempt} after its journal was lost; "
-            f"incidents before that are not known"
+            f"earlier incidents are unknown"
             for view in self._client.jobs()
             if view.adopted_attempt is not None and job_id in (None, view.job_id)
         ]
@@ -47,7 +47,10 @@ class ControllerReader:
         try:
             return self._client.story(wanted)
         except RefusedError as error:
-            if error.status not in (400, 404):  # 400: what is no name in a path may begin a job's
+            if error.status not in (
+                400,
+                404,
+            ):  # 400: not a valid name in a path, but perhaps a job's prefix
                 raise
         return self._client.story(find_job(self._client, wanted, with_ended=True).job_id)
 

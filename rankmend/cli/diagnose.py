@@ -1,4 +1,4 @@
-"""`rankmend diagnose`: who a recorded job waits for, and who makes it slow.
+"""`rankmend diagnose`: the rank or node that hangs or slows a recorded job.
 
 Exit codes: 0 a verdict was reached, also "nobody" and "unknown"; 2 the input can't be read.
 """
@@ -7,13 +7,13 @@ from importlib import import_module
 
 import click
 
-# sub-command -> module, attribute, help; imported when called
+# Sub-command: its module, attribute and help; imported when called.
 _PARTS: dict[str, tuple[str, str, str]] = {
     "hang": ("rankmend.cli.diagnose_hang", "hang", "Find the rank that a hung job waits for."),
     "hosts": (
         "rankmend.cli.diagnose_hosts",
         "hosts",
-        "Find the node that became unlike the others, from host metrics alone.",
+        "Find the node that began to differ from the others, from host metrics alone.",
     ),
     "slow": ("rankmend.cli.diagnose_slow", "slow", "Find the rank that makes a job slow."),
 }

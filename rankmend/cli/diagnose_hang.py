@@ -1,4 +1,4 @@
-"""`rankmend diagnose hang`: read a folder of flight-recorder dumps and name who is waited for."""
+"""`rankmend diagnose hang`: read a folder of flight-recorder dumps and name the rank that the others wait for."""
 
 import re
 import stat
@@ -36,12 +36,12 @@ _STYLES: Final = {"culprits": "bold red", "nobody": "green", "unknown": "yellow"
 
 @dataclass(frozen=True)
 class Dumps:
-    """The dumps of one attempt. ``unread`` maps ranks to why their file can't be used."""
+    """The dumps of one attempt. ``unread`` maps each rank whose file can't be used to the reason."""
 
     dumps: "dict[int, FlightDump]"
     unread: dict[int, str]
-    notes: tuple[str, ...]  # what was left out
-    hosts: dict[int, str] = field(default_factory=dict)  # where folders or file names tell
+    notes: tuple[str, ...]  # dumps that were left out, and why
+    hosts: dict[int, str] = field(default_factory=dict)  # if folders or file names tell
 
 
 @click.command()
@@ -59,10 +59,9 @@ def hang(
 ) -> None:
     """Find the rank that a hung job waits for.
 
-    FOLDER holds one flight-recorder dump a rank, pickle or JSON, of NCCL or gloo. The last number
-    in a file's name, or the one after "rank", is the rank; a folder for each host is fine. Parallel
-    groups are read out of the dumps; the sizes tell stage and replica where they don't.
-    Nothing is unpickled.
+    FOLDER contains one flight-recorder dump per rank (pickle or JSON, NCCL or gloo), also in one
+    subfolder per host. The number after "rank" in a file's name, or else the last number, is the
+    rank. Dumps give the parallel groups; sizes fill in stage and replica. Nothing is unpickled.
 
     Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
     """
@@ -92,7 +91,7 @@ def hang(
 def _place(
     diagnosis: "Diagnosis", places: Mapping[int, Place], layout: "Sizes | None"
 ) -> "Diagnosis":
-    """Return the verdict with what is known of each culprit's place, what dumps say first."""
+    """Return the verdict with each culprit's place; what the dumps say comes first."""
     from detectors.parallel_groups import layout_groups, places_of
 
     ranks = [culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None]
@@ -116,7 +115,7 @@ def _place(
 
 
 def rank_of_name(name: str) -> tuple[int, str] | None:
-    """Return the rank in a file's name and the name without it, or None where it has no number."""
+    """Return the rank in a file's name and the name without it, or None if it has no number."""
     stem = _SUFFIX.sub("", name)
     match = _NAMED_RANK.search(stem) or _LAST_NUMBER.search(stem)
     if match is None:
@@ -127,9 +126,8 @@ def rank_of_name(name: str) -> tuple[int, str] | None:
 def read_dumps(folder: Path) -> Dumps:
     """Return the dumps of the newest attempt in a folder, or raise SourceError.
 
-    Files whose names differ only in the rank belong together. Of several such series those that
-    share no rank and end together are of several hosts; the others are attempts: the one with the
-    newest operation is taken.
+    Files whose names differ only in the rank form a series. Series that share no rank and end together
+    come from several hosts; other series are separate attempts, and the one with the newest operation wins.
     """
     series = _find_series(folder)
     found = [(name, _read_series(files)) for name, files in sorted(series.items())]
@@ -137,7 +135,7 @@ def read_dumps(folder: Path) -> Dumps:
     if not usable:
         reasons = [reason for _name, read in found for reason in read.unread.values()]
         told = f": {reasons[0]}" if reasons else ""
-        raise SourceError(f"no flight-recorder dump that can be read in {folder}{told}")
+        raise SourceError(f"no readable flight-recorder dump in {folder}{told}")
     times_s = [
         max((d.newest_s or 0.0 for d in read.dumps.values()), default=0) for _n, read in usable
     ]
@@ -148,15 +146,15 @@ def read_dumps(folder: Path) -> Dumps:
     others = [other for other, _read in usable if other not in names]
     notes = [f"rank {rank}: {reason}" for rank, reason in sorted(taken.unread.items())][:16]
     if others:
-        notes.insert(0, f"read {name}; left out as of other attempts: {', '.join(others[:8])}")
+        notes.insert(0, f"read {name}; left out, from other attempts: {', '.join(others[:8])}")
     return Dumps(taken.dumps, taken.unread, tuple(notes), taken.hosts)
 
 
 def _join_hosts(series: list[tuple[str, Dumps]]) -> tuple[Dumps, list[str]]:
-    """Return the dumps of one attempt out of all its hosts, the newest series first.
+    """Return the dumps of one attempt from all its hosts, the newest series first.
 
-    Each host may have a folder or a name of its own in the file names. Where files have
-    the number of the rank on its node, the groups of the dumps have to tell the rank in the job.
+    Each host may have its own folder, or its own name in the file names. If files are numbered by
+    local rank, the groups in the dumps must tell the global rank.
     """
     from detectors.hang.standings import ATTEMPT_GAP_S
 
@@ -198,9 +196,9 @@ def _newest_s(read: Dumps) -> float | None:
 
 
 def _by_groups(series: list[tuple[str, Dumps]]) -> list[tuple[str, Dumps]] | None:
-    """Return the series with the ranks that the dumps' groups tell; None where these are attempts.
+    """Return the series with the global ranks from the dumps' groups; None if the series are attempts.
 
-    Raises SourceError where the numbers can only be local and nothing tells the ranks.
+    Raises SourceError if the numbers can only be local ranks and no group tells the global ones.
     """
     sizes = [
         len({*(rank for group in dump.groups for rank in group.ranks)})
@@ -225,14 +223,14 @@ def _by_groups(series: list[tuple[str, Dumps]]) -> list[tuple[str, Dumps]] | Non
     if count == max(sizes, default=0):
         names = ", ".join(name for name, _read in series[:8])
         raise SourceError(
-            f"{names} have the same ranks and are together as many files as the job has ranks: these "
-            "are numbers on each node; name the files by the rank in the job"
+            f"{names} repeat the same ranks, and together have one file per rank of the job: they seem "
+            "to be numbered by local rank; name the files by global rank"
         )
     return None
 
 
 def _host_names(names: list[str]) -> dict[str, str]:
-    """Return the host of each series: the one part of the names in which all of them differ."""
+    """Return the host of each series: the only part of the names that differs between all of them."""
     parts = {name: re.split(r"[/_]", name) for name in names}
     if len(names) < 2 or len({len(words) for words in parts.values()}) != 1:
         return {}
@@ -258,7 +256,7 @@ def _find_series(folder: Path) -> dict[str, dict[int, Path]]:
     except OSError as error:
         raise SourceError(f"cannot read {folder}: {error.strerror}") from error
     if len(files) > FILES_MAX:
-        raise SourceError(f"{folder} has {len(files)} files, and at most {FILES_MAX} are read")
+        raise SourceError(f"{folder} has {len(files)} files; at most {FILES_MAX} are read")
     series: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in files:
         named = rank_of_name(path.name)
@@ -270,14 +268,14 @@ def _find_series(folder: Path) -> dict[str, dict[int, Path]]:
 
 
 def _may_be_dump(path: Path) -> bool:
-    """Return whether a file is empty or begins as a pickle or JSON does; never waits for a pipe."""
+    """Return whether a file is empty or begins like a pickle or JSON; never waits for a pipe."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
         with path.open("rb") as file:
             return file.read(1) in {b"", b"\x80", b"{"}
     except OSError:
-        return True  # reading it again says why it can't be read
+        return True  # the real read reports why it can't be read
 
 
 def _read_series(files: dict[int, Path]) -> Dumps:

@@ -1,4 +1,4 @@
-"""How `rankmend diagnose slow` shows its answer to people: words, a heat map, a picture."""
+"""The output of `rankmend diagnose slow` for people: words, a heat map, a picture."""
 
 import struct
 import zlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAP_ROWS_MAX = 32
 MAP_COLUMNS_MAX = 72
 _SHADES = " .:-=+*#%@"
-_HOT_RATIO = 1.5  # where the colour scale ends
+_HOT_RATIO = 1.5  # the end of the colour scale
 
 
 def _heat(table: "WorkTable", rows_max: int, columns_max: int, first: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""`rankmend diagnose hosts`: name the node that became unlike the others, from host metrics alone.
+"""`rankmend diagnose hosts`: name the node that began to differ from the others, from host metrics alone.
 
 Exit codes: 0 a verdict was reached (also nobody and unknown), 2 unreadable input.
 """
@@ -30,11 +30,11 @@ FILE_BYTES_MAX: Final = 512_000_000
 @json_option
 @prometheus_options
 def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
-    """Find the node that became unlike the others, from host metrics alone.
+    """Find the node that began to differ from the others, from host metrics alone.
 
-    FILES are one CSV (node,time,metric,value, or time and one column a node), or saved range
-    queries and pages of the agents' metrics; --prometheus asks for the last 30 minutes, or from
-    --start to --end. Weaker than step records (`rankmend diagnose slow`), and needs nothing in the job.
+    FILES are one CSV (node,time,metric,value, or time and one column per node), or saved range
+    queries and pages of the agents' metrics. --prometheus queries the last 30 minutes, or --start
+    to --end. It is weaker than `rankmend diagnose slow` but needs nothing from the job.
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
@@ -69,7 +69,7 @@ def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
         )
         return table_of(readings)
     if not files:
-        raise ConfigError("nothing to look at: name files, or --prometheus URL")
+        raise ConfigError("no input: name files, or give --prometheus URL")
     if len(files) == 1 and files[0].suffix == ".csv":
         return read_csv_table(files[0])
     return table_of(read_files([str(one) for one in files], METRICS))

@@ -1,4 +1,4 @@
-"""Where ranks stand, for `rankmend diagnose`: their hosts from a file, their groups from sizes."""
+"""The layout of ranks for `rankmend diagnose`: hosts from a file, parallel groups from sizes."""
 
 import re
 from collections.abc import Callable
@@ -21,12 +21,12 @@ Place = tuple[str, str | None]  # host and device
 
 
 def layout_options(command: _F) -> _F:
-    """Add the options that say which rank is where."""
+    """Add the options that place the ranks."""
     help_of = {
         "tp": "tensor parallel size",
         "cp": "context parallel size",
         "ep": "expert parallel size",
-        "dp": "data parallel size [default: what is left of the ranks]",
+        "dp": "data parallel size [default: ranks divided by the other sizes]",
         "pp": "pipeline parallel size",
     }
     for name, text in reversed(help_of.items()):
@@ -35,12 +35,12 @@ def layout_options(command: _F) -> _F:
     return click.option(
         "--hosts",
         type=click.Path(path_type=Path),
-        help='Host of each rank: lines of "rank host [device]", or of "host slots=8" in their order.',
+        help='Host of each rank: lines of "rank host [device]", or "host slots=8" in rank order.',
     )(command)
 
 
 def read_hosts(path: Path) -> dict[int, Place]:
-    """Return host and device of each rank that a file names, or raise SourceError."""
+    """Return the host and device of each rank in the file, or raise SourceError."""
     from detectors.slow.placement import expand_hosts
 
     try:
@@ -81,7 +81,7 @@ def read_hosts(path: Path) -> dict[int, Place]:
 
 
 def read_sizes(ranks: int, sizes: dict[str, int | None]) -> "Sizes | None":
-    """Return the layout that the options name; None where they name none."""
+    """Return the layout that the options give, or None if they give none."""
     from detectors.parallel_groups import Sizes
 
     if all(value is None for value in sizes.values()):

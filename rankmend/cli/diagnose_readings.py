@@ -1,4 +1,4 @@
-"""Hardware readings for `rankmend diagnose`: out of files, or asked of Prometheus."""
+"""Hardware readings for `rankmend diagnose`, from files or from Prometheus."""
 
 import json
 import re
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 512_000_000
 ANSWER_BYTES_MAX: Final = 256_000_000
 TIMEOUT_S: Final = 60.0  # per query; Prometheus itself gives up after 2 min
-# 16 nodes x 8 GPUs x 18 NVLinks x 120 samples are 276,000: more peers or samples make no better
-# median, and some 40 metrics are asked for.
+# 16 nodes x 8 GPUs x 18 NVLinks x 120 samples are 276,000. More peers or samples make the median no
+# better, and we query about 40 metrics.
 NODES_MAX: Final = 16
 SAMPLES_MAX: Final = 120
 STEP_S_MIN: Final = 5.0  # the scrape interval of deploy/prometheus/rankmend.yml
@@ -31,7 +31,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def parse_time(value: str) -> float:
-    """Return unix seconds, from those or from a date with a time (UTC where it names no zone)."""
+    """Return unix seconds, parsed from a number or from a date and time (UTC if it has no zone)."""
     try:
         seconds = float(value)
     except ValueError:
@@ -48,7 +48,7 @@ def parse_time(value: str) -> float:
 
 
 def prometheus_options(command: _F) -> _F:
-    """Add the options that say which Prometheus to ask, and for what."""
+    """Add the options for the Prometheus to query and the window."""
     for option in (
         click.option(
             "--end",
@@ -58,24 +58,24 @@ def prometheus_options(command: _F) -> _F:
         ),
         click.option("--start", type=parse_time, metavar="TIME", help="Start of the window."),
         click.option(
-            "--job", "job_id", metavar="ID", help="Only nodes of this job (rankmend's id)."
+            "--job", "job_id", metavar="ID", help="Only the nodes of this job (its UUID)."
         ),
         click.option(
             "--token-file",
             type=click.Path(path_type=Path),
-            help="File with a bearer token for Prometheus.",
+            help="File with the bearer token for Prometheus.",
         ),
-        click.option("--prometheus", "url", metavar="URL", help="Ask this Prometheus."),
+        click.option("--prometheus", "url", metavar="URL", help="Query this Prometheus."),
     ):
         command = option(command)
     return command
 
 
 def read_files(named: Sequence[str], metrics: Collection[str]) -> "list[HardwareReading]":
-    """Return the readings of files; each may be named NODE=FILE.
+    """Return the readings in files; each may be given as NODE=FILE.
 
-    Without NODE= and a label `node` or `instance` the node is the file's name up to its first
-    dot; a page without time stamps is as old as its file.
+    Without NODE= and without a label `node` or `instance`, the file's name up to its first dot is the
+    node. A page without timestamps has the time of its file.
     """
     from detectors.formats.prometheus import is_answer, parse_answer, read_answer, read_page
 
@@ -100,7 +100,7 @@ def read_files(named: Sequence[str], metrics: Collection[str]) -> "list[Hardware
 
 
 class Prometheus:
-    """Asks one Prometheus; every answer is bounded in time and size."""
+    """Queries one Prometheus; every answer is bounded in time and size."""
 
     def __init__(self, url: str, token_file: Path | None = None) -> None:
         parts = urlsplit(url)
@@ -131,9 +131,9 @@ class Prometheus:
         job_id: str | None = None,
         nodes_max: int = NODES_MAX,
     ) -> "list[HardwareReading]":
-        """Return the samples of a window: of these nodes, and of as many others as allowed.
+        """Return the samples of these nodes in a window, and of as many others as allowed.
 
-        ``selections``: metric -> label and the values that are wanted, None for all series.
+        ``selections``: metric -> the label and the values to select, None for all series.
         """
         from detectors.formats.prometheus import READINGS_MAX, read_answer
 
@@ -157,7 +157,7 @@ class Prometheus:
     def _nodes(
         self, start_s: float, end_s: float, nodes: Collection[str], job_id: str | None
     ) -> list[str]:
-        """Return whose series to ask for; empty where series have no label `node`."""
+        """Return the nodes to query; empty if the series have no label `node`."""
         chosen = (
             f"rankmend_rank_info{{job_id={json.dumps(job_id)}}}"
             if job_id
@@ -169,10 +169,10 @@ class Prometheus:
             known = {str(one["metric"].get("node", "")) for one in answer["data"]["result"]} - {""}
         except (KeyError, TypeError, AttributeError) as error:
             raise SourceError(
-                f"{self._base} answered something else: {str(answer)[:200]}"
+                f"{self._base} did not answer as Prometheus does: {str(answer)[:200]}"
             ) from error
         if job_id and not known:
-            raise SourceError(f"{self._base} knows no rank of job {job_id} in this window")
+            raise SourceError(f"{self._base} has no rank of job {job_id} in this window")
         wanted = {name for node in nodes for name in (node, node.partition(".")[0])}
         first = sorted(known & wanted)
         return [*first, *sorted(known - wanted)]
@@ -195,22 +195,22 @@ class Prometheus:
                 body=urlencode(form),
                 headers=self._headers,
                 timeout=TIMEOUT_S,
-                redirect=False,  # it could carry the token elsewhere
+                redirect=False,  # a redirect could carry the token elsewhere
                 preload_content=False,
                 decode_content=False,
             )
             with answer:
                 data: bytes = answer.read(ANSWER_BYTES_MAX + 1)
         except (HTTPError, OSError, ValueError) as error:
-            cause = error.__cause__  # the system's error; urllib3's names objects of its own
+            cause = error.__cause__  # the system's error; urllib3's own names its objects
             reason = cause if isinstance(cause, OSError) else error
-            raise SourceError(f"cannot ask {self._base}: {reason}") from error
+            raise SourceError(f"cannot query {self._base}: {reason}") from error
         if answer.status != 200:
             told = data[:2_000].decode("utf-8", "replace")
             raise SourceError(f"{self._base} answered {answer.status} to {query}: {told[:300]}")
         if len(data) > ANSWER_BYTES_MAX:
             raise SourceError(
-                f"{self._base} answered more than {ANSWER_BYTES_MAX} bytes to {query}"
+                f"{self._base} sent more than {ANSWER_BYTES_MAX} bytes in answer to {query}"
             )
         answer_page = parse_answer(data)
         if not isinstance(answer_page, dict) or answer_page.get("status") != "success":
@@ -219,7 +219,7 @@ class Prometheus:
 
 
 def _make_pool(url: str) -> "urllib3.PoolManager":
-    """Return connections that go through the proxy that the environment names for this address, if any."""
+    """Return a connection pool, through the environment's proxy for this address if there is one."""
     from ssl import create_default_context
     from urllib.request import getproxies, proxy_bypass
 

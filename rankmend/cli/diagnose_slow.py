@@ -1,4 +1,4 @@
-"""`rankmend diagnose slow`: name the slow rank in step records or a trace, or say why nobody is.
+"""`rankmend diagnose slow`: name the slow rank in step records or a trace, or say why there is none.
 
 Exit codes: 0 a verdict was reached (also nobody and unknown), 2 unreadable input.
 """
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from detectors.slow.work_table import WorkTable
 
 UNREADABLE = 2
-ACCUSED_MAX = 32  # that hardware is looked at for
+ACCUSED_MAX = 32  # culprits whose hardware is examined
 SIZES = ("tp", "cp", "ep", "dp", "pp")
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write the heat map: .svg or .png.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Write the heat map to this .svg or .png file."
+)
 @click.option(
     "--topology",
     type=click.Path(path_type=Path),
@@ -47,14 +49,14 @@ SIZES = ("tp", "cp", "ep", "dp", "pp")
     "--metrics",
     multiple=True,
     metavar="[NODE=]FILE",
-    help="Find the reason in these metrics: a page of the agent, or a saved range query.",
+    help="Look for the cause in these metrics: an agent's page, or a saved range query.",
 )
 @click.option(
     "--onset",
     "onset_s",
     type=parse_time,
     metavar="TIME",
-    help="When the slowdown began, if the trace has no times.",
+    help="When the slowdown began, if the trace has no timestamps.",
 )
 @prometheus_options
 @layout_options
@@ -66,11 +68,11 @@ def slow(
     hosts: Path | None,
     **more: Any,
 ) -> None:
-    """Find the slow rank in step records or an operation trace, and the reason it is slow.
+    """Find the slow rank in step records or an operation trace, and why it is slow.
 
-    FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch
-    table, a PyTorch profiler trace or NCCL Inspector log (or a folder of them, one a rank), or
-    the neutral form of docs/use/diagnose-slow.md.
+    FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch table,
+    a PyTorch profiler trace or an NCCL Inspector log (or a folder with one per rank), or rankmend's
+    own format (docs/use/diagnose-slow.md).
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
@@ -84,7 +86,7 @@ def slow(
     from detectors.slow.placement import parse_topology
 
     if plot is not None and plot.suffix not in (".svg", ".png"):
-        fail(f"--plot {plot}: the picture is written as .svg or .png")
+        fail(f"--plot {plot}: name a .svg or .png file")
     try:
         switch_of = parse_topology(read_text(topology)) if topology else {}
         places = read_hosts(hosts) if hosts else {}
@@ -113,7 +115,7 @@ def slow(
 
 
 def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
-    """Return one span for scripts: whose it is, when it was, and whether they changed together."""
+    """Return one span for scripts: its workers, its time, and whether they changed together."""
     from detectors.slow.slow_verdict import Reason
 
     workers = [table.workers[suspect.row] for suspect in span.suspects]
@@ -132,7 +134,7 @@ def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
 def _place(
     table: "WorkTable", places: dict[int, Place], sizes: dict[str, int | None]
 ) -> "WorkTable":
-    """Return the table with what the options say of each rank: its host, its stage, its peers.
+    """Return the table with each rank's host, stage and peers from the options.
 
     What the records themselves say comes first.
     """
@@ -144,7 +146,7 @@ def _place(
     if layout is None and not places:
         return table
     if not known:
-        raise ConfigError("--hosts and parallel sizes go by rank, and these records name none")
+        raise ConfigError("--hosts and parallel sizes need ranks, and these records have none")
     stands: dict[int, Any] = {}
     replicas: dict[int, str] = {}
     if layout is not None:
@@ -162,7 +164,7 @@ def _place(
         moved = replace(worker, host=worker.host or host, device=worker.device or device)
         if layout is not None and worker.stage is None and worker.peers[:1] != ("communicator",):
             stand = stands[worker.rank]
-            # Without a data parallel group a rank has no peer: each does work of its own.
+            # Without a data parallel group a rank has no peer: its work is unlike all others'.
             peers = ("replicas", replicas.get(worker.rank, str(worker.rank)))
             moved = replace(moved, stage=stand.stage, dp_rank=stand.dp_rank, peers=peers)
         workers.append(moved)
@@ -172,7 +174,7 @@ def _place(
 def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
 ) -> "tuple[SlowDiagnosis, tuple[SlowExplanation, ...] | None]":
-    """Return the verdict with what readings add to it, and why each culprit is slow."""
+    """Return the verdict with the evidence of the readings, and why each culprit is slow."""
     from detectors.slow.cause_signs import Scope, SlowSection
     from detectors.slow.cause_table import METRICS, SELECTIONS
     from detectors.slow.causes import explain_slow
@@ -196,14 +198,14 @@ def _explain(
     readings = read_files(options["metrics"], METRICS)
     if asked is not None:
         if isinf(window.start_s) or isinf(window.end_s):
-            raise ConfigError("the records have no unix times: say when with --start and --end")
+            raise ConfigError("the records have no unix times: give --start and --end")
         nodes = [one.node for one in accused if one.node]
         readings += asked.readings(
             SELECTIONS, window.start_s, window.end_s, nodes=nodes, job_id=options["job_id"]
         )
     if not readings:
         raise SourceError(
-            "no metric of rankmend's agent is in what was given (docs/reference/metrics.md)"
+            "found no metric of rankmend's agent in the input (docs/reference/metrics.md)"
         )
     explanations = explain_slow(accused, readings, window)
     culprits = list(found.culprits)
@@ -218,7 +220,7 @@ def _explain(
 
 
 def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]) -> "SlowPeriod":
-    """Return when it was slow: as the options say, else by the times of the records."""
+    """Return when the job was slow: from the options, else from the times of the records."""
     import numpy as np
 
     from detectors.slow.explanation import SlowPeriod
@@ -237,7 +239,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
             end_s = last if isfinite(last) else end_s
     given = (options["start"], options["end"])
     start_s, end_s = (b if a is None else a for a, b in zip(given, (start_s, end_s), strict=True))
-    # Prometheus counts in milliseconds: its newest sample is not to fall behind the end.
+    # Prometheus counts in milliseconds: keep its newest sample inside the window.
     return SlowPeriod(round(start_s, 3), round(end_s, 3), onset_s)
 
 

@@ -1,4 +1,4 @@
-"""Recorded work of ranks, out of files of whichever known form, for `rankmend diagnose slow`."""
+"""Reads the recorded work of ranks in any known file format, for `rankmend diagnose slow`."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ class Delays:
 
 
 def load(file: Path) -> "WorkTable | Delays":
-    """Return what a file or a folder holds, whichever known form it has."""
+    """Return the content of a file or folder in any known format."""
     from detectors.formats import kineto, nccl_inspector
 
     files = _files(file)
@@ -61,7 +61,9 @@ def load(file: Path) -> "WorkTable | Delays":
 
         return _from_columns(read_lines(text), files, one)
     if traces and records:
-        raise SourceError(f"{len(traces)} profiler traces and {len(records)} records of NCCL mixed")
+        raise SourceError(
+            f"{len(traces)} profiler traces and {len(records)} NCCL records are mixed; give one kind"
+        )
     return kineto.read(traces) if traces else nccl_inspector.read(records)
 
 
@@ -76,7 +78,7 @@ def _files(file: Path) -> list[Path]:
     if len(tables) == 1:
         return tables
     if len(tables) > 1:
-        raise SourceError(f"several tables, name one: {', '.join(one.name for one in tables[:8])}")
+        raise SourceError(f"several tables; name one: {', '.join(one.name for one in tables[:8])}")
     if not files or len(files) > FILES_MAX:
         raise SourceError(f"{len(files)} files with a known suffix; expected 1 to {FILES_MAX}")
     if sum(one.stat().st_size for one in files) > ALL_BYTES_MAX:
@@ -85,7 +87,7 @@ def _files(file: Path) -> list[Path]:
 
 
 def _bytes(file: Path) -> bytes:
-    """Return a file's bytes, decompressed, within the bound."""
+    """Return a file's decompressed bytes, up to the bound."""
     try:
         if not file.is_file():
             raise SourceError(f"no such file: {file}")
@@ -139,7 +141,7 @@ def _parquet(data: bytes) -> dict[str, Any]:
 
 
 def _from_columns(columns: dict[str, Any], files: list[Path], file: Path) -> "WorkTable | Delays":
-    """Return the table that columns hold, by their names."""
+    """Return the table in these columns, recognised by their names."""
     from detectors.formats import neutral, pai, straggler_analysis
 
     if len(files) > 1:

@@ -1,4 +1,4 @@
-"""`rankmend drain` and `confirm-gone`: what a person says of a node."""
+"""`rankmend drain` and `confirm-gone`: a person's commands about a node."""
 
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 Examples:
   rankmend drain gpu-17 --reason "fan 3 is loud"
   rankmend drain gpu-17 --reason "must be off by noon" --now
-  rankmend resume --node gpu-17        takes it back
+  rankmend resume --node gpu-17        returns it to service
 """
 )
 @click.argument("node", shell_complete=complete_node)
 @reason_option(required=True)
-@click.option("--now", is_flag=True, help="Also restart the jobs that have ranks there, elsewhere.")
+@click.option(
+    "--now", is_flag=True, help="Also move its ranks to other nodes now, by restarting their jobs."
+)
 @expected_option
 @yes_option
 @controller_options
@@ -46,8 +48,8 @@ def drain(
 ) -> None:
     """Stop placing ranks on NODE until it is resumed.
 
-    Ranks there keep running, and the next restart leaves the node. With --now the jobs leave it at once. The
-    controller refuses a node that it does not know, unless --expected marks it as a future one.
+    Its ranks keep running until the next restart, which leaves the node; with --now their jobs restart at
+    once. The controller refuses a node that it does not know, unless you give --expected.
     """
     from recovery.api.controller_errors import ConflictError
     from recovery.messages.outside import PersonAct
@@ -55,7 +57,9 @@ def drain(
     with asking(access) as client:
         views = [one for one in client.nodes() if one.node == node and one.ranks]
         if now and views:
-            confirm(f"{_say_ranks(views)}. Restart from the newest checkpoint elsewhere?", yes=yes)
+            confirm(
+                f"{_say_ranks(views)}. Restart them elsewhere from the newest checkpoint?", yes=yes
+            )
         told, refused = [client.drain(node, reason, is_expected=expected).text], []
         for view in views if now else ():
             try:
@@ -64,7 +68,7 @@ def drain(
                 )
                 told.append(f"job {view.job_id}: {done.text}")
             except ConflictError as error:
-                refused.append(f"job {view.job_id} stays: {explain(error, access)}")
+                refused.append(f"job {view.job_id} stays on the node: {explain(error, access)}")
         if views and not now:
             told.append(f"{_say_ranks(views)}: --now moves them")
     tell(
@@ -105,16 +109,16 @@ def confirm_gone(
 ) -> None:
     """Confirm that no process of JOB is left on NODE.
 
-    For a node that is silent while nothing proves its ranks gone: the next attempt waits for that.
-    Switch it off, or look for yourself; that a scheduler calls it down is no proof.
+    The next attempt of a job waits until the ranks on a silent node are proved gone. Power the node
+    off, or check it yourself, before you confirm; that a scheduler calls it down is no proof.
     """
     from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)
         confirm(
-            f"Is it certain that no process of job {found.name} is left on {node}? Your answer starts "
-            "the next attempt, and ranks that still run would overwrite its checkpoints.",
+            f"Are you certain that no process of job {found.name} is left on {node}? Confirming starts "
+            "the next attempt, and surviving ranks would overwrite its checkpoints.",
             yes=yes,
         )
         done = client.command(

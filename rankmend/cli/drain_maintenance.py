@@ -1,4 +1,4 @@
-"""`rankmend maintenance`: the times in which somebody works on nodes."""
+"""`rankmend maintenance`: windows during which somebody works on nodes."""
 
 import time
 from datetime import tzinfo
@@ -25,7 +25,7 @@ _TIME = TimeParameter()
 
 @click.group()
 def maintenance() -> None:
-    """Manage maintenance windows: nodes in one get no ranks, and their alerts blame nothing."""
+    """Manage maintenance windows: their nodes get no ranks, and alerts about them are ignored."""
 
 
 @maintenance.command(
@@ -41,16 +41,16 @@ Examples:
     "begin",
     type=_TIME,
     metavar="TIME",
-    help="2026-12-01T08:00+01:00, 2026-12-01T08:00Z, or without a zone; 08:00 is today. [default: now]",
+    help="Start: 2026-12-01T08:00+01:00, 2026-12-01T08:00Z, or without a zone; 08:00 is today. [default: now]",
 )
-@click.option("--until", "end", type=_TIME, metavar="TIME", help="The same.")
+@click.option("--until", "end", type=_TIME, metavar="TIME", help="End, in the same form.")
 @click.option(
     "--zone",
     type=ZoneParameter(),
     metavar="ZONE",
-    help="Zone of times that name none: UTC, Europe/Berlin, +01:00. [default: this machine's]",
+    help="Zone of times without one: UTC, Europe/Berlin, +01:00. [default: this machine's]",
 )
-@click.option("--for", "lasts_s", type=DURATION, help="Length, instead of --until: 30m, 2h, 1d.")
+@click.option("--for", "lasts_s", type=DURATION, help="Length, in place of --until: 30m, 2h, 1d.")
 @reason_option(required=True)
 @expected_option
 @controller_options
@@ -66,9 +66,9 @@ def add(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Add a window for NODES, names or shell patterns.
+    """Add a window for NODES, given as names or shell patterns.
 
-    Ranks that run there run on: `rankmend drain NODE --now --reason TEXT` moves them first.
+    Ranks on these nodes keep running; to move them first, use `rankmend drain NODE --now --reason TEXT`.
     """
     import msgspec
 
@@ -76,12 +76,12 @@ def add(
 
     now_unix_s = time.time()
     if (end is None) == (lasts_s is None):
-        raise click.UsageError("one of --until and --for is needed")
+        raise click.UsageError("give --until or --for, not both")
     from_unix_s = now_unix_s if begin is None else begin.unix_s(zone, now_unix_s)
     if lasts_s is not None:
         until_unix_s = from_unix_s + lasts_s
     else:
-        assert end is not None, "one of --until and --for is there"
+        assert end is not None, "either --until or --for is given"
         until_unix_s = end.unix_s(zone, now_unix_s)
     if until_unix_s <= max(from_unix_s, now_unix_s):
         fail(
@@ -105,7 +105,7 @@ def add(
 @controller_options
 @json_option
 def list_windows(access: Access, as_json: bool) -> None:
-    """List the windows that are not over."""
+    """List current and future windows."""
     import msgspec
 
     now_unix_s = time.time()
@@ -133,7 +133,7 @@ def list_windows(access: Access, as_json: bool) -> None:
 @controller_options
 @json_option
 def remove(window_id: str, reason: str, access: Access, as_json: bool) -> None:
-    """End the window with this ID, as shown by `rankmend maintenance list` shows it."""
+    """End the window with this ID (see `rankmend maintenance list`)."""
     with asking(access) as client:
         done = client.end_window(window_id, reason)
     tell(done.text, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Reads jobs from this machine's state folder, also when nothing of rankmend runs."""
+"""Reads jobs from this machine's state folder, even while no part of rankmend runs."""
 
 import time
 from pathlib import Path

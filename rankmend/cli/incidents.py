@@ -1,4 +1,4 @@
-"""`rankmend incidents` and `rankmend why`: what went wrong, what it cost, and why we acted so."""
+"""`rankmend incidents` and `rankmend why`: what failed, what it cost, and why rankmend acted as it did."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ def incidents(job: str | None, state_dir: Path | None, access: Access, as_json: 
     epilog="""\b
 Examples:
   rankmend why 4f1c2d3e-7
-  rankmend why llama                   the whole story of a job
+  rankmend why llama                   the full history of a job
 """
 )
 @click.argument("incident", shell_complete=complete_story)
@@ -66,8 +66,8 @@ Examples:
 def why(incident: str, state_dir: Path | None, access: Access, as_json: bool) -> None:
     """Explain why rankmend acted as it did, from the journal alone.
 
-    INCIDENT is an incident's id, or the beginning of a job's name or UUID for its whole story. Asks the
-    controller where one is named, else reads this machine's state folder.
+    INCIDENT is an incident's id; the beginning of a job's name or UUID shows the job's full history.
+    Asks the controller if one is named, else reads this machine's state folder.
     """
     with reading(access, state_dir) as reader:
         story = reader.story(incident)
@@ -97,7 +97,7 @@ def _entry(line: "wire.StoryLine") -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    """Return the phases in seconds, a row an incident; narrow enough for 80 columns."""
+    """Return a table of the phases in seconds, one row per incident, at most 80 columns wide."""
     from rich import box
     from rich.table import Table
 
@@ -144,7 +144,7 @@ def _line(row: dict[str, Any]) -> Any:
 
 
 def _legend(rows: list[dict[str, Any]]) -> Any:
-    """Return what the words behind "blamed" mean, of those that are shown."""
+    """Return the meaning of each word under "blamed" that the table shows."""
     from rich.text import Text
 
     from detectors.finding import Blame

@@ -1,4 +1,4 @@
-"""Options and habits that several sub-commands share."""
+"""Options and output that several sub-commands share."""
 
 import json
 import sys
@@ -21,11 +21,11 @@ state_option = click.option(
     envvar="RANKMEND_STATE_DIR",
     help="Folder with the journals. [default: ~/.local/state/rankmend]",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
-    """A name that is printed in tables and log lines, also other people's."""
+    """A name that appears in tables and log lines."""
 
     name = "name"
 
@@ -60,7 +60,7 @@ def print_json(value: Any) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """Return what JSON can hold of a value that it does not know."""
+    """Return a JSON-compatible form of a value that json does not know."""
     if hasattr(value, "__dataclass_fields__"):
         return asdict(value)
     return getattr(value, "value", str(value))
@@ -72,7 +72,7 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 
 def local_time(unix_s: float, form: str) -> str:
-    """Return a time as people here read it; one that no calendar has is shown as the number that it is."""
+    """Return a time in the local form; a time outside the calendar is shown as a plain number."""
     try:
         return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().strftime(form)
     except (OverflowError, OSError, ValueError):
@@ -80,7 +80,7 @@ def local_time(unix_s: float, form: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration for a table: three significant figures, a dash where there is none."""
+    """Return a duration for a table: three significant figures; a dash for None."""
     if value is None:
         return "-"
     if value >= 600:

@@ -1,7 +1,7 @@
-"""Prints for people. All commands print through this module, so that nothing from outside reaches a terminal as it is.
+"""Prints for people. All commands print through this module, so that no outside text reaches a terminal unfiltered.
 
-A string, a `Text` and a table's cell are one line each: where several are wanted, there are several, or a `Group`.
-Markup in square brackets is text.
+A string, a `Text` and a table's cell are one line each; for several lines use several of them, or a `Group`.
+Square brackets are plain text, not markup.
 """
 
 import os
@@ -17,26 +17,26 @@ from rankmend.printable import printable, printable_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_PIPED: Final = 160  # columns of a table that no terminal shows
+_WIDTH_PIPED: Final = 160  # columns of a table printed to a pipe
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text of ours, which may have several lines."""
+    """Print our own text, which may have several lines."""
     click.echo(printable_lines(text), err=err, nl=nl)
 
 
 def echo_exact(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print JSON, metrics and scripts, which programs read, and our own control characters."""
+    """Print without filtering: JSON, metrics and scripts for programs, and our own control characters."""
     click.echo(text, err=err, nl=nl)
 
 
 def failure(error: Exception | str) -> click.ClickException:
-    """Return what ends a command with a message."""
+    """Return an exception that ends a command with this message."""
     return click.ClickException(printable_lines(str(error)))
 
 
 def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":
-    """Return the console, as wide as the terminal; where there is none, ``is_wide`` leaves names room."""
+    """Return the console, as wide as the terminal; without a terminal, ``is_wide`` leaves room for names."""
     is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _WIDTH_PIPED if is_wide and is_piped else None
     made: Console = _console_type()(
@@ -46,7 +46,7 @@ def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":
 
 
 def clean(renderable: Any) -> Any:
-    """Return a text, table or group whose words are all printable; in place, where it can be changed."""
+    """Return a text, table or group with only printable characters; changes mutable ones in place."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -54,7 +54,9 @@ def clean(renderable: Any) -> Any:
     if isinstance(renderable, str):
         return printable(renderable)
     if isinstance(renderable, Text):
-        renderable.plain = printable(renderable.plain)  # as long as before: styles stay in place
+        renderable.plain = printable(
+            renderable.plain
+        )  # the length is unchanged, so styles stay in place
     elif isinstance(renderable, Group):
         return Group(*(clean(one) for one in renderable.renderables), fit=renderable.fit)
     elif isinstance(renderable, Table):
@@ -75,7 +77,7 @@ def _console_type() -> Any:
         def render(
             self, renderable: Any, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            """Return the segments; what `clean` does not know the inside of is made printable here."""
+            """Return the segments; makes printable whatever `clean` could not look into."""
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else printable_lines(text), style, control)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
     for option in (
         click.option(
-            "--node", metavar="NAME", shell_complete=complete_node, help="This node, in every job."
+            "--node", metavar="NAME", shell_complete=complete_node, help="This node, for every job."
         ),
         click.option(
             "--job",
@@ -44,9 +44,9 @@ def _scope_options(command: "Callable[..., None]") -> "Callable[..., None]":
 @click.command(
     epilog="""\b
 Examples:
-  rankmend pause --cluster --reason "core switch is replaced"
-  rankmend pause --job llama --reason "I look into it"
-  rankmend pause --node gpu-17 --reason "its BMC is updated"
+  rankmend pause --cluster --reason "core switch replacement"
+  rankmend pause --job llama --reason "investigating"
+  rankmend pause --node gpu-17 --reason "BMC update"
 """
 )
 @_scope_options
@@ -65,7 +65,7 @@ def pause(
 ) -> None:
     """Pause automation for the cluster, a job or a node, until it is resumed.
 
-    Ranks run on, and failures are seen and journaled; their plans wait.
+    Ranks keep running. Failures are still detected and journaled, but recovery plans wait.
     """
     from recovery.messages.outside import PersonAct
 
@@ -98,8 +98,8 @@ def resume(
 ) -> None:
     """Resume automation; with --node, also return a node to service.
 
-    Ends a drain and a quarantine. Jobs that left the node may use it again. Active alerts
-    about it no longer count, unless they end and fire again.
+    With --node, ends a drain and a quarantine; jobs that left the node may use it again, and its
+    active alerts are ignored until they end and fire again.
     """
     _check_one(cluster, job, node)
     with asking(access) as client:
@@ -114,7 +114,7 @@ def resume(
 
 def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
     if [cluster, job is not None, node is not None].count(True) != 1:
-        raise click.UsageError("one of --cluster, --job and --node is needed")
+        raise click.UsageError("give exactly one of --cluster, --job and --node")
 
 
 def _resume_job(client: "OperatorClient", wanted: str, reason: str) -> list[str]:
@@ -155,7 +155,7 @@ def _resume_node(client: "OperatorClient", node: str, reason: str) -> list[str]:
             if error.problem.refusal != Refusal.NOT_HELD.value:
                 refused.append(f"job {view.job_id}: {error.problem.error}")
         except JobEndedError:
-            continue  # meanwhile
+            continue  # it ended meanwhile
     if not told:
         known = {one.node for one in client.nodes()} | {one.node for one in before.held}
         if not refused and not windows and node not in known:

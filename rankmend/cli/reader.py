@@ -1,6 +1,6 @@
-"""Where `status`, `incidents` and `why` read: a controller, or this machine's state folder.
+"""The sources of `status`, `incidents` and `why`: a controller, or this machine's state folder.
 
-Both answer in the same types, those of the API, so that the commands show one thing in one way.
+Both answer in the types of the API, so that the commands show everything in one way.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to show of it all."""
+    """What the person asked to see."""
 
     job: str | None
     with_ended: bool
@@ -30,9 +30,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How everything stands, asked for within a moment."""
+    """The state of everything at about one moment."""
 
-    controller: str | None  # URL of the one that answered; None: read from the state folder
+    controller: str | None  # URL of the controller that answered; None: read from the state folder
     jobs: "Sequence[wire.JobView]"
     nodes: "Sequence[wire.NodeView]"
     plans: "Sequence[wire.PlanView]"
@@ -43,27 +43,27 @@ class Picture:
 class Reader(Protocol):
     @property
     def watch_s(self) -> float:
-        """How long to wait between two pictures."""
+        """Return the pause between two pictures."""
         ...
 
     def picture(self, wanted: Wanted) -> Picture: ...
     def picture_or_problem(self, wanted: Wanted) -> Picture | str:
-        """Return a picture, or why there is none now and may be one later."""
+        """Return a picture, or why there is none at the moment."""
         ...
 
     def incidents(self, job: str | None) -> "list[wire.IncidentView]": ...
     def notes(self, job: str | None) -> list[str]:
-        """Return what is not known of incidents, and why."""
+        """Return which incidents are unknown, and why."""
         ...
 
     def story(self, wanted: str) -> "wire.Story":
-        """Return the story of an incident, or of the job whose name or UUID begins so."""
+        """Return the story of an incident, or of the job whose name or UUID has this prefix."""
         ...
 
 
 @contextmanager
 def reading(access: Access, state_dir: Path | None) -> Iterator[Reader]:
-    """Read where the command line says; what goes wrong ends the command with a message."""
+    """Give the reader that the command line selects; a failure ends the command with a message."""
     if is_local(access):
         from rankmend.cli.folder_reader import FolderReader
 

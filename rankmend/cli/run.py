@@ -13,7 +13,6 @@ from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 
-_UNIT_BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -40,50 +39,25 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
 
 DURATION = _Duration()
 
-
-class _Rate(click.ParamType):  # type: ignore[type-arg]
-    """Bytes per second, or a number with k, M, G or T."""
-
-    name = "rate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        text = str(value).strip()
-        unit = _UNIT_BYTES.get(text[-1:], 0)
-        try:
-            rate = float(text[:-1]) * unit if unit else float(text)
-        except ValueError:
-            rate = -1.0
-        if not 0 <= rate < 1e15:
-            self.fail(f"{text!r} is not a rate such as 200M, 1.5G or 0", param, ctx)
-        return rate
-
-
-RATE = _Rate()
-
-# Flags of torchrun that a launch line may carry, for parts that work otherwise here: there is no
-# polling, and ranks are always programs of their own.
+# torchrun options that are accepted and ignored: rankmend does not poll, and every rank is a separate program.
 _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")
-# As torchrun.
+# As in torchrun.
 SIGNALS: Final = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 NUMA_MODES: Final = ("node", "socket", "exclusive", "core-complex")
-# On one node there is no rendezvous of launchers.
+# Ignored on one node, where launchers have no rendezvous.
 _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
 
 _OF_TORCHRUN: Final[set[str]] = set()
-# torchrun has these options and reads no variable for them.
+# torchrun reads no variable for these options.
 _WITHOUT_VARIABLE: Final = frozenset({"--logs-specs", "--numa-binding"})
 _VARIABLE_PREFIX: Final = "PET_"
 
 
 def _both(name: str) -> tuple[str, ...]:
-    """Return an option of torchrun with dashes and with underscores: torchrun takes both.
+    """Return a torchrun option with dashes and with underscores: torchrun accepts both.
 
-    Every option declared by this also reads torchrun's variable, PET_ and the option's name.
+    Options declared with this function also read torchrun's variable, PET_ and the option's name.
     """
     _OF_TORCHRUN.add(name)
     return tuple(dict.fromkeys((name, _underscored(name))))
@@ -94,7 +68,7 @@ def _underscored(name: str) -> str:
 
 
 class _RunCommand(click.Command):
-    """Takes abbreviated options, and names the variable in an error about a value from one."""
+    """Accepts abbreviated options; if a bad value came from a variable, its error names the variable."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.params if isinstance(option, click.Option)]
@@ -108,12 +82,12 @@ class _RunCommand(click.Command):
                 raise
             if ctx.get_parameter_source(option.name) is not ParameterSource.ENVIRONMENT:
                 raise
-            text = f"{error.message} ({option.envvar} is set to it)"
+            text = f"{error.message} (from the variable {option.envvar})"
             raise click.BadParameter(text, ctx, option) from error
 
 
 def _read_variables_of_torchrun(command: click.Command) -> None:
-    """Have each option of torchrun take its default from the variable that torchrun reads.
+    """Give each torchrun option the default from the variable that torchrun reads.
 
     Source: torch/distributed/argparse_util.py (2.13), `env` and `check_env`.
     """
@@ -123,7 +97,7 @@ def _read_variables_of_torchrun(command: click.Command) -> None:
 
 
 def _warn_unknown_variables(context: click.Context) -> None:
-    """Say which variables of torchrun are set and have no option here."""
+    """Warn about torchrun variables that are set but have no option here."""
     known = {option.envvar for option in context.command.params}
     for name in sorted(os.environ):
         if name.startswith(_VARIABLE_PREFIX) and name not in known and os.environ[name]:
@@ -318,13 +292,6 @@ Examples:
     help="File that the script writes last into a checkpoint folder. [default: by format]",
 )
 @click.option(
-    "--checkpoint-check-rate",
-    "check_rate_bytes_per_s",
-    metavar="RATE",
-    type=RATE,
-    help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. [default: 200M]",
-)
-@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Local folder for journals. [default: ~/.local/state/rankmend]",
@@ -388,21 +355,23 @@ Examples:
     help="TOML file with [policy] and [hang] tables.",
 )
 @click.option(
-    "--quiet", "-q", is_flag=True, help="Print only warnings and errors of rankmend itself."
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Of rankmend's own messages, print only warnings and errors.",
 )
 @click.pass_context
 def run(context: click.Context, /, **options: Any) -> None:
     """Start the ranks of a training job, and restart them when one fails or hangs.
 
     TARGET is a script, a module (-m) or a program, with its ARGUMENTS. {checkpoint} in an
-    argument becomes the checkpoint to resume from; without one the argument is left out.
-    {checkpoint_dir}, {checkpoint_step} and {checkpoint_tag} become its folder, step and name,
-    for frameworks that take two of these.
+    argument becomes the path of the checkpoint to resume from; without one, the argument is left out.
+    {checkpoint_dir}, {checkpoint_step} and {checkpoint_tag} become its folder, step and name, for
+    frameworks that want these separately.
 
-    Exit codes: 0 all ranks done; the code of the first failed rank (128 + signal for a signal)
-    when rankmend gives up; 93 when a rank says so itself; 124 time limit; 130 and 143 stopped
-    by SIGINT and SIGTERM (each signal: 128 + its number); 2 wrong usage or configuration; 75 the job is held by another
-    launcher.
+    Exit codes: 0 all ranks finished; when rankmend gives up, the exit code of the first failed rank
+    (128 + N if signal N killed it); 93 a rank asked not to be restarted; 124 time limit; 128 + N stopped
+    by signal N (130 SIGINT, 143 SIGTERM); 2 wrong usage or configuration; 75 another launcher holds the job.
     """
     from rankmend import console
     from recovery.run.options import Mode, RunOptions, choose_mode

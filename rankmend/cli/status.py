@@ -24,7 +24,7 @@ Examples:
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Include jobs that have ended.")
 @click.option(
-    "--nodes", "show_nodes", is_flag=True, help="Show every node that the controller knows."
+    "--nodes", "show_nodes", is_flag=True, help="Show all nodes that the controller knows."
 )
 @click.option("--watch", "-w", is_flag=True, help="Refresh until Ctrl-C.")
 def status(

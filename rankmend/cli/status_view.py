@@ -1,4 +1,4 @@
-"""What `rankmend status` shows: jobs, ranks, nodes, plans that wait, pauses and windows."""
+"""The output of `rankmend status`: jobs, ranks, nodes, pending plans, pauses and windows."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recovery.api import wire
     from recovery.report.overview import StoredJobView
 
-_NODES_SHOWN: Final = 40  # without --nodes or JOB; those that need a person come first
+_NODES_SHOWN: Final = 40  # without --nodes or JOB; nodes that need a person come first
 _NOTES_SHOWN: Final = 5
 _COLOURS: Final = {
     "running": "green",
@@ -38,7 +38,7 @@ _COLOURS: Final = {
 
 
 def show(reader: Reader, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
-    """Print how everything stands, once or again and again."""
+    """Print the state of everything, once or repeatedly."""
     if watch and sys.stdout.isatty() and not as_json:
         _watch_live(reader, wanted)
     elif watch:
@@ -50,7 +50,7 @@ def show(reader: Reader, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
 
 
 def _watch_live(reader: Reader, wanted: Wanted) -> None:
-    """Draw the picture anew, under what is wrong the last one."""
+    """Redraw the picture; while there is none, keep the last one below the problem."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -73,7 +73,7 @@ def _watch_live(reader: Reader, wanted: Wanted) -> None:
 
 
 def _watch_lines(reader: Reader, wanted: Wanted, *, as_json: bool) -> None:
-    """Print what has changed, or everything as one line of JSON."""
+    """Print the changes as lines, or everything as one line of JSON."""
     changes = Changes()
 
     def show() -> None:
@@ -102,7 +102,7 @@ def plain(picture: Picture) -> dict[str, Any]:
 
 
 def _lines(picture: Picture) -> "list[tuple[str, str]]":
-    """Return a line for each thing that a person who watches wants to hear of, with a key."""
+    """Return one line, with a key, for each thing that interests a person who watches."""
     url = picture.controller
     lines = [] if url is None else [("controller", f"{url} answers")]
     lines += [(f"job {job.name} {job.job_id}", _head(job, picture).plain) for job in picture.jobs]
@@ -141,7 +141,7 @@ def _head(job: "wire.JobView", picture: Picture) -> "Text":
     from rich.text import Text
 
     spares = sum(one.job_id == job.job_id and one.is_spare for one in picture.nodes)
-    spare = f", {spares} spare" if picture.nodes else ""  # a journal tells of no spares
+    spare = f", {spares} spare" if picture.nodes else ""  # a journal does not list spares
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
@@ -191,7 +191,7 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
 
 
 def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
-    """Return where the ranks on this machine stand, which no controller asks them."""
+    """Return the progress of the ranks on this machine, which no controller collects."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -209,7 +209,7 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
             "-" if rank.step is None else str(rank.step),
             seconds(rank.step_seconds),
             "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
-            rank.problem or rank.section or "tells nothing",
+            rank.problem or rank.section or "no progress reported",
         )
     return [*lines, table]
 
@@ -218,7 +218,7 @@ def _say_plan(plan: "wire.PlanView") -> str:
     left = f" leaving {', '.join(plan.without)}" if plan.without else ""
     todo = f"rankmend approve {plan.incident_id}, or reject"
     if plan.waits_for == "nodes":
-        todo = "rankmend resume --node NODE takes one back"
+        todo = "rankmend resume --node NODE returns one to service"
     return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"
 
 
@@ -257,7 +257,7 @@ def _heard(age_s: float | None) -> str:
 
 
 def _need(node: "wire.NodeView") -> int:
-    """Return the place of a node in a list that is cut: those that need a person first."""
+    """Return the sort key of a node: nodes that need a person come first, as the list may be cut."""
     return 0 if node.held is not None else 1 if _is_silent(node) else 2
 
 
@@ -268,7 +268,7 @@ def _is_silent(node: "wire.NodeView") -> bool:
 
 
 def _render_idle(picture: Picture) -> "list[RenderableType]":
-    """Return lines about held nodes that no job has, and the windows that are not over."""
+    """Return lines about held nodes outside all jobs, and about current and future windows."""
     from rich.text import Text
 
     now_unix_s = time.time()
@@ -294,7 +294,7 @@ def _until(unix_s: float | None) -> str:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks as people write them: 0-7, 12."""
+    """Return ranks in short form: 0-7, 12."""
     parts = []
     numbered = enumerate(sorted(ranks))
     for _gap, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):

@@ -1,4 +1,4 @@
-"""What `rankmend status --watch` does where no terminal shows it: lines, for a file or a pipe."""
+"""The output of `rankmend status --watch` without a terminal: lines, for a file or a pipe."""
 
 import json
 import time
@@ -12,24 +12,24 @@ from rankmend.printable import printable
 
 
 class Changes:
-    """Prints what has changed since it was told last, each line with the time."""
+    """Prints what has changed since the last call, each line with the time."""
 
     def __init__(self) -> None:
         self._shown: dict[str, str] = {}
 
     def add(self, key: str, text: str) -> None:
-        """Print one line beside those that stand, if it is new."""
+        """Print one more line, if it is new."""
         self.print([*self._shown.items(), (key, text)])
 
     def print(self, lines: Sequence[tuple[str, str]]) -> None:
-        """Print the lines whose text under their key is another one now, and which keys are gone."""
+        """Print each line whose text has changed since the last call, and each key that is gone."""
         now = dict(lines)
         at = datetime.now(tz=timezone.utc).astimezone().strftime("%H:%M:%S")
         for key, text in now.items():
             if self._shown.get(key) != text:
                 echo(printable(f"{at}  {text}"))
         for key in self._shown.keys() - now.keys():
-            echo(printable(f"{at}  {key} is not listed any more"))
+            echo(printable(f"{at}  {key} is no longer listed"))
         self._shown = now
 
 
@@ -39,7 +39,7 @@ def print_json_line(value: Any) -> None:
 
 
 def repeat(pause_s: float, act: Callable[[], None]) -> None:
-    """Do ``act`` again and again, for as long as the person wants to look."""
+    """Call ``act`` with a pause between calls, until the person interrupts."""
     while True:
         act()
         time.sleep(pause_s)

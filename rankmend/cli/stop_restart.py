@@ -1,4 +1,4 @@
-"""`rankmend stop`, `restart` and `reset-budgets`: a person's word to one job of a controller."""
+"""`rankmend stop`, `restart` and `reset-budgets`: a person's commands to one job of a controller."""
 
 import click
 
@@ -24,9 +24,9 @@ from rankmend.cli.options import json_option
 @controller_options
 @json_option
 def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Stop JOB as planned: SIGTERM, time to save, then the end on every node.
+    """Stop JOB: send SIGTERM, allow time to save, then end it on every node.
 
-    JOB is a name or UUID, or the beginning of one. How long it may save is `rankmend run --grace`.
+    JOB is a name or UUID, or the beginning of one. `rankmend run --grace` sets the time to save.
     """
     from recovery.messages.outside import PersonAct
 
@@ -34,7 +34,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
         found = find_job(client, job)
         confirm(f"Stop job {found.name} ({found.world_size} ranks)?", yes=yes)
         client.command(found.job_id, PersonAct.STOP, reason=reason, key=new_key())
-    tell(f"job {found.name} is asked to save and end", as_json=as_json, job_id=found.job_id)
+    tell(f"job {found.name} has been asked to save and stop", as_json=as_json, job_id=found.job_id)
 
 
 @click.command(epilog="Example: rankmend restart llama --reason 'new data mount'")
@@ -46,7 +46,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Restart the ranks of JOB from its newest valid checkpoint.
 
-    Steps since that checkpoint are made again. A pause of the job ends with it.
+    The job repeats the steps since that checkpoint. Restarting ends a pause of the job.
     """
     from recovery.messages.outside import PersonAct
 
@@ -54,7 +54,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
         found = find_job(client, job)
         step = "" if found.highest_step is None else f", at step {found.highest_step}"
         confirm(
-            f"Kill the {found.world_size} ranks of job {found.name}{step}, and start them from "
+            f"Kill the {found.world_size} ranks of job {found.name}{step} and start them from "
             "its newest checkpoint?",
             yes=yes,
         )
@@ -63,7 +63,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 
 
 @click.command(
-    "reset-budgets", epilog="Example: rankmend reset-budgets llama --reason 'gpu-17 is out'"
+    "reset-budgets", epilog="Example: rankmend reset-budgets llama --reason 'gpu-17 replaced'"
 )
 @click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
@@ -73,13 +73,15 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Reset JOB's restart budget and the failures counted so far.
 
-    For a job that was adopted after its journal was lost, this confirms that it may be recovered,
-    on every node that is not drained.
+    If the job was adopted after its journal was lost, this also allows rankmend to recover it, on
+    every node that is not drained.
     """
     from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
         found = find_job(client, job)
-        confirm(f"Forget the {found.restarts} restarts of job {found.name}?", yes=yes)
+        confirm(
+            f"Reset the budget of job {found.name} ({found.restarts} restarts so far)?", yes=yes
+        )
         done = client.command(found.job_id, PersonAct.RESET_BUDGETS, reason=reason, key=new_key())
     tell(f"job {found.name}: {done.text}", as_json=as_json, job_id=found.job_id)

@@ -1,4 +1,4 @@
-"""Times of day as people type and read them, always with their zone."""
+"""Times as people type and read them, shown with their zone."""
 
 import re
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ _OFFSET: Final = re.compile(r"Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d")
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay:
-    """What was typed; without a day it is today, without a zone that of the option or of this machine."""
+    """A time as typed. No day means today; no zone means the option's, or this machine's."""
 
     day: str
     time: str
     zone: str
 
     def unix_s(self, zone: tzinfo | None, now_unix_s: float) -> float:
-        """Return it in unix seconds; ``zone``: where none was typed, None for this machine's."""
+        """Return it in unix seconds; ``zone`` applies if none was typed, None is this machine's."""
         known = _zone_of(self.zone) if self.zone else zone
         today = datetime.fromtimestamp(now_unix_s, tz=timezone.utc).astimezone(known)
         at = datetime.fromisoformat(f"{self.day or today.date().isoformat()}T{self.time}")
-        # without a zone astimezone takes the clock of this machine, summer time included
+        # without a zone, astimezone uses this machine's, summer time included
         return (at.replace(tzinfo=known) if known is not None else at.astimezone()).timestamp()
 
 
@@ -50,8 +50,8 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
             found = None
         if found is None:
             self.fail(
-                f"{value!r:.80} is not a time: 2026-12-01T08:00, or 08:00 for today, each with a zone "
-                "behind it (Z, +01:00) or without one",
+                f"{value!r:.80} is not a time: write 2026-12-01T08:00, or 08:00 for today, with or "
+                "without a zone (Z, +01:00)",
                 param,
                 ctx,
             )
@@ -76,15 +76,21 @@ class ZoneParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
         except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
             known = "UTC, Europe/Berlin, +01:00"
             self.fail(
-                f"{text!r:.80} is not a time zone that this machine knows: {known}", param, ctx
+                f"{text!r:.80} is not a time zone that this machine knows; examples: {known}",
+                param,
+                ctx,
             )
 
 
 def say_time(unix_s: float, zone: tzinfo | None = None) -> str:
-    """Return a time with its zone; without one in this machine's."""
+    """Return a time with its zone; without ``zone``, in this machine's."""
     try:
         at = datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone(zone)
-    except (OverflowError, ValueError, OSError):  # no year has it: of a journal that others wrote
+    except (
+        OverflowError,
+        ValueError,
+        OSError,
+    ):  # outside the calendar, from a journal that others wrote
         return f"{unix_s:g} s since 1970"
     return at.isoformat(sep=" ", timespec="minutes")
 

@@ -135,9 +135,9 @@ class ActiveAlerts:
 
     def _refuse(self, target: AlertTarget) -> str | None:
         if target.alertname in _NOTICES:
-            return "it is rankmend's own notice to people"
+            return "it is rankmend's own notification"
         if not any(fnmatchcase(target.alertname, pattern) for pattern in self._rules.accept):
-            return "its name is not among those that may blame a node (alerts.accept)"
+            return "its name is not in alerts.accept, so it may not blame a node"
         if target.node and not is_node_name(target.node):
             return f"{target.node!r:.80} is not a node name"
         if not target.node and not target.job_id:

@@ -77,11 +77,11 @@ class Shares:
         held = self._held.get(known.sender if known else sender.name) or _Held({})
         grows_bytes = size_bytes - (known.size_bytes if known else 0)
         if known is None and len(held.keys) >= sender.alerts_max:
-            return f"{sender.name} has {len(held.keys)} alerts here, {sender.alerts_max} fit"
-        if grows_bytes > 0 and held.size_bytes + grows_bytes > sender.bytes_max:
             return (
-                f"the alerts of {sender.name} take {held.size_bytes} bytes, {sender.bytes_max} fit"
+                f"{sender.name} has {len(held.keys)} alerts here; the limit is {sender.alerts_max}"
             )
+        if grows_bytes > 0 and held.size_bytes + grows_bytes > sender.bytes_max:
+            return f"the alerts of {sender.name} take {held.size_bytes} bytes; the limit is {sender.bytes_max}"
         self._drop(key)
         self._put(key, known.sender if known else sender.name, size_bytes, now_unix_s)
         return None

@@ -196,7 +196,7 @@ class ClusterController:
         if len(self._refused_at_s) > _REFUSED_MAX:
             del self._refused_at_s[next(iter(self._refused_at_s))]
         self._note(
-            f"{sender.name} sends too many alerts, new ones are refused: {refusal}", sender.name
+            f"{sender.name} sends too many alerts; new ones are refused: {refusal}", sender.name
         )
 
     def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:
@@ -281,7 +281,7 @@ def _check_time(name: str, unix_s: float, now_unix_s: float) -> None:
     if abs(unix_s - now_unix_s) <= WINDOW_AWAY_S_MAX:
         return
     is_ms = abs(unix_s / 1000 - now_unix_s) <= WINDOW_AWAY_S_MAX
-    hint = "that is milliseconds, divide by 1000" if is_ms else "want seconds since 1970"
+    hint = "the value seems to be milliseconds" if is_ms else "it must be seconds since 1970"
     raise ConfigError(
         f"{name} is {unix_s:.15g}, more than {WINDOW_AWAY_S_MAX / DAY_S:g} days from now: {hint}"
     )
@@ -292,6 +292,6 @@ def _check_scope(scope: str) -> str:
     if scope == "cluster":
         return scope
     if kind not in ("job", "node") or not colon:
-        raise ConfigError(f"scope {scope!r:.80} is none of cluster, job:ID, node:NAME")
+        raise ConfigError(f"scope {scope!r:.80} is not cluster, job:ID or node:NAME")
     _check_name(kind, name)
     return scope

@@ -52,36 +52,40 @@ class Quarantine:
 
     def __post_init__(self) -> None:
         if self.blames < 1:
-            raise ConfigError(f"quarantine: blames is {self.blames}, not at least 1")
+            raise ConfigError(f"quarantine: blames is {self.blames}; it must be at least 1")
         if not 0 < self.hold_s <= self.hold_s_max or self.window_s <= 0:
-            raise ConfigError("quarantine: window_s and hold_s must be above 0, hold_s_max no less")
+            raise ConfigError(
+                "quarantine: window_s and hold_s must be above 0, and hold_s_max at least hold_s"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRules:
     """How to interpret alerts from outside."""
 
-    # Names under which exporters tell a node, the first that is there counts; a port is cut off.
-    # dcgm-exporter says Hostname, Prometheus itself instance.
+    # Labels in which exporters name a node; the first one present counts, without its port.
+    # dcgm-exporter uses Hostname, Prometheus itself instance.
     node_labels: tuple[str, ...] = ("node", "Hostname", "hostname", "nodename", "instance")
     device_labels: tuple[str, ...] = ("uuid", "UUID", "gpu_uuid", "device")
-    # Alerts that may accuse a node of a job; shell patterns of alertname. Ours all may.
+    # Alerts that may accuse a node of a job: shell patterns of alertname. All of ours may.
     accept: tuple[str, ...] = ("Rankmend*",)
-    # What an accepted alert without the label or annotation `action` asks for.
+    # Action of an accepted alert that has no label or annotation `action`.
     action_default: str = "watch"
-    # One that fires so often within the window is flapping: it is evidence once, and stays until
-    # it has been quiet for a whole window. gpud and NVSentinel (#1488) count three within an hour.
+    # An alert that fires this often within the window is flapping: it counts as one piece of evidence until
+    # it has been quiet for a whole window. gpud and NVSentinel (#1488) use three within an hour.
     flap_raises: int = 3
     flap_window_s: float = 3600.0
-    # Firing alerts are told again at least so often (Prometheus: resend 1 m, Alertmanager:
-    # repeat 4 h); one that is not told any more is forgotten, which proves nothing.
+    # Senders repeat firing alerts at least this often (Prometheus: resend 1 m, Alertmanager:
+    # repeat 4 h). An alert that is no longer repeated is forgotten, which proves nothing.
     forget_s: float = 6 * 3600.0
 
     def __post_init__(self) -> None:
         if self.flap_raises < 2:
-            raise ConfigError(f"alerts: flap_raises is {self.flap_raises}, below 2 nothing flaps")
+            raise ConfigError(f"alerts: flap_raises is {self.flap_raises}; it must be at least 2")
         if not 0 < self.flap_window_s <= self.forget_s:
-            raise ConfigError("alerts: flap_window_s must be above 0, and forget_s no less")
+            raise ConfigError(
+                "alerts: flap_window_s must be above 0, and forget_s at least flap_window_s"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def _job(number: int, table: dict[str, Any], policy: Policy) -> tuple[JobRules, 
     pattern = table.get("match")
     if not isinstance(pattern, str) or not pattern:
         raise SettingError(
-            (*keys, "match"), f"{where}: match is {pattern!r}, no pattern of job names"
+            (*keys, "match"), f"{where}: match is {pattern!r}, not a pattern for job names"
         )
     rules = JobRules(pattern, table_of(table, "policy", keys), table_of(table, "hang", keys))
     try:

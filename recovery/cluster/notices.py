@@ -119,7 +119,7 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.PLAN_WAITS,
             Severity.WARNING,
-            f"job {job.name} does not train: {ledger.paused_by} left it stopped",
+            f"job {job.name} is not training: {ledger.paused_by} left it stopped",
             f"`rankmend resume --job {job.name}` recovers it, `rankmend stop {job.name}` ends it",
             job.job_id,
             job.name,
@@ -133,8 +133,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.GONE_UNPROVED,
             Severity.CRITICAL,
-            f"{node} is silent, and nothing proves that attempt {ledger.attempt} of job {job.name} no longer "
-            f"runs there: rankmend starts no other attempt",
+            f"{node} is silent, and attempt {ledger.attempt} of job {job.name} is not proved gone from it: "
+            f"rankmend starts no other attempt",
             f"power {node} off or inspect it, then: `rankmend confirm-gone {node} --job {job.name}`",
             job.job_id,
             job.name,
@@ -147,7 +147,7 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
             f"job {job.name}: {unconfirmed}; its budgets count as spent, and the next failure waits",
-            f"drain the nodes that must get no ranks, then: `rankmend reset-budgets {job.name}`",
+            f"drain any node that must not get ranks, then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,
         )
@@ -156,28 +156,30 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
             f"job {job.name}: {spent}; the next such failure is escalated",
-            f"look why it fails so often; then: `rankmend reset-budgets {job.name}`",
+            f"find out why it fails so often, then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,
         )
 
 
 def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
-    assert incident.waits is not None, "called for a plan that waits"
+    assert incident.waits is not None, "called for a pending plan"
     plan, reason = incident.waits
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
-    todo = f"`rankmend approve {incident_id}` or reject it, or end what holds it"
+    todo = f"`rankmend approve {incident_id}` or reject it, or end the pause that holds it"
     if incident.waits_cause is WaitCause.CHECKPOINT:
         todo = (
-            f"put a valid checkpoint back; `rankmend approve {incident_id}` begins at zero, "
-            f"`rankmend reject {incident_id}` ends the job"
+            f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {incident_id}`) "
+            f"or end it (`rankmend reject {incident_id}`)"
         )
     if incident.waits_for is WaitsFor.NODES:
-        todo = "bring a node back, or `rankmend resume --node NODE` takes one back that is sound"
+        todo = (
+            "bring a node back, or return a healthy one to service: `rankmend resume --node NODE`"
+        )
     return Notice(
         NoticeKind.PLAN_WAITS,
         Severity.WARNING if trains(finding) else Severity.CRITICAL,
-        f"job {job.name}: the plan {plan.step.value} waits: {reason}",
+        f"job {job.name}: the plan {plan.step.value} is waiting: {reason}",
         f"`rankmend why {incident_id}` shows the plan; {todo}",
         job.job_id,
         job.name,
@@ -235,7 +237,7 @@ def _escalated(
         yield Notice(
             NoticeKind.INCIDENT_ESCALATED,
             Severity.CRITICAL,
-            f"job {job.name} is stopped, and rankmend has given it up: {job.outcome.reason}",
+            f"rankmend has given up on job {job.name}, which is stopped: {job.outcome.reason}",
             f"`rankmend why {job.incident_id}` explains it; start the job again, or "
             f"`rankmend acknowledge {job.incident_id}`",
             job.job_id,
@@ -253,7 +255,7 @@ def _of_cluster(
         yield Notice(
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
-            f"rankmend stopped {stops} training jobs within an hour, the limit (stops_per_hour_max): it "
+            f"rankmend stopped {stops} training jobs within an hour, the limit (stops_per_hour_max), and "
             f"stops no more",
             "check whether an alert rule is too sensitive; stopped jobs are still restarted",
         )
@@ -275,6 +277,6 @@ def _of_cluster(
                     Severity.CRITICAL,
                     refused,
                     f"drain {node} by hand, or repair and resume quarantined nodes; so many blamed nodes "
-                    f"can also share one cause",
+                    f"may share one cause",
                     node=node,
                 )

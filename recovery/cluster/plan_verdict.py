@@ -25,10 +25,12 @@ def judge(
     policy: ClusterPolicy,
     now_unix_s: float,
 ) -> Answer:
-    """Return whether the plan may be carried out now, and why not."""
+    """Return whether the plan may be carried out now, and the reason."""
     if request.finding.is_persons:
         return Answer(Judgement.ALLOWED, "a person asked for it")
-    is_end = request.step is PlanStep.ESCALATE  # what still runs is stopped: a pause holds it, too
+    is_end = (
+        request.step is PlanStep.ESCALATE
+    )  # it stops the remaining ranks, so a pause holds it, too
     waits = _pause(request, ledger)
     if waits is None and not is_end:
         waits = _needs_approval(request, job_name, policy)
@@ -50,7 +52,7 @@ def _approved(request: PlanRequest) -> str:
 
 
 def _pause(request: PlanRequest, ledger: ClusterLedger) -> Answer | None:
-    # Of a node: what would leave it, and what was found about it.
+    # A node's pause holds plans that leave the node and findings about it.
     nodes = dict.fromkeys((*request.without, request.finding.node))
     scopes = ["cluster", f"job:{request.job_id}", *(f"node:{node}" for node in nodes if node)]
     for scope in scopes:
@@ -66,16 +68,16 @@ def _needs_approval(request: PlanRequest, job_name: str, policy: ClusterPolicy) 
     if request.approved_by is not None:
         return None
     if policy.is_dry_for(job_name):
-        text = "dry run: nothing is carried out unless a person approves it"
+        text = "dry run: plans need a person's approval"
         return Answer(Judgement.WAIT, text, WaitCause.DRY_RUN)
     approval = policy.approval_for(job_name)
     if approval is Approval.ALL:
         return _approval("every plan of this job", approval)
     moves = bool(request.without)
     if approval is Approval.MOVES and (moves or not request.is_standing):
-        return _approval("leaving a node or stopping a job that trains", approval)
+        return _approval("leaving a node or stopping a training job", approval)
     if approval is Approval.STOPS and not request.is_standing:
-        return _approval("stopping a job that trains", approval)
+        return _approval("stopping a training job", approval)
     return None
 
 
@@ -94,7 +96,7 @@ def _over_budget(
     stops = _stops_within_an_hour(ledger, now_unix_s)
     if stops >= budgets.stops_per_hour_max:
         return (
-            f"{stops} jobs that trained were stopped within the last hour, "
+            f"{stops} training jobs were stopped within the last hour; "
             f"{budgets.stops_per_hour_max} are allowed (stops_per_hour_max)"
         )
     moves = sum(
@@ -103,7 +105,7 @@ def _over_budget(
     )
     if request.without and moves >= budgets.moves_per_job_day_max:
         return (
-            f"this job left a node {moves} times within a day, "
+            f"this job left a node {moves} times within a day; "
             f"{budgets.moves_per_job_day_max} are allowed (moves_per_job_day_max)"
         )
     return None
@@ -121,14 +123,14 @@ def _held_most(policy: ClusterPolicy, nodes_active: int) -> int:
 def budgets_left(
     nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
 ) -> dict[str, int]:
-    """Return what is left of the cluster's budgets, by name."""
+    """Return the rest of each cluster budget, by name."""
     stops = policy.budgets.stops_per_hour_max - _stops_within_an_hour(ledger, now_unix_s)
     held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
     return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}
 
 
 def counts_as_spent(request: PlanRequest) -> bool:
-    """Return whether a plan that was let through is remembered against the budgets."""
+    """Return whether an allowed plan counts against the budgets."""
     is_end = request.step is PlanStep.ESCALATE
     return not is_end and (bool(request.without) or not request.is_standing)
 
@@ -163,8 +165,8 @@ def quarantine(
     most = _held_most(policy, nodes_active)
     if held >= most:
         return (
-            f"{node} was blamed in {blames} incidents and is not held back: {held} nodes are, "
-            f"and of {nodes_active} that ran ranks within a day at most {most} may be"
+            f"{node} was blamed in {blames} incidents but is not held back: {held} nodes already are, "
+            f"the limit for {nodes_active} nodes that ran ranks within a day is {most}"
         )
     times = ledger.past(node).quarantines
     hold_s = Backoff(rules.hold_s, rules.hold_s_max).wait_s(times + 1)

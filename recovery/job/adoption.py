@@ -1,20 +1,20 @@
-"""Whether a controller may go on with an attempt that its journal does not know. Pure.
+"""Decides whether a controller may adopt an attempt that its journal does not know. Pure.
 
 A journal can be lost, or restored from an old copy, while the job trains. Its launchers then claim
-(`recovery.messages.exchange.Claim`) what they were ordered, and by whom. The rules:
+(`recovery.messages.exchange.Claim`) their orders and the controller that gave them. The rules:
 
-- As long as launchers claim what the journal does not know, no order is sent and nothing is decided:
-  training goes on, whatever comes of it.
-- The attempt is adopted once more than half of its nodes are heard and agree on it, and the
-  controller that they follow has not answered them for a lease. The job and its owner are the same
-  for all: a launcher of another owner is not heard at all.
-- A minority changes nothing. A job of whose placement most nodes follow this controller goes on, and
-  what the others claim (a forged join, a launcher that was cut off) is passed over.
-- The epoch goes above all that was heard of, by `EPOCH_STRIDE`, so that the old controller, should it
-  come back with the old journal, can't be above it by a few restarts. It hears of the higher epoch
-  from its launchers, and stands back by the first rule.
+- While launchers claim something that the journal does not know, the controller sends no order and
+  decides nothing: training continues.
+- The attempt is adopted once more than half of its nodes report and agree on it, and the
+  controller that they follow has not answered them for a lease. All of them have the same job and
+  owner: reports from launchers of another owner are ignored.
+- A minority changes nothing. If most nodes of the newest placement follow this controller, the job
+  continues, and other claims (a forged join, a launcher that was cut off) are ignored.
+- The new epoch is `EPOCH_STRIDE` above every known one, so that an old controller that returns with
+  the old journal can't exceed it after a few restarts. It learns the higher epoch from its
+  launchers, and then the first rule stops it.
 
-docs/operate/fencing.md says the same to operators.
+docs/operate/fencing.md describes this for operators.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,19 +30,19 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.node_records import Joined
 from recovery.messages.exchange import EPOCH_MAX, Claim, Report
 
-# The old controller counts up by one at each start: it needs as many starts to be above the new one.
+# The old controller adds one at each start: it would need this many starts to exceed the new one.
 EPOCH_STRIDE: Final = 1000
-# A claim of an epoch so far above what most claim is passed over: it can be forged.
+# A claim whose epoch is this far above most others is ignored: it may be forged.
 EPOCH_JUMP_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A node's newest report, and when it came (monotonic seconds of this controller)."""
+    """A node's newest report and its arrival time (monotonic seconds of this controller)."""
 
     report: Report
     heard_at_s: float
-    idle_since_s: float | None = None  # since when all its reports say that nothing runs there
+    idle_since_s: float | None = None  # start of the series of reports that say nothing runs there
 
     @property
     def is_running(self) -> bool:
@@ -51,20 +51,20 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Nothing is decided, and why."""
+    """The reason why nothing is decided."""
 
     reason: str
-    topic: str = ""  # the reason without what changes by itself: equal ones are logged once
+    topic: str = ""  # the reason without its changing figures: equal topics are logged once
 
 
 @dataclass(frozen=True, slots=True)
 class _Claimed:
-    """An attempt as launchers claim it: those that agree have the same."""
+    """An attempt as launchers claim it; launchers that agree have equal ones."""
 
     attempt: int
     group_count: int
     world_size: int
-    names: tuple[str, ...]  # by group rank, "?" and the rank where no claim names it; (): no lease
+    names: tuple[str, ...]  # by group rank; "?" and the rank if no claim names it; (): no lease
 
 
 def judge(
@@ -75,10 +75,10 @@ def judge(
     since_s: float,
     confirmed_gone: Collection[str] = (),
 ) -> Adopted | Waits | None:
-    """Return what to do about launchers that claim what the journal does not know.
+    """Return what to do about launchers that claim something unknown to the journal.
 
-    None: nothing, the journal holds. ``since_s`` is when this controller began to hear;
-    ``confirmed_gone`` are nodes of which a person has said so since they were heard.
+    None: nothing, the journal is right. ``since_s``: when this controller began to listen;
+    ``confirmed_gone``: nodes that a person has confirmed as gone since their last report.
     """
     gone = {node: voices.get(node) for node in confirmed_gone}
     voices = {node: one for node, one in voices.items() if node not in gone}
@@ -99,7 +99,7 @@ def _judge_claims(
     now_s: float,
     since_s: float,
 ) -> Adopted | Waits:
-    """Return the adoption of what most nodes of the newest attempt claim, or what is waited for."""
+    """Return the adoption of the newest attempt that most of its nodes claim, or the reason to wait."""
     policy = settings.policy
     fresh = {n: one for n, one in voices.items() if now_s - one.heard_at_s < policy.node_silent_s}
     for claimed, nodes in _candidates(settings, fresh):
@@ -116,7 +116,7 @@ def _judge_claims(
             return _another(live, settings, now_s)
         is_whole = len(nodes) + gone >= claimed.group_count
         if not is_whole and now_s - since_s < policy.lease_s + policy.node_silent_s:
-            return Waits(f"attempt {claimed.attempt} runs; its other nodes are waited for")
+            return Waits(f"attempt {claimed.attempt} runs; waiting for its other nodes")
         return _adopted(ledger, settings, claimed, nodes, voices, fresh)
     if _is_idle(settings, voices, fresh, strangers, confirmed_gone):
         live = [fresh[n] for n in strangers if _is_followed(ledger, fresh[n], settings, now_s)]
@@ -128,14 +128,14 @@ def _judge_claims(
 
 
 def is_strange(ledger: Ledger, report: Report) -> bool:
-    """Return whether a report is to be judged here: few are, once a controller is obeyed."""
+    """Return whether to judge a report here; few need it once launchers follow this controller."""
     if report.claim is not None and not all(is_named(one.node) for one in ledger.placement):
         return True
     return _is_stranger(ledger, report)
 
 
 def _is_stranger(ledger: Ledger, report: Report) -> bool:
-    """Return whether the node knows of an attempt or a controller that the journal does not."""
+    """Return whether the node knows an attempt or a controller that the journal does not."""
     if report.attempt > max(ledger.attempt, report.empty_through):
         return True
     if report.epoch and report.epoch == ledger.epoch:
@@ -145,21 +145,21 @@ def _is_stranger(ledger: Ledger, report: Report) -> bool:
 
 
 def _is_ours(ledger: Ledger, voices: Mapping[str, Voice], strangers: set[str]) -> bool:
-    """Return whether most of the newest attempt's nodes know nothing else than the journal."""
+    """Return whether most of the newest attempt's nodes know only what the journal knows."""
     own = 0
     for place in ledger.placement:
         voice = voices.get(place.node)
         if voice is None or place.node in strangers:
             continue
-        own += voice.report.epoch > 0 or voice.report.revision > 0  # else it has just come
+        own += voice.report.epoch > 0 or voice.report.revision > 0  # otherwise it has just started
     return 2 * own > len(ledger.placement) > 0
 
 
 def _is_followed(ledger: Ledger, voice: Voice, settings: JobSettings, now_s: float) -> bool:
-    """Return whether a controller that is not older than this one answers the launcher still."""
+    """Return whether a controller no older than this one still answers the launcher."""
     claim = voice.report.claim
     if claim is None or voice.report.epoch < ledger.epoch:
-        return False  # its orders are refused once ours are heard
+        return False  # launchers refuse its orders once they have received ours
     return _contact_age_s(voice, now_s) < settings.policy.lease_s
 
 
@@ -170,14 +170,14 @@ def _contact_age_s(voice: Voice, now_s: float) -> float:
 
 
 def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
-    """Return what the node claims, or None where that can't be of this job."""
+    """Return what the node claims, or None if the claim can't belong to this job."""
     slots, group = settings.slots, claim.group_rank
     if claim.group_count not in settings.sizes or claim.world_size != claim.group_count * slots:
         return None
     if claim.ranks != tuple(range(group * slots, (group + 1) * slots)):
         return None
     peers = tuple(peer.node for peer in claim.peers)
-    if not peers:  # a launcher can't be asked by the others, so that there is no lease
+    if not peers:  # other launchers can't ask this one, so there is no lease
         return _Claimed(claim.attempt, claim.group_count, claim.world_size, ())
     groups = witness_groups(claim.group_count)
     if len(peers) != len(groups) or len(set(peers)) != len(peers):
@@ -192,7 +192,7 @@ def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
 def _candidates(
     settings: JobSettings, voices: Mapping[str, Voice]
 ) -> list[tuple[_Claimed, dict[int, str]]]:
-    """Return what is claimed, the newest attempt first, and by which nodes by group rank."""
+    """Return the claimed attempts, newest first, each with the claiming nodes by group rank."""
     found: dict[_Claimed, dict[int, list[str]]] = {}
     for node, voice in voices.items():
         claim = voice.report.claim
@@ -203,7 +203,7 @@ def _candidates(
         if claim.attempt:
             found.setdefault(claimed, {}).setdefault(claim.group_rank, []).append(node)
     agreed = [
-        # Two nodes that claim one place: nobody knows which of them lies.
+        # Two nodes claim one place, and either may be wrong.
         (claimed, {group: nodes[0] for group, nodes in places.items() if len(nodes) == 1})
         for claimed, places in found.items()
     ]
@@ -215,7 +215,7 @@ def _runs_other(voice: Voice, attempt: int) -> bool:
 
 
 def _idle(claimed: _Claimed, voices: Mapping[str, Voice], nodes: Collection[str]) -> list[str]:
-    """Return the nodes of the placement that are heard, run nothing, and don't claim it."""
+    """Return the nodes of the placement that report, run nothing, and don't claim it."""
     others = [node for node in claimed.names if node in voices and node not in nodes]
     return [node for node in others if not voices[node].is_running]
 
@@ -223,10 +223,10 @@ def _idle(claimed: _Claimed, voices: Mapping[str, Voice], nodes: Collection[str]
 def _gone_places(
     claimed: _Claimed, nodes: Mapping[int, str], confirmed_gone: Mapping[str, Voice | None]
 ) -> int:
-    """Return how many places of the attempt are on nodes that a person calls gone.
+    """Return how many places of the attempt are on nodes that a person has confirmed as gone.
 
-    Claims name few of many nodes: what is confirmed beside them, and was no spare, counts for
-    places of which neither a name nor a claim is known.
+    Claims name only some of many nodes: a confirmed node that no claim names, and that was no spare,
+    counts for a place without a name or a claim.
     """
     named = confirmed_gone.keys() & set(claimed.names)
     others = [
@@ -287,9 +287,9 @@ def _is_idle(
     strangers: Collection[str],
     confirmed_gone: Collection[str],
 ) -> bool:
-    """Return whether as many nodes as the job can have are heard, and none runs anything.
+    """Return whether as many nodes as the job can have report, and none runs anything.
 
-    Nodes that a person calls gone count with those that are heard.
+    Nodes that a person has confirmed as gone count as reporting.
     """
     have_told = all(node in fresh and fresh[node].report.claim is not None for node in strangers)
     is_running = any(one.is_running for one in voices.values())
@@ -305,10 +305,10 @@ def _left_over(
     now_s: float,
     since_s: float,
 ) -> Waits | None:
-    """Return what is waited for while the newest attempt may still run where nobody hears it.
+    """Return the reason to wait while the newest attempt may still run on unreachable nodes.
 
-    A replacement can speak in the place of a node that trains on behind a cut network, so that as
-    many are heard as the job can have. The proofs are those of `recovery.job.membership.judge_gone`.
+    Even if as many nodes report as the job can have, one of them may be a replacement for a node that
+    still trains behind a cut network. The proofs are those of `recovery.job.membership.judge_gone`.
     """
     claims = [(n, c) for n, one in voices.items() if (c := one.report.claim) is not None]
     attempt = max([ledger.attempt, *(claim.attempt for _node, claim in claims)])
@@ -350,9 +350,9 @@ def _left_over(
         bound_s = policy.lease_s + policy.kill_bound_s + policy.lease_margin_s
         if unproved and now_s - max(began_s) < bound_s:
             return Waits(
-                f"nothing runs on the nodes that are heard, but {names_in_words(sorted(unproved))} may still run "
-                f"attempt {attempt}: this controller waits {bound_s:g} s for the lease, after which "
-                f"a launcher that is alone has stopped its ranks"
+                f"nothing runs on the nodes that report, but {names_in_words(sorted(unproved))} may still run "
+                f"attempt {attempt}: this controller waits {bound_s:g} s for the lease to end, after which "
+                f"an isolated launcher has stopped its ranks"
             )
     return None
 
@@ -363,21 +363,21 @@ def _idle_since_s(voice: Voice) -> float:
 
 def _needs_person(attempt: int, silent: Collection[str]) -> str:
     return (
-        f"nothing runs on the nodes that are heard, but {names_in_words(sorted(silent))} may still run attempt "
-        f"{attempt}, and no lease proves that they stopped: wait until they are heard, or switch "
+        f"nothing runs on the nodes that report, but {names_in_words(sorted(silent))} may still run attempt "
+        f"{attempt}, and no lease proves that they stopped: wait until they report, or power "
         f"them off and run `rankmend confirm-gone` for each"
     )
 
 
 def _nodes_unknown(attempt: int) -> str:
     return (
-        f"nothing runs on the nodes that are heard, but none of them knows where attempt {attempt} "
-        f"ran: once it runs nowhere, end the launchers and start them again"
+        f"nothing runs on the nodes that report, but none of them knows where attempt {attempt} "
+        f"ran: make sure that it runs nowhere, then restart the launchers"
     )
 
 
 def _adopted_idle(ledger: Ledger, fresh: Mapping[str, Voice]) -> Adopted:
-    """Return the adoption of a job of which nothing runs: the next attempt comes above the last."""
+    """Return the adoption of a job that runs nowhere: the next attempt gets a number above the last."""
     reports = [voice.report for voice in fresh.values()]
     claims = [report.claim for report in reports if report.claim is not None]
     followed = _highest_epoch([r.epoch for r in reports if 0 < r.epoch <= EPOCH_MAX] or [0])
@@ -394,13 +394,13 @@ def _adopted_idle(ledger: Ledger, fresh: Mapping[str, Voice]) -> Adopted:
 
 
 def _highest_epoch(told: Sequence[int]) -> int:
-    """Return the highest of the epochs that are not far above what most tell."""
+    """Return the highest epoch that is not far above most others."""
     typical = median_low(told)
     return max(epoch for epoch in told if epoch <= typical + EPOCH_JUMP_MAX)
 
 
 def is_named(node: str) -> bool:
-    """Return whether the name of a node in a placement is known; no node's begins with "?"."""
+    """Return whether a node's name in a placement is known; no real name begins with "?"."""
     return not node.startswith("?")
 
 
@@ -414,7 +414,7 @@ def _joined(
     claims: Mapping[str, Claim],
     voices: Mapping[str, Voice],
 ) -> tuple[Joined, ...]:
-    """Return the launchers of the attempt: by their own word, or as their peers were told."""
+    """Return the launchers of the attempt, as they report themselves or as their peers' orders name them."""
     peers = {peer.node: peer for claim in claims.values() for peer in claim.peers}
     joined = []
     for place in placement:
@@ -426,7 +426,7 @@ def _joined(
 
 
 def joined_of(report: Report) -> Joined:
-    """Return the node as its launcher tells of itself."""
+    """Return the node as its launcher reports it."""
     return Joined(
         report.node,
         report.launcher_id,
@@ -440,7 +440,7 @@ def joined_of(report: Report) -> Joined:
 def _find_names(
     ledger: Ledger, settings: JobSettings, voices: Mapping[str, Voice]
 ) -> Adopted | None:
-    """Return the adoption anew where nodes are heard whose names were not known."""
+    """Return the adoption again, completed, if nodes report whose names were unknown."""
     adopted = ledger.adopted
     if adopted is None or adopted.attempt != ledger.attempt:
         return None
@@ -474,14 +474,14 @@ def _find_names(
 
 
 def _another(voices: Sequence[Voice], settings: JobSettings, now_s: float) -> Waits:
-    """Wait for the controller that these launchers follow: it can have ended, or run on."""
+    """Return the reason to wait for the controller that these launchers follow: it may have ended or still run."""
     newest = min(voices, key=lambda voice: _contact_age_s(voice, now_s))
     report, lease_s = newest.report, settings.policy.lease_s
     topic = f"another controller ({report.controller_id}, epoch {report.epoch})"
     reason = (
         f"{topic} answered the launchers of this job until {_contact_age_s(newest, now_s):.0f} s ago, "
-        f"{report.node} among them: this one waits until that was {lease_s:g} s ago; if the other "
-        f"still runs, end one of the two controllers"
+        f"{report.node} among them: this controller waits until that was {lease_s:g} s ago; if the other "
+        f"still runs, stop one of the two"
     )
     return Waits(reason, topic)
 
@@ -502,21 +502,21 @@ def _why_not(
     if attempt <= ledger.attempt:
         newest = max(strange, key=lambda report: report.epoch)
         known = (
-            f"launchers ({names_in_words(sorted(strangers))}) know of controller {newest.controller_id} "
-            f"(epoch {newest.epoch}), which this journal does not, and of no attempt that it started"
+            f"launchers ({names_in_words(sorted(strangers))}) follow controller {newest.controller_id} "
+            f"(epoch {newest.epoch}), which is not in this journal, and know no attempt that it started"
         )
     elif most is None or most[0].attempt <= ledger.attempt:
         known = (
-            f"launchers know of attempt {attempt}, which this journal does not: none of its nodes is "
-            f"heard, only {names_in_words(sorted(strangers))}"
+            f"launchers know attempt {attempt}, which is not in this journal: none of its nodes "
+            f"reports, only {names_in_words(sorted(strangers))}"
         )
     else:
         known = (
-            f"launchers know of attempt {attempt}, which this journal does not: {len(most[1])} of its "
-            f"{most[0].group_count} nodes are heard ({names_in_words(sorted(most[1].values()))}), and more than half "
-            f"must be"
+            f"launchers know attempt {attempt}, which is not in this journal: {len(most[1])} of its "
+            f"{most[0].group_count} nodes report ({names_in_words(sorted(most[1].values()))}), and more than half "
+            f"must"
         )
     return (
-        f"{known}; nothing is ordered or stopped until that is settled (nodes that are gone for good: "
-        f"`rankmend confirm-gone`, or end the launchers and start them again)"
+        f"{known}; rankmend orders and stops nothing until this is settled (for nodes that are gone for good, "
+        f"run `rankmend confirm-gone`; or restart the launchers)"
     )

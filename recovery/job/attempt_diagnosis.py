@@ -1,9 +1,9 @@
-"""What has gone wrong with an attempt, from what was observed of it. Decides, does nothing.
+"""Diagnoses a failed attempt from its observation. Decides, but does nothing.
 
-A death by a signal is certain at once. An exit waits a moment for what the other ranks say of
-theirs, so that the same exception on every rank, or the peer that pulled this one down, is seen
-before anybody is accused; so does a signal that people and schedulers send, since the launcher
-then gets it too and says that a stop is wanted.
+A death by a signal is certain at once. An exit waits a moment for the ends of other ranks, so that
+an exception on every rank, or the peer that brought this one down, is known before any rank is
+accused. A signal that people and schedulers send waits too: the launcher may have received it as
+well and be about to report a requested stop.
 """
 
 from collections.abc import Sequence
@@ -33,19 +33,19 @@ from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankError
 from recovery.messages.outside import NodeEvidence
 
-EXIT_UNKNOWN: Final = 1  # where no rank's end gives another exit code
+EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
 
 @dataclass(frozen=True, slots=True)
 class AccusedRanks:
-    """Nodes that a stand-still may be due to, before the job's own limits are over."""
+    """Nodes that may be the cause of a stall, before the job's own limits have passed."""
 
-    silent: tuple[str, ...] = ()  # their launchers say nothing
-    replaced: tuple[str, ...] = ()  # their launchers are others than those of the attempt
-    evidence: tuple[NodeEvidence, ...] = ()  # alerts that end the use of what ranks stand on
-    fresh: tuple[NodeEvidence, ...] = ()  # those that began lately, and whose ranks could speak
-    ended: tuple[str, ...] = ()  # their launchers have ended, by their last word
+    silent: tuple[str, ...] = ()  # their launchers are silent
+    replaced: tuple[str, ...] = ()  # their launchers have been restarted since the attempt began
+    evidence: tuple[NodeEvidence, ...] = ()  # alerts that rule out a device that ranks use
+    fresh: tuple[NodeEvidence, ...] = ()  # recent ones, whose ranks could have reported
+    ended: tuple[str, ...] = ()  # their launchers reported their own end
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Doctor:
     ) -> Failure | None:
         """Return the attempt's failure, once it can be judged.
 
-        ``waiting_s`` is how long its ranks have been ordered. What does not happen is judged as
-        of the newest reports: from their absence nothing is concluded.
+        ``waiting_s`` is the time since its ranks were ordered. Missing progress is judged as of the
+        newest reports: missing reports prove nothing.
         """
         if seen.launch_error is not None:
             text = f"the ranks can't be started: {seen.launch_error}"
@@ -76,12 +76,12 @@ class Doctor:
         elif seen.failed:
             return self._find_failed_rank(seen, now_s)
         elif seen.has_ended and not seen.is_done:
-            text = "every rank has ended, and some were stopped without an order"
+            text = "every rank has ended, some of them stopped by their launchers without an order"
             finding = self._finding(seen, text, Symptom(SymptomKind.STOPPED), Blame.NOBODY)
         elif seen.started_at_s is None:
             if waiting_s - (now_s - heard_through_s) < self.policy.start_timeout_s:
                 return None
-            text = f"not every rank had a process within {self.policy.start_timeout_s:g} s"
+            text = f"some ranks had no process within {self.policy.start_timeout_s:g} s"
             finding = self._finding(seen, text, Symptom(SymptomKind.START_TIMEOUT), Blame.NOBODY)
         elif not looks_for_hang:
             return None
@@ -98,26 +98,26 @@ class Doctor:
         waiting_s: float,
         has_stepped_before: bool,
     ) -> Failure | None:
-        """Return the failure of a node that is accused and whose peers stand still.
+        """Return the failure of an accused node whose peers have stalled.
 
-        A launcher that has ended or was replaced took its ranks with it. Silence alone is nothing: the others
-        must stand still in the middle of a step, or have been stopped by their launchers.
+        A launcher that has ended or was replaced took its ranks with it. Silence alone proves nothing: the other
+        ranks must have stalled in the middle of a step, or been stopped by their launchers.
         """
         finding = None
         if accused.ended:
             node = accused.ended[0]
-            text = f"the launcher of {node} has ended, and the ranks there with it"
+            text = f"the launcher of {node} has ended, and its ranks with it"
             finding = self._host(seen, node, text, HOST_ENDED, ())
         elif accused.replaced:
             node = accused.replaced[0]
-            text = f"the launcher of {node} was started anew: the ranks there are gone"
+            text = f"the launcher of {node} was restarted: its ranks are gone"
             finding = self._host(seen, node, text, HOST_RESTARTED, ())
         elif seen.stopped:
-            text = f"{seen.stopped} ranks were stopped by their launchers without an order"
+            text = f"launchers stopped {seen.stopped} ranks without an order"
             finding = self._finding(seen, text, HOST_ALONE, Blame.COMMUNICATION)
         elif seen.started_at_s is None and accused.silent:
             if waiting_s >= self.policy.start_timeout_s:
-                text = f"{accused.silent[0]} is silent, and not every rank had a process in time"
+                text = f"{accused.silent[0]} is silent, and some ranks had no process in time"
                 finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         elif seen.started_at_s is not None and (accused.silent or accused.evidence):
             stands = seen.stands(now_s, without=accused.silent)
@@ -131,7 +131,7 @@ class Doctor:
             finding = self._accuse(seen, accused, hang)
             still_s = now_s - max(seen.started_at_s, seen.advanced_at_s or 0.0)
             if accused.silent and still_s >= self.policy.hung.ceil_s and _are_done(stands):
-                text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with 0"
+                text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with exit code 0"
                 finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         return None if finding is None else self._failure(seen, finding)
 
@@ -141,12 +141,12 @@ class Doctor:
         finding = None
         if hang is not None and accused.silent:
             node = accused.silent[0]
-            text = f"{', '.join(accused.silent[:8])} silent, and the other ranks stand still"
+            text = f"{', '.join(accused.silent[:8])} silent, and the other ranks have stalled"
             finding = self._host(seen, node, text, HOST_SILENT, hang.evidence)
         elif hang is not None:
             finding = evidence_finding(self.settings, seen, accused.evidence[0])
         elif accused.fresh and seen.advanced_at_s is None:
-            # Ranks that never tell of their progress can't be seen to stand still.
+            # A stall can't be seen in ranks that never report progress.
             finding = evidence_finding(self.settings, seen, accused.fresh[0])
         return finding
 
@@ -170,7 +170,7 @@ class Doctor:
         return replace(finding, kind=Kind.HOST, node=node, ranks=ranks, evidence=evidence)
 
     def failure_of(self, seen: Observation, evidence: NodeEvidence) -> Failure:
-        """Return what an alert says as the attempt's failure."""
+        """Return an alert as the attempt's failure."""
         return self._failure(seen, evidence_finding(self.settings, seen, evidence))
 
     def _find_hang(
@@ -250,7 +250,7 @@ def _are_done(stands: Sequence[RankStand]) -> bool:
 
 
 def evidence_finding(settings: JobSettings, seen: Observation, evidence: NodeEvidence) -> Finding:
-    """Return what an alert says as a finding."""
+    """Return an alert as a finding."""
     return Finding(
         kind=Kind.DEVICE if evidence.device else Kind.HOST,
         severity=evidence.severity,

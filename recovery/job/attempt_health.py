@@ -1,6 +1,6 @@
-"""How the newest attempt is doing: whether it has failed, and how far it is.
+"""The health of the newest attempt: whether it has failed, and how far it has come.
 
-Looks at the situation and says what is due; decides nothing, writes nothing.
+Reads the situation and returns the records that are due; decides and writes nothing.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from recovery.journal.reach import Reach, farther, is_farther
 from recovery.journal.records import Record
 
 _LOOK_S: Final = 1.0  # between two looks at all ranks: 16,000 cost 50 ms
-_LOOK_RATIO: Final = 0.05  # of the time that nothing has moved
+_LOOK_RATIO: Final = 0.05  # pause between two looks, as a share of the time without progress
 _LOOK_S_PER_NODE: Final = (
     1e-4  # before ranks have started: a look costs 2 us a node, 2 % of the time
 )
@@ -32,7 +32,7 @@ class AttemptHealth:
         self._policy = situation.settings.policy
         self._nodes = situation.nodes
         self._milestone_at_s = 0.0
-        self._looked_at_s = 0.0  # at every rank, for a stand-still
+        self._looked_at_s = 0.0  # the newest look at every rank for a stall
 
     @property
     def _ledger(self) -> Ledger:
@@ -45,7 +45,7 @@ class AttemptHealth:
     # Failed?
 
     def find_failure(self, now_s: float, policy: Policy) -> Failure | None:
-        """Return what has gone wrong with the attempt, once it can be judged."""
+        """Return the attempt's failure, once it can be judged."""
         ledger, seen, nodes = self._ledger, self._seen, self._nodes
         doctor = Doctor(self._settings, policy, ledger.placement)
         is_due = self._is_look_due(now_s, policy)
@@ -72,14 +72,14 @@ class AttemptHealth:
         )
 
     def _is_look_due(self, now_s: float, policy: Policy) -> bool:
-        """Return whether to look at every rank for a stand-still.
+        """Return whether to look at every rank for a stall.
 
-        Not before any limit can be over, at most once a second, and less often the longer nothing
-        moves: a twentieth later is soon enough.
+        Not before any limit can have passed, at most once a second, and less often the longer the
+        stall lasts: a delay of a twentieth does no harm.
         """
         seen = self._seen
         moved_at_s = seen.advanced_at_s or seen.started_at_s
-        if moved_at_s is None:  # ranks are not judged before they have started, but nodes are
+        if moved_at_s is None:  # before the ranks have started, only nodes are judged
             if now_s - self._looked_at_s < _LOOK_S_PER_NODE * len(self._ledger.placement):
                 return False
             self._looked_at_s = now_s
@@ -118,7 +118,7 @@ class AttemptHealth:
         return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended)
 
     def name_failure(self, finding: Finding) -> Failure:
-        """Return what somebody else has found as the attempt's failure."""
+        """Return another detector's finding as the attempt's failure."""
         seen = self._seen
         return Failure(
             self._ledger.attempt,
@@ -134,7 +134,7 @@ class AttemptHealth:
     # How far?
 
     def progress(self, now_s: float) -> list[Record]:
-        """Return what is to be remembered of an attempt that goes on."""
+        """Return the records that are due about a running attempt."""
         ledger, seen = self._ledger, self._seen
         records: list[Record] = []
         if not ledger.is_verified and seen.is_verified(self._policy, ledger.telling_ranks, now_s):
@@ -161,7 +161,7 @@ class AttemptHealth:
         )
 
     def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:
-        """Return a record where the ranks are farther than before and it is time to say so."""
+        """Return a record of the ranks' progress if there is new progress and a record is due."""
         seen, ledger = self._seen, self._ledger
         step = seen.newest_step
         if step is None or seen.attempt != ledger.attempt:

@@ -1,7 +1,7 @@
-"""Starts attempts, says when one is gone from its nodes, and closes the job.
+"""Starts attempts, tells when one is gone from its nodes, and closes the job.
 
-An attempt is ordered once all is there that it needs (`recovery.job.attempt_needs`) and the fence beside
-the checkpoints lets only it publish. Nothing is started beside what is not proved to be gone.
+An attempt is ordered once everything that it needs is there (`recovery.job.attempt_needs`) and the fence
+beside the checkpoints lets only it publish. Nothing starts before the last attempt is proved gone.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.node_records import FenceWaits, FinderChosen
 from recovery.journal.records import Record
 
-_LOOK_AGAIN_S: Final = 5.0  # for something to restore, where a job is held for lack of it
+_LOOK_AGAIN_S: Final = 5.0  # between two looks for a checkpoint while a job is held for lack of one
 _RESULTS: Final = {
     OutcomeKind.DONE: AttemptResult.DONE,
     OutcomeKind.STOPPED: AttemptResult.STOPPED,
@@ -50,7 +50,7 @@ class Checkpoints(Protocol):
         ...
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
-        """Return what was found beside training, at once and without looking."""
+        """Return what the background search has found, without looking now."""
         ...
 
 
@@ -60,12 +60,12 @@ class AttemptFence(Protocol):
         ...
 
     def advance(self, attempt: int) -> None:
-        """Return once only this attempt may publish, durably."""
+        """Let only this attempt publish; return once that is durable."""
         ...
 
 
 def ended_unstarted(reason: str, *, is_empty: bool = False) -> JobEnded:
-    """Return the record of a job that ends since no attempt can be started."""
+    """Return the record of a job that ends because no attempt can start."""
     return JobEnded(JobOutcome(OutcomeKind.ESCALATED, EXIT_UNKNOWN, reason), is_empty)
 
 
@@ -86,9 +86,11 @@ class Attempts:
         self._pool = pool
         self._checkpoints = checkpoints
         self._fence = fence
-        self._noted_at_s = float("-inf")  # what a failure would restore
-        self._known_at_s = float("-inf")  # what was found beside training
-        # The attempt before, when it was looked, and what came of it: nothing could be restored.
+        # when the checkpoint that a failure would restore was last noted
+        self._noted_at_s = float("-inf")
+        # when the findings of the background search were last read
+        self._known_at_s = float("-inf")
+        # The previous attempt, the time of the look, and its result, if nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
 
     @property
@@ -129,7 +131,7 @@ class Attempts:
         return True
 
     def _hold_start(self, choice: Choice, now_s: float) -> bool:
-        """Start nothing while that would begin at zero; return whether this was news."""
+        """Start nothing while the job would begin at step 0; return whether this was news."""
         waited_s = self._situation.since(now_s, "held", self._ledger.epoch)
         if waited_s >= self._policy.checkpoint_wait_s:
             reason = shared_reasons.cannot_start(f"{choice.reason}; held for {waited_s:.0f} s")
@@ -139,15 +141,15 @@ class Attempts:
         if told is not None and told.about == about:
             return False
         reason = (
-            f"{choice.reason}. Nothing is started, since that would train from the beginning. Put a "
-            f"valid checkpoint back (rankmend looks again), or stop this run and start it with "
+            f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
+            f"valid checkpoint back (rankmend keeps looking), or stop this run and start it with "
             f"--start-from-scratch"
         )
         self._situation.record(StartWaits(reason, about))
         return True
 
     def _spent(self, ready: NeedsMet | FinderChosen | NeedsMissing) -> str | None:
-        """Return which budget allows no takeover, in words, or None."""
+        """Return in words which budget forbids a takeover, or None."""
         ledger, policy = self._ledger, self._policy
         spent = ledger.spent_on(UNSEEN)
         reason = out_of_restarts(spent, policy)
@@ -158,26 +160,26 @@ class Attempts:
             return None
         return (
             f"rankmend ended while ranks ran, and {shared_reasons.budget_spent(reason)}: "
-            f"start it with --reset-budgets once you know why"
+            f"find out why, then start it with --reset-budgets"
         )
 
     def _tell_unconfirmed(self, unconfirmed: str) -> bool:
-        """Say once that a person has to confirm the budgets; return whether that was now."""
+        """Journal once that a person must confirm the budgets; return whether this was news."""
         ledger = self._ledger
-        assert ledger.adopted is not None, "what is not confirmed was adopted"
+        assert ledger.adopted is not None, "only an adopted attempt needs confirmation"
         nodes = tuple(place.node for place in ledger.placement) or ledger.adopted.heard
         if set(nodes) <= set(ledger.fence_waits):
             return False
         reason = (
-            f"attempt {ledger.attempt} is over, and no other is started: {unconfirmed}; "
-            f"`rankmend reset-budgets {self._settings.name}` confirms that it may go on"
+            f"attempt {ledger.attempt} is over, and no other starts: {unconfirmed}; "
+            f"`rankmend reset-budgets {self._settings.name}` lets the job continue"
         )
         self._situation.record(FenceWaits(ledger.attempt, nodes, reason))
         return True
 
     @staticmethod
     def _unready(ready: FinderChosen | NeedsMissing) -> Record:
-        """Return the next record on the way to an attempt, or that there is no way."""
+        """Return the next record on the way to an attempt, or the record that no attempt can start."""
         if isinstance(ready, FinderChosen):
             return ready
         return ended_unstarted(shared_reasons.cannot_start(ready.reason), is_empty=True)
@@ -185,9 +187,9 @@ class Attempts:
     def prepare(
         self, policy: Policy, now_s: float, *, may_begin: bool = False
     ) -> NeedsMet | FinderChosen | NeedsMissing:
-        """Return all that the next attempt needs, or what is missing.
+        """Return everything that the next attempt needs, or what is missing.
 
-        ``may_begin``: a person wants it to begin at zero where nothing can be restored.
+        ``may_begin``: a person allows it to begin at step 0 if nothing can be restored.
         """
         preparation = self.preparation(policy, now_s)
         placement = preparation.place()
@@ -236,7 +238,7 @@ class Attempts:
     def advance_fence(self) -> int:
         """Let only the next attempt publish checkpoints, and return its number.
 
-        It is above every number that anybody has heard of, so that no attempt ever repeats.
+        The number is above every known one, so that attempt numbers never repeat.
         """
         known = [self._ledger.attempt_max, self._nodes.highest_attempt]
         if self._fence is not None:
@@ -254,7 +256,7 @@ class Attempts:
     def order(
         self, attempt: int, cause: Cause, ready: NeedsMet, incident: OpenIncident | None
     ) -> None:
-        """Order an attempt that is ready; its number is the one that the fence has."""
+        """Order an attempt that is ready, with the number that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)
         self._situation.record(
             AttemptStarted(
@@ -271,12 +273,12 @@ class Attempts:
         self._situation.observe_anew()
 
     def can_leave(self, node: str, now_s: float) -> bool:
-        """Return whether the job can go on without the node."""
+        """Return whether the job can continue without the node."""
         usable = self.preparation(self._policy, now_s).usable().keys() - {node}
         return size_for(self._settings, len(usable)) is not None
 
     def restorable(self, now_s: float) -> list[Record]:
-        """Return a record where a failure would restore another checkpoint than was noted last."""
+        """Return a record if a failure would now restore another checkpoint than the one noted last."""
         if now_s - self._known_at_s < LOOK_S:
             return []
         self._known_at_s = now_s
@@ -296,11 +298,11 @@ class Attempts:
     # Gone?
 
     def gone(self, policy: Policy, now_s: float) -> Gone:
-        """Return whether the newest attempt is proved to be gone from all its nodes."""
+        """Return whether the newest attempt is proved gone from all its nodes."""
         return self._nodes.gone(self._ledger, policy, now_s)
 
     def fence_leftover(self, now_s: float) -> bool:
-        """Wait until an attempt that nobody looks after is gone."""
+        """Wait until an attempt that has no incident and is not managed is gone."""
         attempt = self._ledger.attempt
         gone = self.gone(self._policy, now_s)
         if gone.is_proved:
@@ -316,9 +318,9 @@ class Attempts:
         return True
 
     def watch_silence(self, now_s: float) -> bool:
-        """Tell a person when the whole attempt is silent for long: nobody else can judge that.
+        """Notify people when the whole attempt has been silent for long: only they can judge that.
 
-        The ranks may train on behind a network that is cut. Only proofs end the attempt.
+        The ranks may still train behind a cut network. Only proofs end the attempt.
         """
         ledger, limit_s = self._ledger, self._policy.hung.ceil_s
         if self._nodes.is_any_heard(ledger, now_s - limit_s):
@@ -332,32 +334,32 @@ class Attempts:
             return True
         if set(gone.silent) <= set(ledger.fence_waits):
             return False
-        reason = f"no node of attempt {ledger.attempt} was heard for {limit_s:g} s"
+        reason = f"no node of attempt {ledger.attempt} has reported for {limit_s:g} s"
         self._situation.record(FenceWaits(ledger.attempt, gone.silent, reason))
         return True
 
     def fence_bound_s(self, policy: Policy) -> float:
-        """Return for how long to wait for a proof: a person may bring it for another node."""
+        """Return how long to wait for a proof; a person may still confirm a node meanwhile."""
         return policy.fence_timeout_s + policy.spare_wait_s
 
     def tell_person(self, gone: Gone, now_s: float) -> bool:
-        """Say once of which nodes nothing is proved after a while."""
+        """Journal once which nodes are still unproved after a while."""
         ledger = self._ledger
         waits = (*gone.silent, *gone.busy)
         if set(waits) <= set(ledger.fence_waits) or not self._policy.spare_wait_s:
-            return False  # it was told, or nobody is waited for
+            return False  # already journaled, or nothing is waiting for the proof
         if self._situation.since(now_s, "unproved", ledger.attempt) < self._policy.fence_timeout_s:
             return False
         told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
         reason = (
             f"nothing proves that attempt {ledger.attempt} is gone ({told}): reboot the node, or "
-            f"`rankmend confirm-gone NODE --job {self._settings.name}` once it is switched off"
+            f"`rankmend confirm-gone NODE --job {self._settings.name}` once it is powered off"
         )
         self._situation.record(FenceWaits(ledger.attempt, waits, reason))
         return True
 
     def close(self, now_s: float) -> bool:
-        """End the job once nothing of it is left, or once that has taken too long."""
+        """End the job once no process of it is left, or once that takes too long."""
         ledger = self._ledger
         closing = ledger.closing
         assert closing is not None, "called while closing"

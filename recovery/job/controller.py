@@ -1,16 +1,16 @@
-"""Runs one job: hears reports, decides, remembers, orders.
+"""Runs one job: takes in reports, decides, journals, orders.
 
-Refuse, remember, act: every decision is a record that is durable before the order that follows
-from it is sent. The state is the fold of the records (`recovery.journal.fold`), the wish in it is
-what the nodes ought to be running, and orders are derived from the wish alone, so that any of
-them can be sent again at any time. What is only observed (which rank stands where, since when)
-is kept in `recovery.job.observation` and may be lost: after a crash it is heard again.
+Refuse, journal, act: every decision is a record that is durable before the order that follows
+from it is sent. The state is the fold of the records (`recovery.journal.fold`). Its `wish` is what
+the nodes should be running, and orders are derived from the wish alone, so that any of them can be
+sent again at any time. Mere observations (where each rank is, since when) are kept in
+`recovery.job.observation` and may be lost: after a crash, new reports restore them.
 
-This module hears, and says whose turn it is. `recovery.job.situation` is what is known, `attempt_health`
-looks at the attempt, `attempts` starts and ends them, `incidents` runs the open incident and
-`plan_progress` has its plans allowed; none of them knows this one.
+This module takes in reports and dispatches. `recovery.job.situation` is what is known, `attempt_health`
+examines the attempt, `attempts` starts and ends attempts, `incidents` runs the open incident and
+`plan_progress` gets its plans allowed; none of them imports this module.
 
-For one thread; `request_stop` alone may be called from another.
+For one thread; only `request_stop` may be called from another.
 """
 
 import logging
@@ -57,13 +57,13 @@ from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 
 log = logging.getLogger(__name__)
 
-# How long a job with no rank alive waits for its journal: where its outcome is known, a moment;
-# where it has failed, as long as a person or a log rotation may take to free a disk.
+# How long a job with no rank alive waits for its journal: a moment if its outcome is known; if it
+# has failed, as long as a person or a log rotation may take to free disk space.
 JOURNAL_PATIENCE_KNOWN_S: Final = 5.0
 JOURNAL_PATIENCE_S: Final = 300.0
-STOPPED_S: Final = 10.0  # a pause between two ticks that says that this process stood still
-_NAMED_MAX: Final = 8  # nodes in a line of the log
-# Commands that judge or make a plan, and those that change with what the next attempt can start.
+STOPPED_S: Final = 10.0  # a pause between two ticks this long means that this process was stopped
+_NAMED_MAX: Final = 8  # nodes in one log line
+# Commands that judge or make a plan, and commands that change which nodes the next attempt can use.
 _ON_PLANS: Final = frozenset(
     {PersonAct.APPROVE, PersonAct.REJECT, PersonAct.CANCEL, PersonAct.RESTART}
 )
@@ -75,7 +75,7 @@ _ON_NODES: Final = frozenset(
         PersonAct.RESET_BUDGETS,
     }
 )
-_ADVANCES_MAX: Final = 32  # decisions in one go; more is a loop, and goes on at the next tick
+_ADVANCES_MAX: Final = 32  # decisions per tick; more would be a loop, and the next tick continues
 
 
 class Controller:
@@ -93,7 +93,7 @@ class Controller:
         pool: Pool | None = None,
         hearing: Clock | None = None,
     ) -> None:
-        """``hearing`` counts only time in which nodes could be heard (`recovery.service.listening_clock`)."""
+        """``hearing`` counts only time in which the controller listened (`recovery.service.listening_clock`)."""
         self._settings = settings
         self._policy = settings.policy
         self._situation = Situation(
@@ -108,39 +108,41 @@ class Controller:
             self._situation, self._watch, self._attempts, self._planning
         )
         self._evidence = HangInquiry()
-        self._last_finding: Finding | None = None  # of the newest incident
+        self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()
         self._stop_wanted: StopRequested | None = None
-        self._strangers: frozenset[str] = frozenset()  # of whom the log was told
-        self._waits: str | None = None  # for launchers that follow another controller, and why
-        self._waits_topic = ""  # the same without what changes by itself
+        self._strangers: frozenset[str] = (
+            frozenset()
+        )  # the nodes last logged as following another controller
+        self._waits: str | None = None  # why it waits for launchers that follow another controller
+        self._waits_topic = ""  # the same without its changing figures
         self._ticked_at_s: float | None = None
         self.outcome: JobOutcome | None = None
 
     @property
     def ledger(self) -> Ledger:
-        """What the journal says of the job now."""
+        """The job's current state by the journal."""
         return self._situation.ledger
 
     @property
     def journal_error(self) -> str | None:
-        """Why the journal can't be written now, or None."""
+        """The reason why the journal can't be written now, or None."""
         return self._book.error
 
     @property
     def waits(self) -> str | None:
-        """Why nothing is decided: launchers know what the journal does not. None: it is looked after."""
+        """The reason why nothing is decided: launchers know more than the journal. None: the job is managed."""
         return self._waits
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user must hear of."""
+        """Warnings for the user."""
         return self._book.warnings
 
     # From outside.
 
     def start(self) -> None:
-        """Take the job up from its journal. Nothing is ordered before its nodes were heard."""
+        """Resume the job from its journal. Nothing is ordered before its nodes have reported."""
         settings, job_id = self._settings, self.ledger.job_id
         if job_id not in (None, settings.job_id):
             raise JournalError(f"the journal belongs to job {job_id}, not to {settings.job_id}")
@@ -168,7 +170,7 @@ class Controller:
         self._situation.observe_anew()
 
     def handle_report(self, report: Report) -> None:
-        """Take in what a node says. What follows from it is done at the next `tick`."""
+        """Take in a node's report. The next `tick` acts on it."""
         if report.job_id != self._settings.job_id:
             log.warning(
                 "report refused", extra={"node": report.node, "reported_job_id": report.job_id}
@@ -186,23 +188,23 @@ class Controller:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
     def refuses(self, node: str, launcher_id: str) -> str | None:
-        """Return why a launcher is refused for ever, or None. May be called from any thread."""
+        """Return why a launcher is refused permanently, or None. May be called from any thread."""
         return refuses(self.ledger, node, launcher_id)
 
     def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
-        """Have the job end as planned; takes effect at the next tick."""
+        """Request a planned stop of the job; takes effect at the next tick."""
         if self._stop_wanted is None:
             text = reason or cause.value
             self._stop_wanted = StopRequested(text, Stop.GRACE, grace_s, cause)
 
     def take_evidence(self, evidence: NodeEvidence) -> None:
-        """Hear of a device or a host. What follows from it is done at the next `tick`."""
+        """Take in an alert about a device or a host. The next `tick` acts on it."""
         self._intake.receive(evidence, self.ledger)
 
     def take_command(self, command: PersonCommand) -> PersonActed:
-        """Obey a person, or say why not; raise where it can't be journaled.
+        """Obey a person's command, or return why not; raise if it can't be journaled.
 
-        A command whose key was heard before does nothing again.
+        A command with a known key does nothing.
         """
         known = self.ledger.commands.get(command.key) if command.key else None
         if known is not None:
@@ -230,13 +232,13 @@ class Controller:
         if reply.stops is not None:
             self.request_stop(StopReason.PERSON, self._settings.grace_s, reply.stops)
         if self._changes_waiting(reply):
-            self._situation.forget_times()  # nobody is held to time before a person spoke
+            self._situation.forget_times()  # time before the person's command counts against nothing
         return reply.acted
 
     def _changes_waiting(self, reply: Reply) -> bool:
-        """Return whether a command that was obeyed changes what is waited for.
+        """Return whether an obeyed command changes what the job waits for.
 
-        No other restarts a clock: a person who asks again and again would keep a failure from being found.
+        No other command restarts the clocks: repeated commands would otherwise hide a failure.
         """
         command, ledger = reply.acted.command, self.ledger
         if reply.acted.is_refused:
@@ -249,11 +251,11 @@ class Controller:
         return is_waiting and command.act in _ON_NODES
 
     def take_slow(self, finding: Finding, factor: float) -> str:
-        """Hear that a rank makes every step ``factor`` times as long; return what comes of it."""
+        """Take note of a rank that makes every step ``factor`` times as long; return the outcome."""
         return self._incidents.take_slow(finding, factor)
 
     def tick(self) -> None:
-        """Do whatever is due. Call it several times a second."""
+        """Do everything that is due. Call it several times a second."""
         if self.outcome is not None:
             return
         now_s = self._situation.now_s()
@@ -270,16 +272,16 @@ class Controller:
         self._situation.resend(now_s)
 
     def _forgive_pause(self, now_s: float) -> None:
-        """Count no time in which this process itself stood still (SIGSTOP, a debugger)."""
+        """Disregard time in which this process itself was stopped (SIGSTOP, a debugger)."""
         paused_s = now_s - (now_s if self._ticked_at_s is None else self._ticked_at_s)
         self._ticked_at_s = now_s
         if paused_s >= STOPPED_S:
             self._situation.forgive(paused_s, now_s)
 
     def _do_without_journal(self, now_s: float) -> None:
-        """Obey a planned stop all the same, and end once there is nothing left to keep running.
+        """Obey a planned stop even without the journal, and end once nothing runs any longer.
 
-        The stop's records will be the next that are written, so its revision is known before.
+        The stop's records will be the next ones written, so its revision is known in advance.
         """
         if self._stop_wanted is not None and self.ledger.closing is None:
             self._situation.obey_unwritten(self._stop_records())
@@ -306,7 +308,7 @@ class Controller:
     # Whose turn it is.
 
     def _advance(self, now_s: float) -> bool:
-        """Make the next decision that is due; return whether there was one."""
+        """Make the next decision that is due; return whether one was due."""
         ledger = self.ledger
         if ledger.ended is not None:
             self.outcome = ledger.ended
@@ -323,14 +325,14 @@ class Controller:
         return self._duty(ledger)(now_s)
 
     def _take_ends(self) -> bool:
-        """Journal which launchers have ended; return whether any had."""
+        """Journal the launchers that have ended; return whether there were any."""
         if ended := self._nodes.ending():
             self._situation.record(ended)
             self._nodes.take_ended(ended)
         return bool(ended)
 
     def _take_news(self, ledger: Ledger, now_s: float) -> bool:
-        """Journal what was heard and can't be heard again; return whether there was any."""
+        """Journal news that no later report repeats; return whether there was any."""
         if (evidence := self._judged_evidence(ledger, now_s)) is not None:
             self._situation.record(evidence)
             self._evidence.forget()
@@ -350,12 +352,12 @@ class Controller:
         return False
 
     def _take_claims(self, ledger: Ledger, now_s: float) -> bool | None:
-        """Adopt what launchers claim and the journal does not know, or wait; None: it knows all."""
+        """Adopt the attempt that launchers claim and the journal lacks, or wait; None: nothing is claimed."""
         judged = self._nodes.adoption(ledger, now_s)
         if judged is None:
             self._warn_of_strangers()
             if self._waits is not None:
-                log.warning("the job is looked after again", extra={"waited_for": self._waits})
+                log.warning("the job is managed again", extra={"waited_for": self._waits})
                 self._waits = None
             return None
         if isinstance(judged, Waits):
@@ -363,18 +365,18 @@ class Controller:
             if self._waits is None or topic != self._waits_topic:
                 log.warning("job not adopted", extra={"reason": judged.reason})
             self._waits_topic = topic
-            # Training goes on by the orders of the controller that the launchers follow.
+            # Training continues by the orders of the controller that the launchers follow.
             self._waits, self._situation.is_taken_up = judged.reason, False
             return False
         self._adopt(judged)
         return True
 
     def _warn_of_strangers(self) -> None:
-        """Say of a few nodes that they follow another controller, while most follow this one."""
+        """Log the few nodes that follow another controller while most follow this one."""
         strange, known = self._nodes.strange, self._strangers
         if strange - known:
             fields = {"nodes": sorted(strange - known)[:_NAMED_MAX]}
-            log.warning("nodes claim an attempt or a controller that is not known", extra=fields)
+            log.warning("nodes claim an unknown attempt or controller", extra=fields)
         self._strangers = strange
 
     def _adopt(self, adopted: Adopted) -> None:
@@ -393,7 +395,7 @@ class Controller:
         self._nodes.send(self.ledger, self._situation.now_s())
 
     def _judged_evidence(self, ledger: Ledger, now_s: float) -> EvidenceCollected | None:
-        """Return the record of an incident's evidence, once the launchers have told of it."""
+        """Return the record of an incident's evidence, once the launchers have reported it."""
         if not self._situation.is_taken_up:
             return None
         if ledger.incident is not None:
@@ -402,7 +404,7 @@ class Controller:
         return self._evidence.due(nodes, self._last_finding, now_s)
 
     def _tell_pool(self, evidence: EvidenceCollected) -> None:
-        """Have the pool hear of the node that the evidence accuses, where it was not told yet."""
+        """Report the node that the evidence accuses to the pool, once."""
         accused, told = evidence.finding, self._last_finding
         if accused is None or told is None or not evidence.is_sure:
             return
@@ -411,14 +413,14 @@ class Controller:
             self._pool.note_blame(accused.node, job_id, evidence.incident_id, accused)
 
     def _duty(self, ledger: Ledger) -> Callable[[float], bool]:
-        """Return what the controller is at."""
+        """Return the function for the job's current phase."""
         duty: Callable[[float], bool] = self._watch_attempt
         if not self._situation.is_taken_up:
             duty = self._take_up
         elif ledger.closing is not None:
             duty = self._attempts.close
         elif ledger.incident is not None:
-            duty = self._incidents.run  # a pause lets its plans wait
+            duty = self._incidents.run  # during a pause its plans wait
         elif ledger.paused_by is not None and not self._is_watched(ledger):
             duty = self._stand_back
         elif not ledger.is_attempt_open:
@@ -436,10 +438,10 @@ class Controller:
         return [*records, wanted]
 
     def _take_up(self, now_s: float) -> bool:
-        """Look before acting: go on with what runs, give up what ended with the process before."""
-        # Launchers outlive a controller elsewhere: what runs goes on, and the silence of a node is
-        # judged later, by what its peers say. A journal that was restored can know less than they:
-        # they are heard first.
+        """Look before acting: keep what still runs, and give up what ended with the previous process."""
+        # Launchers outlive a controller elsewhere: running ranks continue, and a silent node is judged
+        # later, by its peers' reports. A restored journal may know less than the launchers, so
+        # their reports come first.
         wait_s = min(
             self._policy.lease_s + self._policy.node_silent_s, self._policy.start_timeout_s
         )
@@ -451,23 +453,25 @@ class Controller:
         return True
 
     def _has_ended_with_us(self, ledger: Ledger) -> bool:
-        """Return whether the attempt ran where this process did, and ended with the one before."""
+        """Return whether the attempt ran on this process's node and ended with the previous process."""
         if not ledger.is_attempt_open or ledger.wish is not Wish.RANKS or ledger.closing:
             return False
         if {place.node for place in ledger.placement} != {self._settings.own_node}:
             return False
-        # Else it ran on, or it ended and its exits are told.
+        # Otherwise it still runs, or its launchers report its exits.
         return all(report.attempt != ledger.attempt for report in self._nodes.reports)
 
     def _give_up(self, ledger: Ledger) -> None:
         reason = f"rankmend came back and attempt {ledger.attempt} is not running"
         if ledger.incident is None:
             self._situation.record(AttemptAbandoned(ledger.attempt, reason))
-        elif ledger.incident.state.phase is not Phase.OPENED:  # which fences it anyway
+        elif (
+            ledger.incident.state.phase is not Phase.OPENED
+        ):  # an opened incident fences the attempt anyway
             self._incidents.fail_try(ledger.incident, reason, None)
 
     def _watch_attempt(self, now_s: float) -> bool:
-        """Watch an attempt that runs, with no incident under way."""
+        """Watch a running attempt while no incident is open."""
         found = self._watch.find_failure(now_s, self._policy)
         if found is not None:
             self._incidents.open(found, now_s)
@@ -476,11 +480,11 @@ class Controller:
 
     @staticmethod
     def _is_watched(ledger: Ledger) -> bool:
-        """Return whether a paused job runs an attempt whose failures are to be seen."""
+        """Return whether a paused job runs an attempt whose failures to detect."""
         return ledger.is_attempt_open and ledger.wish is Wish.RANKS and not is_set_aside(ledger)
 
     def _stand_back(self, now_s: float) -> bool:
-        """A person has it left as it is: only note how far the ranks are."""
+        """Leave the job as it is, as a person asked, and only note the ranks' progress."""
         is_running = self.ledger.wish is Wish.RANKS
         return is_running and not self._situation.observation.failed and self._note_progress(now_s)
 

@@ -1,7 +1,7 @@
-"""Gathers what the launchers have saved of an incident, and has it judged once for the whole job.
+"""Gathers the evidence that launchers saved of an incident, and judges it once for the whole job.
 
-Each launcher reports its own; the record is made when all have, or when those that have not are
-overdue. It comes after the ranks are stopped and holds up nothing.
+Each launcher reports its own evidence; the record is made once all have reported, or the rest are
+overdue. That happens after the ranks are stopped and delays nothing.
 """
 
 import logging
@@ -20,20 +20,20 @@ from recovery.messages.exchange import Collected, Report
 
 log = logging.getLogger(__name__)
 
-LATE_S: Final = 10.0  # after the first; a launcher takes 5 s and reports twice a second
-_TAKEN_MAX: Final = 256  # keys of incidents that are done; a job's budgets allow 100 restarts
+LATE_S: Final = 10.0  # after the first report; a launcher takes 5 s and reports twice a second
+_TAKEN_MAX: Final = 256  # keys of judged incidents; a job's budgets allow 100 restarts
 
 
 class HangInquiry:
     def __init__(self) -> None:
         self._heard: dict[str, Collected] = {}  # by node
-        self._key: tuple[str, int] | None = None  # incident and attempt of what was heard
+        self._key: tuple[str, int] | None = None  # incident and attempt of the evidence in `_heard`
         self._first_at_s = 0.0
         self._done: dict[tuple[str, int], None] = {}
-        self._judged: EvidenceCollected | None = None  # not on record yet
+        self._judged: EvidenceCollected | None = None  # not journaled yet
 
     def note_saved(self, report: Report, now_s: float) -> None:
-        """Keep what a launcher says that it has saved; the fuller of two reports counts."""
+        """Keep a launcher's report of its evidence; the fuller of two reports counts."""
         new = report.collected
         if new is None or (new.incident_id, new.attempt) in self._done:
             return
@@ -47,17 +47,17 @@ class HangInquiry:
     def due(
         self, nodes: Collection[str], finding: Finding | None, now_s: float
     ) -> EvidenceCollected | None:
-        """Return the record that is due: when all ``nodes`` have told, or are overdue.
+        """Return the record, once all ``nodes`` have reported or are overdue.
 
-        ``finding`` is the incident's newest, None where the incident is not known. The same record
-        is returned until `forget`.
+        ``finding`` is the incident's newest, None if the incident is unknown. Returns the same record
+        until `forget`.
         """
         if self._judged is None:
             self._judged = self._judge(nodes, finding, now_s)
         return self._judged
 
     def forget(self) -> None:
-        """Hear that it is on record now."""
+        """Note that the record is journaled."""
         self._judged = None
 
     def _judge(
@@ -87,7 +87,7 @@ class HangInquiry:
                 {rank.rank: rank.stack for rank in ranks},
                 frozenset({*finding.ranks, *finding.victims}),
             )
-        except Exception as error:  # a verdict is a help; recovery goes on without
+        except Exception as error:  # a verdict helps, but recovery works without it
             log.exception("the evidence of incident %s can't be judged", incident_id)
             return EvidenceCollected(incident_id, attempt, saved, reason=f"not judged: {error!r}")
         where = {rank.rank: node for node, one in heard.items() for rank in one.ranks}
@@ -96,8 +96,8 @@ class HangInquiry:
             on = sorted({where.get(rank, "") for rank in accused.ranks})
             accused = replace(accused, node=on[0] if len(on) == 1 else "")
             if len(on) > 1:
-                reason += f"; they stand on {_named(on)}, so no single node is held responsible"
-                accused = replace(accused, summary=f"no rank advances; {reason}")
+                reason += f"; they are on {_named(on)}, so no single node is to blame"
+                accused = replace(accused, summary=f"no rank makes progress; {reason}")
         return EvidenceCollected(
             incident_id,
             attempt,
@@ -110,13 +110,13 @@ class HangInquiry:
 
 
 def _named(nodes: Sequence[str]) -> str:
-    return names_in_words([node or "a node that told nothing" for node in nodes])
+    return names_in_words([node or "a node that reported nothing" for node in nodes])
 
 
 def collection_for(ledger: Ledger) -> tuple[str | None, float]:
-    """Return the incident whose evidence is to be saved before ranks are stopped, and in what time.
+    """Return the incident whose evidence to save before the ranks are stopped, and the time for it.
 
-    Only a hang has something to lose that is worth a wait: ranks of another failure are dying.
+    Only the evidence of a hang is worth a wait: in other failures the ranks are already dying.
     """
     incident, closing = ledger.incident, ledger.closing
     if incident is not None and incident.state.phase is Phase.FENCING:

@@ -1,6 +1,6 @@
 """Runs the open incident: decide, fence, restore, verify (docs/operate/incidents.md).
 
-Each call makes the next decision that is due, from the journal's state and from what was heard.
+Each call makes the next decision that is due, from the journal's state and the newest reports.
 """
 
 import logging
@@ -39,7 +39,7 @@ from recovery.messages.outside import trains
 
 log = logging.getLogger(__name__)
 
-_WEIGH_S: Final = 60.0  # between two looks whether moving a slow rank pays: it costs minutes
+_WEIGH_S: Final = 60.0  # between two checks whether moving a slow rank pays; a move costs minutes
 
 
 class IncidentRunner:
@@ -53,7 +53,7 @@ class IncidentRunner:
         self._watch = watch
         self._attempts = attempts
         self._planning = planning
-        self._weighed_at_s = 0.0  # whether to move a slow rank
+        self._weighed_at_s = 0.0  # the newest check whether to move a slow rank
 
     @property
     def _ledger(self) -> Ledger:
@@ -66,14 +66,14 @@ class IncidentRunner:
     # Open.
 
     def open(self, failure: Failure, now_s: float) -> None:
-        """Open an incident about what has failed."""
+        """Open an incident about a failure."""
         records = self._watch.milestone(now_s, is_due=True)
         self._situation.record(
             *records, self.opened(failure, self._situation.book.foresee(records))
         )
 
     def opened(self, failure: Failure, ledger: Ledger) -> IncidentOpened:
-        """Return the record that opens an incident; ``ledger`` is what it follows on."""
+        """Return the record that opens an incident; ``ledger`` is the state before it."""
         return IncidentOpened(
             self._settings.incident_id(ledger.incident_base + ledger.incidents + 1),
             failure,
@@ -83,7 +83,7 @@ class IncidentRunner:
         )
 
     def weigh_slow(self, now_s: float) -> bool:
-        """Move the rank that costs most where that pays; what it takes may come later than it."""
+        """Move the costliest slow rank if that pays, also if a spare or a measured cost came only later."""
         if now_s - self._weighed_at_s < _WEIGH_S:
             return False
         known = [
@@ -100,29 +100,29 @@ class IncidentRunner:
         return self._ledger.incident is not None
 
     def take_slow(self, finding: Finding, factor: float) -> str:
-        """Hear that a rank makes every step ``factor`` times as long; return what comes of it.
+        """Take note of a rank that makes every step ``factor`` times as long; return the outcome.
 
-        It is moved only where that wins more than a restart costs, both measured, and a spare is
-        there; else it is only named.
+        The rank is moved only if there is a spare and the move saves more than a restart costs, both
+        measured; otherwise it is only reported.
         """
         ledger, now_s = self._ledger, self._situation.now_s()
         is_running = ledger.is_verified and ledger.wish is Wish.RANKS
         is_running &= ledger.incident is None and ledger.closing is None
         if not (self._situation.is_taken_up and is_running):
-            return "only named: the job can't move a rank now"
+            return "only reported: the job can't move a rank now"
         is_worth, reason = is_worth_moving(factor, ledger, self._policy)
         nodes = {place.node for place in ledger.placement}
         spares = self._attempts.preparation(self._policy, now_s).usable().keys() - nodes
         node = next((p.node for p in ledger.placement if set(p.ranks) & set(finding.ranks)), None)
         if not is_worth or not spares or node is None:
-            return f"only named: {reason if not is_worth else 'no spare'}"
+            return f"only reported: {reason if not is_worth else 'no spare'}"
         self.open(self._watch.name_failure(replace(finding, node=node)), now_s)
         return f"moved: {reason}"
 
     # Run.
 
     def run(self, now_s: float) -> bool:
-        """Make the open incident's next decision; return whether there was one."""
+        """Make the open incident's next decision; return whether one was due."""
         incident = self._ledger.incident
         assert incident is not None, "called while an incident is open"
         phase = incident.state.phase
@@ -160,9 +160,9 @@ class IncidentRunner:
         return True
 
     def _drop_waiting(self, incident: OpenIncident, now_s: float) -> bool:
-        """End an incident whose plan waits once that is of no use any more.
+        """End an incident whose pending plan is no longer needed.
 
-        Hours may pass until somebody approves it, and the ranks do not stand still meanwhile.
+        Hours may pass before somebody approves it, and the ranks keep running meanwhile.
         """
         failure = self._failed_meanwhile(incident, now_s)
         if failure is not None:
@@ -174,7 +174,7 @@ class IncidentRunner:
         return True
 
     def _failed_meanwhile(self, incident: OpenIncident, now_s: float) -> Failure | None:
-        """Return what has failed since, where the incident is not about ranks that have failed."""
+        """Return a failure since the incident opened, if the incident is not itself about failed ranks."""
         finding = incident.failure.finding
         is_accused = finding.symptom.kind is SymptomKind.ALERT
         if self._seen.is_done or not (is_accused or trains(finding)):
@@ -182,7 +182,7 @@ class IncidentRunner:
         failure = self._watch.find_failure(now_s, incident.policy)
         if failure is None or not is_accused:
             return failure
-        # That the ranks stand still is what made the alert an incident, and no news.
+        # The stall is no news: it turned the alert into an incident.
         is_same = failure.finding.symptom.kind is SymptomKind.ALERT
         is_same |= failure.finding.kind is Kind.RANK_HUNG
         return None if is_same else failure
@@ -198,7 +198,7 @@ class IncidentRunner:
         self._situation.record(*records, self.opened(replace(failure, finding=joined), ledger))
 
     def _overtaken(self, incident: OpenIncident, now_s: float) -> str | None:
-        """Return why a plan that waits is of no use any more though nothing has failed, or None."""
+        """Return why a pending plan is no longer needed although nothing new has failed, or None."""
         seen, finding = self._seen, incident.failure.finding
         began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
         if seen.is_done:
@@ -206,7 +206,7 @@ class IncidentRunner:
         stood_still = finding.kind is Kind.RANK_HUNG or finding.symptom == HOST_SILENT
         stood_still |= finding.symptom.kind is SymptomKind.ALERT
         moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
-        return "the ranks advance again" if stood_still and moves else None
+        return "the ranks are making progress again" if stood_still and moves else None
 
     def _fence_attempt(self, incident: OpenIncident, now_s: float) -> bool:
         ledger, policy = self._ledger, incident.policy
@@ -222,7 +222,7 @@ class IncidentRunner:
         if self._attempts.tell_person(gone, now_s):
             return True
         if self._is_held(incident):
-            return False  # nobody is given up while a person wants nothing to be decided
+            return False  # never give up while a person has paused the job
         timeout_s = self._attempts.fence_bound_s(policy)
         if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
@@ -254,7 +254,7 @@ class IncidentRunner:
         return self._fail_try_if_due(incident, now_s)
 
     def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
-        """Return whether the node's agent may still have a word about what has failed."""
+        """Return whether the node's agent may still send evidence about the failure."""
         blames = (Blame.RANK, Blame.COMMUNICATION, Blame.NOBODY)
         if not self._settings.hears_evidence or incident.last_failure.finding.blame not in blames:
             return False
@@ -262,12 +262,12 @@ class IncidentRunner:
         return self._situation.since(now_s, "evidence", fencing) < incident.policy.evidence_wait_s
 
     def _plan_again(self, incident: OpenIncident, now_s: float) -> bool:
-        """Plan anew where nodes can't be used that could when the plan was made."""
+        """Plan again if nodes have become unusable since the plan was made."""
         scene = self._planning.scene(incident, now_s)
         finding = incident.last_failure.finding
         made = plan(finding, self._ledger, incident.policy, None, scene)
         left = self._planning.left(incident, made, scene)
-        if made.step is PlanStep.ESCALATE and made.without:  # what it would take is not allowed
+        if made.step is PlanStep.ESCALATE and made.without:  # the step that it needs is not allowed
             self._escalate(incident, made.reason, None)
             return True
         if not (left or self._has_lost_more(incident, made)) or made.step is PlanStep.ESCALATE:
@@ -278,13 +278,13 @@ class IncidentRunner:
         return True
 
     def _has_lost_more(self, incident: OpenIncident, made: Plan) -> bool:
-        """Return whether launchers have ended since the plan was made: they are left already."""
+        """Return whether launchers have ended since the plan was made: the job has left their nodes already."""
         known = () if incident.plan is None else incident.plan.without
         ended = [self._ledger.members.get(node) for node in made.without if node not in known]
         return any(member is not None and member.ended_through is not None for member in ended)
 
     def _order_attempt(self, incident: OpenIncident, now_s: float) -> bool:
-        """Choose nodes and where to restore from, and order the next attempt."""
+        """Choose nodes and a checkpoint, and order the next attempt."""
         try:
             is_held = incident.waits_cause is WaitCause.CHECKPOINT
             may_begin = is_held and incident.approved_by is not None
@@ -310,7 +310,7 @@ class IncidentRunner:
         return True
 
     def _wait_for(self, missing: NeedsMissing, incident: OpenIncident) -> bool:
-        """Say once what the attempt waits for, and give up in the end."""
+        """Journal once what the attempt waits for, and give up in the end."""
         if missing.left_s <= 0 and missing.is_for_nodes:
             self._escalate(incident, shared_reasons.cannot_start(missing.reason), None)
             return True
@@ -323,16 +323,16 @@ class IncidentRunner:
         return self._planning.note_wait(incident, made, why, WaitsFor.NODES)
 
     def _wait_for_checkpoint(self, choice: Choice, incident: OpenIncident, now_s: float) -> bool:
-        """Hold the job rather than begin at zero, and say so once; give up in the end."""
+        """Hold the job rather than begin at step 0, and journal that once; give up in the end."""
         waited_s = self._situation.since(now_s, "held", expected_answer(incident.state))
         if waited_s >= incident.policy.checkpoint_wait_s:
             self._escalate(incident, f"{choice.reason}; held for {waited_s:.0f} s", choice)
             return True
         assert incident.plan is not None, "an attempt is ordered by a plan"
         text = (
-            f"{choice.reason}. Nothing is started, since that would train from the beginning. Put a "
-            f"valid checkpoint back (rankmend looks again), or have it begin at zero: "
-            f"`rankmend approve {incident.state.incident_id}` where a controller service runs it, else "
+            f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
+            f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
+            f"`rankmend approve {incident.state.incident_id}` if it has a controller service, else "
             f"stop this run and start it with --start-from-scratch"
         )
         why = WaitReason(WaitCause.CHECKPOINT, text, choice.held_about)
@@ -340,7 +340,7 @@ class IncidentRunner:
         return self._planning.note_wait(incident, made, why, WaitsFor.LEAVE)
 
     def _is_held(self, incident: OpenIncident) -> bool:
-        """Return whether a pause of the job holds what the incident owes."""
+        """Return whether a pause holds the incident's next step."""
         return self._planning.pause() is not None and incident.approved_by is None
 
     def _say_held(self, incident: OpenIncident, made: Plan | None) -> bool:
@@ -362,7 +362,7 @@ class IncidentRunner:
         if not seen.is_done and self._fail_try_if_due(incident, now_s):
             return True
         if seen.is_done or seen.is_verified(incident.policy, ledger.telling_ranks, now_s):
-            reason = f"every rank of attempt {ledger.attempt} trains or has ended with 0"
+            reason = f"every rank of attempt {ledger.attempt} trains or has ended with exit code 0"
             self._situation.record(
                 self._watch.verified(now_s),
                 *self._watch.milestone(now_s, is_due=False),
@@ -372,7 +372,7 @@ class IncidentRunner:
         timeout_s = incident.policy.verify_timeout_s
         if self._situation.since(now_s, expected_answer(incident.state)) < timeout_s:
             return False
-        reason = f"not every rank has made its steps within {timeout_s:g} s"
+        reason = f"some ranks did not complete their first steps within {timeout_s:g} s"
         return self.fail_try(incident, reason, None)
 
     def _fail_try_if_due(self, incident: OpenIncident, now_s: float) -> bool:
@@ -387,9 +387,9 @@ class IncidentRunner:
         return False
 
     def _find_late_evidence(self, incident: OpenIncident, now_s: float) -> Failure | None:
-        """Return what an alert says of a node that got ranks again, as long as they make no steps.
+        """Return the failure that an alert reports on a node that got ranks again, until they make steps.
 
-        Only where there is somewhere else to go: else the ranks may as well try.
+        Only if the job can leave the node; otherwise the ranks may as well try.
         """
         seen, policy = self._seen, incident.policy
         for kept in fatal(self._ledger):
@@ -406,7 +406,7 @@ class IncidentRunner:
         return next((place.ranks for place in self._ledger.placement if place.node == node), ())
 
     def _tries_max(self, incident: OpenIncident) -> int:
-        """Return how many tries the incident has: few where no rank of the job has ever trained."""
+        """Return how many tries the incident has: few if no rank of the job has ever trained."""
         ledger, policy = self._ledger, incident.policy
         has_trained = bool(ledger.telling_ranks) or ledger.last_restore_path is not None
         if self._seen.launch_error is None or has_trained:
@@ -414,9 +414,9 @@ class IncidentRunner:
         return min(incident.state.tries_max, policy.first_start_tries_max)
 
     def fail_try(self, incident: OpenIncident, reason: str, failure: Failure | None) -> bool:
-        """Journal that the try failed and what comes of it, as one; return whether it was news.
+        """Journal the failed try and its consequence in one write; return whether it was news.
 
-        In a job that is paused it is journaled that this waits, and the ranks are left alone.
+        In a paused job, journal that the consequence waits, and leave the ranks alone.
         """
         state = incident.state
         if self._is_held(incident):
@@ -429,7 +429,7 @@ class IncidentRunner:
         finding = incident.last_failure.finding if failure is None else failure.finding
         made = plan(finding, ledger, incident.policy, None)
         if made.step is not PlanStep.ESCALATE and state.try_number >= self._tries_max(incident):
-            text = f"all {state.try_number} tries failed; the last: {reason}"
+            text = f"all {state.try_number} tries failed; last error: {reason}"
             made = replace(made, step=PlanStep.ESCALATE, reason=text)
         is_last = made.step is PlanStep.ESCALATE
         event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)

@@ -1,7 +1,7 @@
-"""The controller's memory: the journal, the ledger that it adds up to, and the budgets' copy.
+"""The controller's memory: the journal, the ledger folded from it, and the copy of the budgets.
 
-A record that does not fit the ledger is refused before it is written. What can't be written is
-not done, and is tried again with a growing pause.
+A record that does not fit the ledger is refused before it is written. A decision that can't be
+written is not carried out, and is tried again after a growing pause.
 """
 
 import logging
@@ -19,18 +19,18 @@ from recovery.journal.saved_budgets import decode_budgets, encode_budgets
 
 log = logging.getLogger(__name__)
 
-BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between tries to write a journal that failed
+BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between two tries to write a failed journal
 _WARNINGS_MAX: Final = 100
 
 
 class JournalWriter(Protocol):
     @property
     def opened(self) -> tuple[Entry, ...]:
-        """Return what the journal held when it was opened, oldest first."""
+        """Return the journal's entries from when it was opened, oldest first."""
         ...
 
     def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
-        """Return only when all of them are on stable storage; else raise, none being written."""
+        """Write all records to stable storage, or none of them and raise."""
         ...
 
 
@@ -46,43 +46,43 @@ class JobMemory:
         self._copy = copy
         self.ledger: Ledger = fold_all(journal.opened)
         self.warnings: tuple[str, ...] = ()
-        self.error: str | None = None  # why the journal can't be written now
+        self.error: str | None = None  # why the journal can't be written at the moment
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
 
     def foresee(self, records: Iterable[Record]) -> Ledger:
-        """Return the ledger as it will be once the records are written, or raise."""
+        """Return the ledger as it will be after these records, or raise."""
         ledger = self.ledger
         for record in records:
             ledger = fold(ledger, Entry(ledger.number + 1, 0.0, 0.0, "", record))
         return ledger
 
     def write(self, records: Sequence[Record], act: Callable[[Ledger], None]) -> tuple[Entry, ...]:
-        """Refuse what does not fit, remember the rest, then ``act`` on the ledger before it."""
+        """Journal the records, then call ``act`` with the ledger from before; raise if a record does not fit."""
         after = self.foresee(records)
         entries = self._journal.append_many(records)
         if entries[-1].number != after.number:
             raise JournalError(
-                f"record {entries[-1].number} was written where {after.number} was due: "
-                f"somebody else writes this journal"
+                f"record {entries[-1].number} was written where {after.number} was expected: "
+                f"another process writes this journal"
             )
         if self.error is not None:
-            log.warning("journal written again")
+            log.warning("journal can be written again")
         self.error = None
         self._retry_at_s, self._failures = 0.0, 0
         before = self.ledger
-        self.ledger = after = reduce(fold, entries, before)  # now with the times
+        self.ledger = after = reduce(fold, entries, before)  # this time with the entries' times
         act(before)
         if _budgets(after) != _budgets(before):
             self._save_copy()
         return entries
 
     def is_writable(self, now_s: float) -> bool:
-        """Return whether it is time to try to write (again)."""
+        """Return whether it is time to try (again) to write."""
         return now_s >= self._retry_at_s
 
     def note_failure(self, error: JournalError, now_s: float) -> None:
-        """Have writing tried again after a pause."""
+        """Note a failed write; the next one is tried after a pause."""
         if self.error is None:
             log.error("journal can't be written", extra={"error": str(error)})
         self.error = str(error)
@@ -90,13 +90,13 @@ class JobMemory:
         self._retry_at_s = now_s + BACKOFF.wait_s(self._failures)
 
     def warn(self, text: str) -> None:
-        """Say something once that the user must hear of."""
+        """Warn the user of something, once."""
         if text not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
             self.warnings += (text,)
             log.warning("job warning", extra={"warning": text})
 
     def lost_records(self, job_id: str) -> list[Record]:
-        """Return a record of it where the copy of the budgets knows more than the journal."""
+        """Return a record of the loss if the copy of the budgets knows more than the journal."""
         if self._copy is None:
             return []
         try:
@@ -113,7 +113,7 @@ class JobMemory:
             return []
         self.warn(
             f"records were lost: the journal ends at {number}, the copy of the budgets beside "
-            f"the checkpoints knows of {copy.record_number}; the stricter of both holds"
+            f"the checkpoints knows record {copy.record_number}; the stricter of the two applies"
         )
         return [
             RecordsLost(

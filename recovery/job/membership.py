@@ -134,9 +134,9 @@ def _proof(ledger: Ledger, place: Placement) -> GoneProof | None:
         reason = f"launcher {member.launcher_id} has ended and left no process behind"
         return GoneProof(node, Proof.LAST_WORD, reason)
     if member is not None and member.boot_since > ledger.started_number:
-        return GoneProof(node, Proof.BOOT, f"booted anew: {member.boot_id}")
+        return GoneProof(node, Proof.BOOT, f"rebooted: {member.boot_id}")
     if ledger.confirmed.get(node, 0) >= ledger.attempt:
-        return GoneProof(node, Proof.PERSON, "a person has said so")
+        return GoneProof(node, Proof.PERSON, "a person confirmed it")
     return None
 
 

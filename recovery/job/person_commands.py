@@ -60,11 +60,11 @@ def _approve(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
     assert incident is not None, "checked before"
     assert incident.waits is not None, "checked before"
     step = incident.waits[0].step.value
-    return Reply(PersonActed(command, f"the plan {step} is carried out"))
+    return Reply(PersonActed(command, f"carrying out the plan {step}"))
 
 
 def _pause(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
-    result = "the job is paused: its ranks run on, and plans about failures wait"
+    result = "the job is paused: its ranks keep running, and plans about failures wait"
     return Reply(PersonActed(command, result))
 
 
@@ -79,12 +79,12 @@ def _resume(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
         and incident.last_failure.finding.kind is Kind.RANK_SLOW
         and incident.last_failure.finding.node == command.node
     )
-    # Ranks that train on are stopped for nothing else than what a person has just cleared.
+    # The plan would stop training ranks only because of the node that the person has just cleared.
     return Reply(acted, before=_cancelled(command, incident if is_about_it else None))
 
 
 def _confirm(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
-    result = f"no process of the job counts as left on {command.node}"
+    result = f"every process of the job on {command.node} counts as gone"
     return Reply(PersonActed(command, result))
 
 
@@ -97,11 +97,11 @@ def _reject(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
 
 
 def _cancel(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
-    ranks = "the ranks stay as they are"
+    ranks = "the ranks are left as they are"
     if ledger.wish is Wish.NOTHING:
-        ranks = "the ranks had been stopped and stay so"
-    result = f"cancelled: {ranks}, and nothing is decided until the job is resumed"
-    # The word first: what it cancels is still open when it is folded.
+        ranks = "the ranks are already stopped"
+    result = f"cancelled: {ranks}, and rankmend takes no action until the job is resumed"
+    # The person's act comes first, so that the incident is still open when the act is folded.
     return Reply(PersonActed(command, result), after=_cancelled(command, ledger.incident))
 
 

@@ -29,10 +29,8 @@ from recovery.journal.node_records import NodeLeft
 from recovery.journal.records import Record
 from recovery.messages.outside import trains
 
-CONFIRM_BY: Final = (
-    "`rankmend approve` lets this plan be carried out, `rankmend reset-budgets` all further ones"
-)
-_ASK_S: Final = 1.0  # between two questions to the gate about a plan that waits
+CONFIRM_BY: Final = "`rankmend approve` allows this plan, `rankmend reset-budgets` all further ones"
+_ASK_S: Final = 1.0  # between two questions to the gate about a pending plan
 
 
 class PlanProgress:

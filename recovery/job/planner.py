@@ -92,9 +92,9 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     size = next((size for size in scene.sizes if size <= left), None)
     step = PlanStep.MOVE
     if size is None:
-        how = f"wait for a node: {left} are usable, {scene.sizes[-1]} are needed"
+        how = f"wait for a node: {left} are usable, {scene.sizes[-1]} needed"
     elif size < len(scene.nodes):
-        step, how = PlanStep.SHRINK, f"go on with {size} nodes in the place of {len(scene.nodes)}"
+        step, how = PlanStep.SHRINK, f"continue on {size} nodes instead of {len(scene.nodes)}"
     else:
         how = "spares take their places"
     reason = f"{finding.summary}: leave {why}; {how}"
@@ -104,8 +104,8 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
 def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene: Scene) -> Plan:
     """Return the plan, or the next one that the policy allows for such a finding.
 
-    Cheaper where only suspects would be left, dearer where the accused node can be left, else a
-    person is told.
+    The next plan is cheaper if only suspects would be left, dearer if the accused node can be left;
+    otherwise the incident is escalated.
     """
     kind = finding.kind
     if policy.allows(kind, made.step):
@@ -131,29 +131,29 @@ _ON_NODES: Final = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
 def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool, str]:
     """Return whether to move a rank that makes every step ``factor`` times as long, and why.
 
-    The time won until the policy's horizon is held against what the last restart cost, from the
-    fault to catching up. As long as none was measured, nobody is moved.
+    Compares the time saved until the policy's horizon with the cost of the last restart, from the
+    fault to catching up. Until a restart has been measured, no rank is moved.
     """
     if not policy.allows(Kind.RANK_SLOW, PlanStep.MOVE):
-        return False, "the policy does not allow to move a slow rank"
+        return False, "the policy does not allow moving a slow rank"
     won_s = policy.slow_horizon_s * (1.0 - 1.0 / factor) if factor > 1.0 else 0.0
     cost_s = ledger.restart_cost_s
     if cost_s is None:
-        return False, "what a restart of this job costs was never measured"
-    text = f"{won_s:.0f} s would be won within {policy.slow_horizon_s:.0f} s, a restart cost {cost_s:.0f} s"
+        return False, "the cost of restarting this job has never been measured"
+    text = f"moving it saves {won_s:.0f} s within {policy.slow_horizon_s:.0f} s; a restart cost {cost_s:.0f} s"
     return won_s > cost_s, text
 
 
 def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
-    """Return why another restart makes no sense whatever has been saved meanwhile, or None."""
+    """Return why another restart is pointless whatever has been saved meanwhile, or None."""
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and failure.exit_code == DO_NOT_RETRY:
-        return f"a rank ended with exit code {DO_NOT_RETRY}, which asks for no further try"
+        return f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
     run = ledger.errors
     if _is_own_error(finding) and run is not None and run.count >= policy.same_error_max:
-        silent = "before the first step" if ledger.telling_ranks else "at no known step"
+        silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
         where = silent if run.step is None else f"at step {run.step}"
-        return f"the same error {where} in {run.count} attempts in a row is the program's own"
+        return f"the same error {where} in {run.count} attempts in a row: the program itself fails"
     spent = out_of_restarts(ledger.spent, policy)
     return None if spent is None else shared_reasons.budget_spent(spent)
 
@@ -177,10 +177,10 @@ def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choi
 
 
 def _is_own_error(finding: Finding) -> bool:
-    """Return whether the program ended itself, for neither communication nor a device.
+    """Return whether the program ended itself, without a communication or device fault.
 
-    One rank that fails alone is a suspect machine at first, but not when it says the same
-    at the same step again.
+    If one rank fails alone, its machine is the suspect at first, but not if the same error comes
+    again at the same step.
     """
     if finding.kind is not Kind.RANK_FAILED:
         return False
@@ -188,7 +188,7 @@ def _is_own_error(finding: Finding) -> bool:
 
 
 def _first_words(ledger: Ledger, finding: Finding) -> str:
-    """Return what the first rank said of its end, else what was found."""
+    """Return the error that the first rank printed, else the finding's summary."""
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is None or failure.error is None:
         return finding.summary
@@ -199,5 +199,5 @@ def _first_words(ledger: Ledger, finding: Finding) -> str:
 
 def _restart_reason(finding: Finding) -> str:
     if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
-        return "the ranks stand still and nothing accuses one of them: restart them where they are"
-    return f"{finding.summary}: restart the ranks where they are"
+        return "the ranks have stalled, and nothing points at one of them: restart them in place"
+    return f"{finding.summary}: restart the ranks in place"

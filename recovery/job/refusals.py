@@ -31,9 +31,9 @@ class Floor:
 
 
 _BEFORE_ADOPTION: Final = frozenset({PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME})
-"""What a person can ask of a job whose launchers follow another controller still.
+"""Commands that a person can give for a job whose launchers still follow another controller.
 
-Budgets are not among them: the adoption itself calls them spent.
+Resetting budgets is not among them: the adoption itself counts them as spent.
 """
 
 
@@ -45,8 +45,8 @@ def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | No
         return Refusal.ENDED, f"the job is ending: {ledger.closing.outcome.reason}"
     if floor.waits is not None and command.act not in _BEFORE_ADOPTION:
         return Refusal.NOT_TAKEN_OVER, (
-            f"the job is not taken over yet ({floor.waits}): its launchers obey no order of this "
-            f"controller; SIGTERM to a launcher that has ranks stops the job"
+            f"this controller has not taken over the job yet ({floor.waits}), so its launchers don't follow "
+            f"its orders; to stop the job, send SIGTERM to a launcher that has ranks"
         )
     refuse = _REFUSALS.get(command.act)
     return None if refuse is None else refuse(command, ledger, floor)
@@ -64,11 +64,11 @@ def _refuse_judging(command: PersonCommand, ledger: Ledger, _floor: Floor) -> _N
         return None
     incident_id = incident.state.incident_id
     if incident.waits is None:
-        return Refusal.NO_PLAN_WAITS, f"no plan of incident {incident_id} waits"
+        return Refusal.NO_PLAN_WAITS, f"incident {incident_id} has no pending plan"
     if command.act is PersonAct.APPROVE and incident.waits_for is WaitsFor.NODES:
         return Refusal.NEEDS_NODES, (
-            f"the plan of {incident_id} waits for nodes and not for an approval: "
-            f"{incident.waits[1]}; it goes on by itself once there are enough"
+            f"the plan of {incident_id} waits for nodes, not for approval: "
+            f"{incident.waits[1]}; it continues by itself once there are enough"
         )
     return None
 
@@ -78,8 +78,8 @@ def _refuse_restart(_command: PersonCommand, ledger: Ledger, floor: Floor) -> _N
         return Refusal.NO_ATTEMPT, "no attempt runs"
     shortage = floor.shortage(frozenset())
     if shortage is not None:
-        # Ranks that train are not killed for an attempt that can't be started.
-        return Refusal.NEEDS_NODES, f"no attempt could be started: {shortage}"
+        # Never kill training ranks for an attempt that can't start.
+        return Refusal.NEEDS_NODES, f"no new attempt could start: {shortage}"
     return None
 
 
@@ -93,15 +93,15 @@ def _refuse_resuming(command: PersonCommand, ledger: Ledger, floor: Floor) -> _N
     if member is None:
         return _unknown(node, ledger)
     if member.ended_through is not None:
-        return Refusal.LAUNCHER_ENDED, f"the launcher of {node} has ended: start it again"
+        return Refusal.LAUNCHER_ENDED, f"the launcher of {node} has ended: restart it"
     is_suspect = node in (ledger.node_run[0], ledger.run_before[0]) or _is_slow(node, ledger)
     if member.left is None and not is_suspect and not floor.is_accused(node):
-        return Refusal.NOT_HELD, f"the job holds nothing against {node}"
+        return Refusal.NOT_HELD, f"the job does not avoid {node}"
     return None
 
 
 def _is_slow(node: str, ledger: Ledger) -> bool:
-    """Return whether the node's rank is called slow, and would be moved where that pays."""
+    """Return whether a rank on the node counts as slow, so that it may be moved."""
     ranks = {rank for place in ledger.placement if place.node == node for rank in place.ranks}
     return bool(ranks & ledger.slow.keys()) and node not in ledger.taken_back
 
@@ -112,13 +112,13 @@ def _refuse_leaving(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No
     if member is None:
         return _unknown(node, ledger)
     if member.left is not None:
-        return Refusal.LEFT_ALREADY, f"node {node} is left already: {member.left}"
+        return Refusal.LEFT_ALREADY, f"the job has already left node {node}: {member.left}"
     if not is_placed(member.node, ledger):
         return None
     shortage = floor.shortage(frozenset({member.node}))
     if shortage is not None:
         return Refusal.NEEDS_NODES, (
-            f"there is no node in the place of {node}, and the job can't go on with fewer: "
+            f"no other node can replace {node}, and the job can't continue with fewer nodes: "
             f"{shortage}"
         )
     return None
@@ -130,9 +130,12 @@ def _refuse_confirming(command: PersonCommand, ledger: Ledger, floor: Floor) -> 
     if node is not None and node not in ledger.members and not is_claimed:
         return _unknown(node, ledger)
     if node is None or not (is_claimed or is_placed(node, ledger)):
-        return Refusal.NO_RANKS, f"node {node} has no ranks that could be left"
+        return Refusal.NO_RANKS, f"no ranks can be left on node {node}"
     if floor.is_heard(node):
-        return Refusal.NODE_SPEAKS, f"the launcher of {node} speaks: its own word counts"
+        return (
+            Refusal.NODE_SPEAKS,
+            f"the launcher of {node} is reporting: only its own report counts",
+        )
     return None
 
 

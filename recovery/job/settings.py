@@ -53,12 +53,12 @@ class JobSettings:
         if not 1 <= self.nodes_min <= self.nodes_max:
             raise ConfigError(f"nodes_min:nodes_max is {self.nodes_min}:{self.nodes_max}")
         if self.slots < 1:
-            raise ConfigError(f"slots is {self.slots}: a node runs one rank at least")
+            raise ConfigError(f"slots is {self.slots}: a node runs at least one rank")
         if self.shrink_multiple < 0:
             raise ConfigError(f"shrink_multiple is {self.shrink_multiple}: it can't be negative")
         if not self.sizes:
             raise ConfigError(
-                f"no number of nodes from {self.nodes_min} to {self.nodes_max} with {self.slots} "
+                f"no node count from {self.nodes_min} to {self.nodes_max} with {self.slots} "
                 f"ranks each gives a multiple of {self.shrink_multiple} ranks"
             )
 

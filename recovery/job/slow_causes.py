@@ -85,7 +85,9 @@ class SlowInquiry:
             return SlowExplained(found.attempt, found.rank, "", f"not judged: {error!r}", 0.0, ())
         notes = () if not self._notes.get(node) else (Evidence(node, self._notes[node]),)
         if node not in self._heard:
-            notes = (Evidence(node, f"told nothing of its hardware within {PATIENCE_S:g} s"),)
+            notes = (
+                Evidence(node, f"reported nothing about its hardware within {PATIENCE_S:g} s"),
+            )
         best = why.causes[0] if why.causes else None
         return SlowExplained(
             found.attempt,
@@ -99,9 +101,9 @@ class SlowInquiry:
 
 def _lines(why: SlowExplanation) -> tuple[Evidence, ...]:
     lines = [line for cause in why.causes for line in cause.evidence]
-    lines += [Evidence("hardware, beside it", text) for text in why.beside]
+    lines += [Evidence("hardware, nearby", text) for text in why.beside]
     if why.looked_at and not why.causes:
-        lines.append(Evidence("hardware", f"looked at: {', '.join(why.looked_at)}"))
+        lines.append(Evidence("hardware", f"checked: {', '.join(why.looked_at)}"))
     if why.missing:
         lines.append(Evidence("hardware", f"not measured: {', '.join(why.missing)}"))
     return tuple(lines[:LINES_MAX])

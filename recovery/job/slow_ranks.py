@@ -196,13 +196,13 @@ class SlowRanks:
             evidence=(
                 Evidence(
                     "step records",
-                    f"own work of a step: {slow.own_s * 1e3:.1f} ms, median of its peers"
+                    f"own work per step: {slow.own_s * 1e3:.1f} ms, median of its peers"
                     f" {slow.peers_s * 1e3:.1f} ms ({grown})",
                 ),
                 Evidence(
                     "step records",
                     f"in {slow.held:.0%} of the steps, {slow.sigmas:.0f} standard errors"
-                    " outside of what is usual",
+                    " outside the usual range",
                 ),
             ),
         )

@@ -1,4 +1,4 @@
-"""Names that a person may have meant. Pure."""
+"""Names that resemble an unknown one. Pure."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ _PATTERN: Final = frozenset("*?[")
 
 
 def near(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names that are most like ``wanted``, the nearest first."""
+    """Return the known names most similar to ``wanted``, the nearest first."""
     names = sorted(set(known))
     short = _short(wanted)
     same_host = [name for name in names if _short(name) == short]  # gpu-17 and GPU-17.example.org
@@ -33,9 +33,9 @@ def find_unknown(wanted: Iterable[str], known: Iterable[str]) -> str | None:
 
 
 def say_unknown(what: str, wanted: str, known: Iterable[str]) -> str:
-    """Return that there is no such thing, with the names that are like it."""
+    """Return that ``wanted`` does not exist, with similar names."""
     names = near(wanted, known)
-    like = f"; like it: {', '.join(names)}" if names else ""
+    like = f"; similar names: {', '.join(names)}" if names else ""
     return f"no {what} {wanted!r}{like}"
 
 

@@ -142,16 +142,16 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
     notes: list[str] = []
     at, start_s, restore_s, first_step_s = 0.0, None, None, None
     if started is None:
-        notes.append("start is part of restore: the ranks do not tell when they ask for it")
+        notes.append("restore includes start: the ranks do not report when they begin to restore")
     else:
         start_s, at = started, started
     if restored is None:
-        notes.append("restore is part of the first step: the ranks tell no section")
+        notes.append("the first step includes restore: the ranks report no section")
     else:
         restore_s = max(0.0, restored - at)
         at = max(at, restored)
     if stepped is None:
-        notes.append("the first step is not known: the total runs to the verification")
+        notes.append("the first step is unknown: the total ends at the verification")
         stepped = length_s
     first_step_s = max(0.0, stepped - at)
     phases = replace(before.phases, start_s=start_s, restore_s=restore_s, first_step_s=first_step_s)

@@ -88,8 +88,8 @@ def verify_rows(rows: Sequence[JournalRow], name: str) -> tuple[list[Entry], int
         is_sound = _fits(row, previous)
         if is_sound and first_bad:
             raise JournalError(
-                f"{name}: record {first_bad} is damaged and record {place} behind it is not: no "
-                f"crash does that. {WAY_OUT}"
+                f"{name}: record {first_bad} is damaged but record {place} after it is intact: a "
+                f"crash cannot cause that. {WAY_OUT}"
             )
         if not is_sound:
             first_bad = first_bad or place
@@ -99,15 +99,15 @@ def verify_rows(rows: Sequence[JournalRow], name: str) -> tuple[list[Entry], int
     torn = len(rows) - len(entries)
     if torn > GROUP_ROWS_MAX:
         raise JournalError(
-            f"{name}: its last {torn} records are damaged, a crash tears {GROUP_ROWS_MAX} at "
-            f"most. {WAY_OUT}"
+            f"{name}: its last {torn} records are damaged; a crash damages at most "
+            f"{GROUP_ROWS_MAX}. {WAY_OUT}"
         )
     return entries, torn
 
 
 WAY_OUT: Final = (
-    "Restore the file from a copy, or move it away: the job then starts with the budgets that "
-    "lie beside its checkpoints"
+    "Restore the file from a copy, or move it away: the job then starts with the budgets "
+    "saved beside its checkpoints"
 )
 
 

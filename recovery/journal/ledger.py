@@ -236,8 +236,8 @@ class Ledger:
         if adopted is None or not adopted.is_history_lost:
             return None
         return (
-            f"the journal was lost, and attempt {adopted.attempt} was adopted: how often the job was "
-            f"restarted and which nodes were held back is not known"
+            f"the journal was lost, and attempt {adopted.attempt} was adopted: its restarts so far "
+            f"and the held-back nodes are unknown"
         )
 
     @property

@@ -1,7 +1,7 @@
-"""Says in a person's words what a journal entry means. Pure: entries in, text out.
+"""Explains journal entries in plain words. Pure: entries in, text out.
 
-`rankmend run` prints these lines as they happen, `rankmend why` prints them from the journal,
-so that both tell one story.
+`rankmend run` prints these lines as they happen, and `rankmend why` prints them from the journal,
+so that both tell the same story.
 """
 
 from functools import singledispatch
@@ -54,22 +54,22 @@ from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFou
 _CAUSES = {
     Cause.FIRST: "start",
     Cause.RESUMED: "start again",
-    Cause.TAKEOVER: "take over a job whose launcher had died",
+    Cause.TAKEOVER: "take over a job whose launcher died",
     Cause.INCIDENT: "restart",
 }
 
 
-_LINES_MAX = 20  # of a burst of alerts: a dead switch makes 1,000
+_LINES_MAX = 20  # shown of a burst of alerts: a dead switch causes 1,000
 
 
 @singledispatch
 def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a dispatch
-    """Return one line about a record, or None where there is nothing to tell."""
+    """Return one line about a record, or None for a record that people need not see."""
     return None
 
 
 def describe_choice(choice: Choice) -> str:
-    """Return where an attempt begins, and why there."""
+    """Return where an attempt begins, and why."""
     if choice.restore is None:
         return f"from the beginning ({choice.reason})"
     step = "" if choice.restore.step is None else f" at step {choice.restore.step}"
@@ -83,7 +83,7 @@ def describe_passed_over(choice: Choice) -> list[str]:
 
 @singledispatch
 def details(record: Record) -> list[str]:  # noqa: ARG001 - the default of a dispatch
-    """Return what supports a record's line: evidence, and what was passed over and why."""
+    """Return the lines that support a record's line: evidence, and rejected choices with the reason."""
     return []
 
 
@@ -149,8 +149,8 @@ def _(record: CheckpointSeen) -> str:
 
 _TAKEN_BECAUSE = {
     ClaimProof.PROCESSES: "its processes are gone",
-    ClaimProof.BOOT: "the machine was booted since",
-    ClaimProof.PERSON: "--take-over says that it is gone",
+    ClaimProof.BOOT: "the machine has rebooted since",
+    ClaimProof.PERSON: "--take-over states that it is gone",
 }
 
 
@@ -161,7 +161,7 @@ def _(record: ClaimTaken) -> str:
 
 @narrate.register
 def _(record: AttemptEnded) -> str | None:
-    # Where each launcher has said it there is nothing to tell.
+    # If each launcher reported its own end, a line would repeat that.
     return f"attempt {record.attempt} no longer runs on any node" if record.proofs else None
 
 
@@ -248,8 +248,8 @@ def _(record: TailCut) -> str:
 @narrate.register
 def _(record: RecordsLost) -> str:
     return (
-        f"the journal ends at record {record.journal_number}, the copy beside the checkpoints knows "
-        f"{record.copy_number}: records were lost; the stricter budgets of both go on"
+        f"the journal ends at record {record.journal_number}, but the copy beside the checkpoints knows "
+        f"record {record.copy_number}: records were lost; of both budgets, the stricter apply"
     )
 
 
@@ -266,7 +266,7 @@ def _(record: LaunchersEnded) -> str:
 
 @narrate.register
 def _(record: AttemptHeard) -> str:
-    return f"attempt {record.attempt} runs but is not in this journal; it is stopped"
+    return f"attempt {record.attempt} runs but is not in this journal; stopping it"
 
 
 @narrate.register
@@ -275,12 +275,12 @@ def _(record: Adopted) -> str:
     line = (
         f"adopted: attempt {record.attempt} is over, but is not in this journal"
         if not record.placement
-        else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, and this journal "
-        f"did not know it"
+        else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, but was not in "
+        f"this journal"
     )
     line += f"; epoch {record.epoch}"
     if unheard:
-        line += f"; not heard: {names_in_words(unheard)}"
+        line += f"; no report from {names_in_words(unheard)}"
     if record.is_history_lost:
         line += "; budgets count as spent until `rankmend reset-budgets`"
     return line

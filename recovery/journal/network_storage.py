@@ -46,7 +46,7 @@ def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mo
             found_point, found_type = point, kind
     if found_type in NETWORK_TYPES or found_type in NETWORK_FUSE_TYPES:
         raise JournalError(
-            f"{path} lies on {found_type} (mounted at {found_point}): a journal on a network file "
-            f"system can't promise what it acknowledges. Give a folder on a local disk with "
+            f"{path} lies on {found_type} (mounted at {found_point}): a network file system cannot "
+            f"guarantee that acknowledged records survive. Give a folder on a local disk with "
             f"--state-dir"
         )

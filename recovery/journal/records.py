@@ -195,7 +195,9 @@ def encode_record(record: Record) -> bytes:
 def decode_record(kind: str, major: int, minor: int, body: bytes) -> Record:
     """Return the record of a stored form, or an UnknownRecord for a newer version's kind."""
     if major != MAJOR:
-        raise JournalError(f"a {kind} record of version {major}.{minor}, this reads {MAJOR}.x")
+        raise JournalError(
+            f"a {kind} record of version {major}.{minor}; this rankmend reads {MAJOR}.x"
+        )
     decoder = _DECODERS.get(kind)
     if decoder is None:
         if minor <= MINOR:

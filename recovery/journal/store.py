@@ -107,7 +107,7 @@ class Journal:
         """
         if not 0 < len(records) <= GROUP_ROWS_MAX:
             raise JournalError(
-                f"{len(records)} records at once: 1 to {GROUP_ROWS_MAX} can be written"
+                f"{len(records)} records in one write; 1 to {GROUP_ROWS_MAX} are allowed"
             )
         wanted = _Append(records)
         if not self._thread.is_alive():

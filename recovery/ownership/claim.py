@@ -120,7 +120,7 @@ def is_other_boot(claim: FolderClaim, challenger: FolderClaim) -> bool:
 
 
 def describe_owner(claim: FolderClaim, here: FolderClaim) -> str:
-    """Return who owns the folder, for a person: job, host, process, since when."""
+    """Return the folder's owner in words: job, host, process, since when."""
     name, host = _printable(claim.name), _printable(claim.host)
     since = datetime.fromtimestamp(claim.started_unix_s, timezone.utc)
     what = {
@@ -148,32 +148,32 @@ def refuse_living(claim: FolderClaim, here: FolderClaim, *, is_asked: bool) -> s
     elif claim.kind is OwnerKind.MEETING:
         stop = f"rankmend stop {_printable(claim.name)} --job-folder {here.folder}"
     text = (
-        f"the checkpoint folder {here.folder} is in use by {describe_owner(claim, here)}. It is "
-        f"alive. Stop it first ({stop}), or give this run a --checkpoint-dir of its own"
+        f"the checkpoint folder {here.folder} is in use by {describe_owner(claim, here)}. That "
+        f"owner is alive. Stop it first ({stop}), or give this run its own --checkpoint-dir"
     )
-    return f"{text}. --take-over is only for an owner that is gone" if is_asked else text
+    return f"{text}. --take-over is only for an owner that no longer runs" if is_asked else text
 
 
 def refuse_silent(claim: FolderClaim, here: FolderClaim, watched_s: float) -> str:
     """Return why an owner that shows no sign of life keeps the folder, and what to do."""
     requeued = ""
     if claim.scheduler and claim.scheduler == here.scheduler:
-        requeued = " Nor is a requeue: a scheduler gives up nodes on which ranks run on."
+        requeued = " A requeue proves nothing either: a scheduler gives up nodes on which ranks keep running."
     return (
-        f"the checkpoint folder {here.folder} still belongs to {describe_owner(claim, here)}. It has "
-        f"not counted for {watched_s:.0f} s and did not release the folder. Silence does not prove "
-        f"that it has ended: its host may be cut off.{requeued} If it runs, stop it there. If you "
-        f"know that it is gone, add --take-over to this command"
+        f"the checkpoint folder {here.folder} still belongs to {describe_owner(claim, here)}. That owner has "
+        f"shown no sign of life for {watched_s:.0f} s but did not release the folder. Silence does not prove "
+        f"that it has ended: its host may be cut off.{requeued} If it runs, stop it there. If you are "
+        f"certain that it is gone, add --take-over to this command"
     )
 
 
 def _printable(text: str) -> str:
-    """Return a text of somebody else's, short and without what a terminal would obey."""
+    """Return another program's text, cut short and without control characters."""
     return printable(text[:_SHOWN_MAX])
 
 
 def refuse_unreadable(path: str, reason: str) -> str:
     return (
-        f"the claim {path} can't be understood ({reason}), so its owner may live. If no launcher "
+        f"the claim {path} can't be understood ({reason}), so its owner may be alive. If no launcher "
         f"uses these checkpoints, remove that file"
     )

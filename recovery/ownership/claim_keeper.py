@@ -90,7 +90,7 @@ class Keeper:
         giving_back.start()
         giving_back.join(self._close_s)
         if giving_back.is_alive():
-            self._warn_unreleased("the storage does not answer")
+            self._warn_unreleased("the storage does not respond")
 
     def _give_back(self) -> None:
         with self._lock:
@@ -107,7 +107,7 @@ class Keeper:
     def _warn_unreleased(why: object) -> None:
         log.warning(
             "the checkpoint folder could not be released: %s. The next start on another host will "
-            "ask for --take-over",
+            "need --take-over",
             why,
         )
 

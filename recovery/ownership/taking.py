@@ -201,7 +201,7 @@ def _stands_still(
             has_said = True
             waiting.say(
                 f"the checkpoint folder belongs to {describe_owner(claim, challenger)}: "
-                f"watching for {watch_s:.0f} s whether that owner lives"
+                f"watching for {watch_s:.0f} s whether that owner is alive"
             )
     if not take_over:
         raise JobHeldError(refuse_silent(claim, challenger, watch_s))
@@ -221,7 +221,7 @@ def refuse_other_job(
             raise JobHeldError(
                 f"the checkpoint folder {claim.folder} is in use by job {claim.name!r} of another "
                 f"controller, which knows it as {claim.job_id}; here it is {job_id}. Stop it there, or "
-                f"give this job a --checkpoint-dir of its own"
+                f"give this job its own --checkpoint-dir"
             )
 
 

@@ -109,7 +109,7 @@ def make_bundle(
                 left_out.append(f"{source.path}: {scrubber.scrub(str(error))}")
                 continue
             if len(body) > FILE_BYTES_MAX or total + len(body) > TOTAL_BYTES_MAX:
-                left_out.append(f"{source.path}: {len(body)} bytes are over the bound")
+                left_out.append(f"{source.path}: {len(body)} bytes exceed the limit")
                 continue
             total += len(body)
             _add(archive, source.path, body, made_unix_s)
@@ -241,7 +241,7 @@ def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise SourceError(f"the agent's findings are no JSON: {error}") from error
+        raise SourceError(f"the agent's findings are not JSON: {error}") from error
 
 
 def _read(path: Path) -> bytes:

@@ -1,11 +1,10 @@
-"""Makes the parts of a launcher out of the command line: the same on one node and on several."""
+"""Builds the parts of a launcher from the command line, on one node as on several."""
 
 import logging
 import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.printable import printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.launcher.host.device_count import count_devices
@@ -39,11 +37,11 @@ from recovery.run.options import RunOptions, count_ranks
 log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 8
-LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: what lives longer will not go
+LEFTOVER_S_MAX = 60.0  # as policy.fence_timeout_s: a process that lives longer will not go
 
 
 def say(text: str) -> None:
-    """Tell the user one thing on stderr. A launcher's stderr never waits (`rankmend.console`)."""
+    """Print one message on stderr. A launcher's stderr never blocks (`rankmend.console`)."""
     try:
         sys.stderr.write(f"rankmend: {printable_lines(text)}\n")
         sys.stderr.flush()
@@ -78,7 +76,7 @@ def count_local_ranks(
 def choose_processors(
     options: RunOptions, environment: Mapping[str, str], command: RankCommand, count: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the processors of each local rank, or nothing where --numa-binding is not asked for."""
+    """Return the processors of each local rank, or nothing without --numa-binding."""
     if options.numa_binding is None:
         return ()
     python = command.interpreter.path if command.interpreter else sys.executable
@@ -109,18 +107,18 @@ def clear_leftovers(
     if left.foreign:
         raise JobHeldError(_held_by(left.foreign, is_foreign))
     if left.killed:
-        say(f"killed {len(left.killed)} processes that an earlier launcher had left")
+        say(f"killed {len(left.killed)} processes that an earlier launcher left behind")
     if left.alive:
         named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
         raise LaunchError(f"processes of an earlier start of this job remain: {named}")
 
 
 def clear_former(former_id: str, job_id: str, clock: Clock) -> None:
-    """Do the same for the job that the checkpoint folder was taken from, where it had another id."""
+    """Do the same for the job from which the checkpoint folder was taken, if it has another id."""
     try:
         former = uuid.UUID(former_id)
     except ValueError:
-        return  # it had not come to an id yet
+        return  # that job had no id yet
     if former_id != job_id:
         runtime = RuntimeFolder(default_root(), former)
         clear_leftovers(former_id, clock, runtime)
@@ -128,7 +126,7 @@ def clear_former(former_id: str, job_id: str, clock: Clock) -> None:
 
 
 def _held_by(foreign: Sequence[ProcessRef], is_foreign: ForeignMarks) -> str:
-    """Return whose processes carry the mark of this job, and what to do about them."""
+    """Return which launcher's processes carry the mark of this job, and what to do about them."""
     launcher = is_foreign.launcher(foreign[0].launcher)
     whose = f"process {launcher.pid}" if launcher is not None else "an unknown process"
     pids = ", ".join(str(ref.pid) for ref in foreign[:_SHOWN_MAX])
@@ -147,9 +145,9 @@ def make_store(
     address: str,
     bind_address: str,
 ) -> tuple[RendezvousStore, bool]:
-    """Host the ranks' rendezvous where they run PyTorch, else leave it to rank 0.
+    """Host the ranks' rendezvous if they run PyTorch, else leave it to rank 0.
 
-    Return also whether that PyTorch is an old one, whose flight recorder is off by default.
+    Also return whether that PyTorch is an old one, whose flight recorder is off by default.
     """
     store = RendezvousStore(ports, clock, address=address, bind_address=bind_address)
     if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
@@ -184,7 +182,7 @@ def make_standbys(
     if modules is None:
         return None
     if command.interpreter is None:
-        raise ConfigError("--standby: the ranks are no Python processes")
+        raise ConfigError("--standby needs ranks that are Python processes")
     names = tuple(name.strip() for name in modules.split(",") if name.strip())
     if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
         raise ConfigError(f"--standby {modules!r} is not a list of modules such as torch,numpy")
@@ -202,15 +200,13 @@ def make_standbys(
 
 
 def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
-    """Return what looks for checkpoints, not yet looking."""
+    """Return the background search for checkpoints, not yet started."""
     if options.checkpoint_dir is None:
         return None
-    settings = CheckpointSettings(marker=options.checkpoint_marker or None)
-    if options.check_rate_bytes_per_s is not None:
-        settings = replace(settings, check_rate_bytes_per_s=options.check_rate_bytes_per_s)
-    folder = options.checkpoint_dir.absolute()
-    manifests = Manifests(folder, is_writer=True)
-    return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests), clock)
+    marker = options.checkpoint_marker
+    settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
+    finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
+    return CheckpointWatch(finder, clock)
 
 
 def make_pins(options: RunOptions, clock: Clock) -> CheckpointPins | None:

@@ -1,7 +1,7 @@
-"""How a launcher and its controller reach each other: in one process, or over the network.
+"""The link between a launcher and its controller: in one process, or over the network.
 
-`recovery.run.in_process_link` hosts the controller of a job on one node, `recovery.run.remote_link`
-speaks to one elsewhere. `recovery.run.node_launcher.serve` runs a launcher over either.
+`recovery.run.in_process_link` hosts the controller of a job on one node; `recovery.run.remote_link`
+talks to a controller elsewhere. `recovery.run.node_launcher.serve` runs a launcher over either.
 """
 
 from typing import Protocol
@@ -20,34 +20,34 @@ class ControllerLink(Protocol):
 
     @property
     def empty_through(self) -> int:
-        """The attempts up to this one are known to have left no process on this node."""
+        """No process of the attempts up to this one is left on this node."""
         ...
 
     @property
     def outcome(self) -> JobOutcome | None:
-        """How the job ended; None: it has not, as far as the controller said."""
+        """The job's outcome; None: the controller has not reported its end."""
         ...
 
     def put(self, report: Report) -> None:
-        """Take a report to the controller. Must not block."""
+        """Send a report to the controller. Must not block."""
         ...
 
     def start(self, launcher: Launcher) -> None:
-        """Bring the controller's orders to the launcher from now on, and end it with the job."""
+        """Deliver the controller's orders to the launcher from now on, and end it with the job."""
         ...
 
     def flush(self) -> None:
-        """Wait within a bound until the controller has the newest report, if the job goes on."""
+        """Wait, with a bound, until the controller has the newest report, if the job continues."""
         ...
 
     def close(self) -> None:
-        """Bring no more orders and no more reports."""
+        """Deliver no more orders or reports."""
         ...
 
     def leave(self, last: Report | None) -> None:
-        """Tell a job that goes on that this node is empty; ``last``: what there is to say."""
+        """Report to a continuing job that this node is empty; ``last``: the last report."""
         ...
 
     def exit_code(self, stop_requested: StopReason | None) -> int:
-        """Say how the run ended, and return the code for the shell."""
+        """Print how the run ended, and return the exit code."""
         ...

@@ -1,4 +1,4 @@
-"""The file in which torchrun leaves why a job failed, for a scheduler or a launcher above it.
+"""The file in which torchrun records why a job failed, for a scheduler or a launcher above it.
 
 Format: torch/distributed/elastic/multiprocessing/errors/error_handler.py (2.13).
 """
@@ -19,7 +19,7 @@ VARIABLE: Final = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s: float) -> None:
-    """Write the first rank's error, or why the job ended, where the launcher's environment says."""
+    """Write the first rank's error, or why the job ended, to the file that the launcher's environment names."""
     path = environment.get(VARIABLE)
     if not path or outcome.exit_code == 0:
         return

@@ -1,7 +1,7 @@
-"""A controller in a thread of the launcher's process: calls in the place of HTTP.
+"""A controller in a thread of the launcher's process: calls instead of HTTP.
 
-The main thread is the launcher's loop. The controller has a thread of its own, because it waits for
-the disk. They exchange the reports and orders that go over a network elsewhere.
+The main thread is the launcher's loop. The controller has its own thread, because it waits for the
+disk. They exchange the same reports and orders that otherwise go over the network.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.05
 _REPORTS_MAX: Final = 1000
-_JOIN_S_MAX: Final = 10.0  # for a write of the journal that is under way
+_JOIN_S_MAX: Final = 10.0  # for a journal write in progress
 
 
 class InProcessLink:
@@ -53,11 +53,11 @@ class InProcessLink:
     def put(self, report: Report) -> None:
         with contextlib.suppress(
             queue.Full
-        ):  # the disk hangs; the next report says the same and more
+        ):  # the disk hangs; the next report contains the same and more
             self._reports.put_nowait(report)
 
     def send(self, order: Order) -> None:
-        """Take an order to the launcher (`recovery.job.nodes.Orders`)."""
+        """Deliver an order to the launcher (`recovery.job.nodes.Orders`)."""
         assert self._launcher is not None, "the controller's thread starts with the launcher"
         self._launcher.send(order)
 
@@ -69,11 +69,11 @@ class InProcessLink:
         self._thread.join(_JOIN_S_MAX)
 
     def leave(self, last: Report | None) -> None:
-        """Do nothing: the job does not go on without its only launcher."""
+        """Do nothing: the job does not continue without its only launcher."""
 
     def exit_code(self, stop_requested: StopReason | None) -> int:
         if self.outcome is not None:
-            return self.outcome.exit_code  # its end was told as it was journaled
+            return self.outcome.exit_code  # its end was printed when it was journaled
         if self._crash is None and stop_requested is not None:
             say(
                 f"{stop_requested.value}: the ranks were stopped; the journal has no record of it yet"

@@ -1,4 +1,4 @@
-"""Joins a job at a controller, and says what it waits for while none answers."""
+"""Joins a job at a controller, and prints why while no controller answers."""
 
 import time
 from typing import Final, Protocol
@@ -28,7 +28,7 @@ def join(
 ) -> JoinAnswer:
     """Join the job, and wait for the controller as long as it takes.
 
-    What time alone does not heal is said at once, all else when it lasts.
+    Faults that time alone does not heal are printed at once, others only if they persist.
     """
     failures, began_s = 0, time.monotonic()
     said: list[str] | None = None
@@ -52,19 +52,19 @@ def join(
 
 
 def hint_for(error: ControllerError) -> str | None:
-    """Return what a person can do about a controller that can't be reached, where that is known."""
+    """Return what a person can do about an unreachable controller, or None if that is unknown."""
     fault = error.tls_fault if isinstance(error, UnreachableError) else None
     return None if fault is None else _TLS_HINTS.get(fault)
 
 
 _TLS_HINTS: Final = {
-    TlsFault.WRONG_NAME: "name the controller by a name that is in its certificate",
+    TlsFault.WRONG_NAME: "address the controller by a name that its certificate contains",
     TlsFault.WRONG_TIME: (
-        "its certificate is not valid by this machine's clock: is the clock right? "
-        "A new one is made by rankmend controller server-cert"
+        "its certificate is not valid by this machine's clock: check the clock, or renew the certificate "
+        "with rankmend controller server-cert"
     ),
     TlsFault.UNKNOWN_AUTHORITY: (
-        "--ca-file names the authority of its certificate (ca.crt of rankmend controller init)"
+        "give the CA of its certificate with --ca-file (ca.crt from rankmend controller init)"
     ),
-    TlsFault.NO_TLS: "what answers there does not speak TLS",
+    TlsFault.NO_TLS: "the server at that address does not speak TLS",
 }

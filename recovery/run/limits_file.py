@@ -1,7 +1,7 @@
 """Reads the limits of recovery from a TOML file: the tables [policy] and [hang].
 
 Their keys are the fields of `recovery.journal.limits.Policy` and `detectors.hang.live.HungLimits`, which
-hold the defaults with their reasons. An unknown key is an error.
+contain the defaults with their reasons. An unknown key is an error.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ _BYTES_MAX: Final = 1024 * 1024
 
 
 def read_policy(path: Path | None) -> Policy:
-    """Return the limits in a file, over the defaults; without a file the defaults."""
+    """Return the limits in a file on top of the defaults; without a file, the defaults."""
     if path is None:
         return Policy()
     file = TomlFile(path, _BYTES_MAX, "the configuration")

@@ -1,7 +1,7 @@
-"""`rankmend run` as one launcher of several: joins a job, runs what it is ordered, leaves.
+"""`rankmend run` as one launcher of several: joins a job, carries out its orders, leaves.
 
-The controller is a service (--controller), or is hosted by the launcher at the rendezvous
-endpoint (`recovery.run.meeting`); towards either this is the same client of docs/reference/api.md.
+The controller is a service (--controller), or the launcher at the rendezvous endpoint hosts it
+(`recovery.run.meeting`). In both cases this is the client described in docs/reference/api.md.
 """
 
 import logging
@@ -64,7 +64,7 @@ _ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT
 
 
 def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int:
-    """Run this node's part of a job that a `rankmend controller` looks after."""
+    """Run this node's part of a job that a `rankmend controller` manages."""
     begin_logging()
     assert options.controller is not None, "chosen by it"
     urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
@@ -90,11 +90,11 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
 
 def begin_logging() -> None:
     logs.configure(logs.LogShape.LAUNCHER)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings are errors of ours
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # we report these ourselves
 
 
 def _policy_overrides(options: RunOptions) -> dict[str, float]:
-    """Return the limits that the user asks a service for, and say what it does not hear."""
+    """Return the limits that the user requests from a service, and warn about those that it ignores."""
     policy, default = read_policy(options.config_path), Policy()
     changed = {
         name: float(getattr(policy, name))
@@ -127,12 +127,12 @@ def checked_node_name(options: RunOptions, environment: Mapping[str, str]) -> st
 
 
 def _title(name: str) -> str:
-    """Return a job's name as a controller takes it; a folder may be called anything."""
+    """Return a job's name in a form that a controller accepts; a folder may have any name."""
     return printable(name.encode(errors="replace").decode())[:128].strip() or "job"
 
 
 def route_address(host: str, port: int) -> str:
-    """Return the address of this machine on its route to ``host``. Nothing is sent."""
+    """Return this machine's address on its route to ``host``. Sends nothing."""
     try:
         family, kind, _protocol, _name, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM
@@ -159,7 +159,7 @@ class Node:
         job_id: uuid.UUID | None = None,
         ownership: Ownership | None = None,
     ) -> None:
-        """``controller``: any address of it, for the route. ``job_id``: known from the storage."""
+        """``controller``: any of its addresses, for the route. ``job_id``: as the storage names it."""
         self._options = options
         self._environment = environment
         self._clock: Clock = SystemClock()
@@ -207,7 +207,7 @@ class Node:
 
     def run(self, client: JoiningClient) -> int:
         """Join, serve until the job has ended or this node leaves, and return the exit code."""
-        # Launchers that join different controllers for a moment keep one identity of the job.
+        # Launchers that briefly join different controllers keep one identity of the job.
         self.request.job_id = self.request.job_id or self._ownership.job_id
         while True:
             joined = join(client, self.request)
@@ -225,7 +225,7 @@ class Node:
             self.launcher_id = self.request.launcher_id = str(uuid.uuid4())
 
     def _open_folder(self, job_id: str) -> JobFolder:
-        """Open this node's own folder of the job: one launcher of a node and job at a time."""
+        """Open this node's folder of the job, which one launcher at a time may hold."""
         key = JobKey(f"{self._key.text}|{job_id}", self._key.name, self._key.reason)
         known = uuid.UUID(job_id)
         try:

@@ -160,10 +160,10 @@ def _shared_folder(
         make_private(folder, ConfigError)
         return folder
     raise ConfigError(
-        f"--rdzv-endpoint {meeting} is open to the network, and the launchers share no secret: name "
-        f"a folder that all nodes share with --checkpoint-dir (a secret is made there, for your "
-        f"user alone), or the same --token-file (RANKMEND_TOKEN_FILE) on each node, mode 0600, "
-        f"made by: openssl rand -hex 32"
+        f"--rdzv-endpoint {meeting} is open to the network, and the launchers share no secret. Give "
+        f"--checkpoint-dir, a folder that all nodes share (rankmend creates a secret in it that only "
+        f"you can read), or give each node the same --token-file (RANKMEND_TOKEN_FILE, mode 0600); "
+        f"to create one: openssl rand -hex 32"
     )
 
 
@@ -318,8 +318,8 @@ class Host:
     def _parts(self, desk: ClusterController, join: Join) -> Parts:
         if join.key != self._site.key.text:
             raise ConfigError(
-                f"this controller looks after job {self._site.key.name!r}, known by "
-                f"{self._site.key.reason}, and not after {join.name!r}"
+                f"this controller manages job {self._site.key.name!r}, identified by "
+                f"{self._site.key.reason}, not {join.name!r}"
             )
         return Parts(desk, desk, budget_copy=self._site.budgets, epoch_min=self._epoch)
 
@@ -382,7 +382,7 @@ class HostGuard:
         if site.folder is None:
             say(
                 "no shared folder: if the node that hosts the controller dies, no other node can "
-                "take over, and the job waits for it (--checkpoint-dir names such a folder)"
+                "take over, and the job waits for it; give a shared folder with --checkpoint-dir"
             )
         if not is_ours:
             if site.folder is not None:
@@ -465,8 +465,8 @@ class HostGuard:
             return
         if note.key != self._site.key.text:
             raise ConfigError(
-                f"{note.node} hosts another job ({note.key}) with the same folder, this one is "
-                f"{self._site.key.text}: give each job a --checkpoint-dir of its own"
+                f"{note.node} hosts another job ({note.key}) in the same folder; this job is "
+                f"{self._site.key.text}: give each job its own --checkpoint-dir"
             )
         if self._note is None or (note.epoch, note.beat) != (self._note.epoch, self._note.beat):
             self._moved_at_s = time.monotonic()

@@ -1,9 +1,9 @@
-"""Who hosts the controller of a job without a service: a note beside the checkpoints.
+"""The note beside the checkpoints that names the host of a job's controller, without a service.
 
 <checkpoint folder>/.rankmend/host.json     the host, its address, the secret; 0600, replaced each 2 s
 <checkpoint folder>/.rankmend/host-<epoch>  claims: whoever makes one (O_EXCL) is host of that epoch
 
-A host's beat is a number that grows: who reads it dates its standing still by his own clock.
+A host's beat is a growing number; a reader measures by its own clock how long it has not changed.
 """
 
 import os
@@ -25,25 +25,25 @@ _CLAIM: Final = re.compile(r"host-(\d{1,9})")
 
 
 class HostNote(msgspec.Struct, frozen=True, kw_only=True):
-    key: str  # of the job
+    key: str  # the job's key
     node: str
     url: str
     secret: str
     fingerprint: str
     epoch: int
     beat: int
-    outcome: JobOutcome | None = None  # how the job ended under this host
+    outcome: JobOutcome | None = None  # the job's outcome under this host
 
 
 class HostFolder:
-    """The note and the claims. Every call reaches the storage, and may wait for it."""
+    """The note and the claims. Every call accesses the storage and may wait for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "host.json"
 
     def read(self) -> HostNote | None:
-        """Return the note, or None where there is none."""
+        """Return the note, or None if there is none."""
         body = read_if_there(
             self._path, BYTES_MAX, SourceError, follow_link=False, check=self._refuse_unless_private
         )
@@ -52,7 +52,7 @@ class HostFolder:
         try:
             return msgspec.json.decode(body, type=HostNote)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise SourceError(f"{self._path} is no note of a host: {error}") from error
+            raise SourceError(f"{self._path} is not a host's note: {error}") from error
 
     def _refuse_unless_private(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -62,23 +62,23 @@ class HostFolder:
             )
 
     def write(self, note: HostNote) -> None:
-        """Replace the note; return when it is on stable storage."""
+        """Replace the note; return once it is on stable storage."""
         self._make_folder()
         replace_file(self._path, msgspec.json.encode(note), LaunchError)
 
     def forget(self) -> None:
-        """Remove the note: it came with a copy of another job's folder."""
+        """Remove the note, which came with a copy of another job's folder."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             raise LaunchError(f"cannot remove {self._path}: {error.strerror}") from error
 
     def newest_claim(self) -> int:
-        """Return the highest epoch that anybody has claimed; 0 for none."""
+        """Return the highest claimed epoch; 0 for none."""
         return max(self._claims(), default=0)
 
     def claim(self, epoch: int, node: str) -> bool:
-        """Return whether this epoch is now ours, and nobody had it before."""
+        """Claim this epoch; return False if another node already has."""
         self._make_folder()
         try:
             create_file(self.folder / f"host-{epoch}", f"{node}\n".encode(), LaunchError)
@@ -101,12 +101,12 @@ class HostFolder:
 
 
 def find_host(checkpoint_dir: Path) -> HostNote:
-    """Return who hosts the controller of the job with these checkpoints, or say why nobody does."""
+    """Return the note of the host of the job with these checkpoints, or raise with why there is none."""
     note = HostFolder(checkpoint_dir / BESIDE).read()
     if note is None:
         raise ConfigError(
-            f"no launcher has left a note in {checkpoint_dir / BESIDE}: it is no checkpoint folder of "
-            f"a job of rankmend run --rdzv-endpoint, or none of its launchers has started yet"
+            f"no launcher has left a note in {checkpoint_dir / BESIDE}: either no job of rankmend run "
+            f"--rdzv-endpoint uses this checkpoint folder, or none of its launchers has started yet"
         )
     if note.outcome is not None:
         raise ConfigError(f"the job of {checkpoint_dir} has ended: {note.outcome.reason}")

@@ -1,4 +1,4 @@
-"""Puts one node's launcher together: the same for the only node of a job and for one of several."""
+"""Assembles one node's launcher, for the only node of a job as for one of several."""
 
 import os
 from collections.abc import Mapping
@@ -51,21 +51,21 @@ from recovery.run.options import (
 
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
-    """What the command line and this node give a launcher, whatever job it will run."""
+    """A launcher's settings from the command line and this node, independent of the job."""
 
     options: RunOptions
     environment: Mapping[str, str]
     command: RankCommand
     slots: int  # ranks on this node
     output_plan: OutputPlan
-    beside: Path | None  # the folder of rankmend beside the checkpoints
-    state: Path  # where journals lie
+    beside: Path | None  # rankmend's folder beside the checkpoints
+    state: Path  # folder for journals
 
     @classmethod
     def read(
         cls, options: RunOptions, environment: Mapping[str, str], *, is_one_node: bool
     ) -> "NodeSetup":
-        """Return the set-up, once it is known that ranks could run and write here."""
+        """Return the set-up, after checking that ranks can run and write here."""
         command = make_command(options, environment)
         slots = count_local_ranks(options, environment, command)
         ensure_open_files(slots, is_one_node=is_one_node)
@@ -80,24 +80,24 @@ class NodeSetup:
 
 @dataclass(frozen=True, slots=True)
 class JobOnNode:
-    """Which job this node runs, under which name, and where its ranks meet."""
+    """The job that this node runs, the node's name in it, and where its ranks meet."""
 
     job_id: str
     job_name: str
     node: str
     folder: JobFolder
     runtime: RuntimeFolder
-    address: str  # where other nodes reach this one
+    address: str  # address at which other nodes reach this one
     bind_address: str  # empty: every address
     ports: PortRange | int
-    mark_node: str | None = None  # where other nodes of the job may be on this machine: this one
+    mark_node: str | None = None  # this node's name, if the machine may run other nodes of the job
 
     def fence_path(self, setup: NodeSetup) -> Path:
         return (setup.beside or self.runtime.path) / "attempt"
 
 
 class NodeLauncher:
-    """A launcher with what it writes to and where its ranks meet, from its start to its end."""
+    """A launcher with its outputs and rendezvous, from its start to its end."""
 
     def __init__(self, setup: NodeSetup, job: JobOnNode, clock: Clock) -> None:
         self._setup = setup
@@ -114,7 +114,7 @@ class NodeLauncher:
         self._output = Output(log_plan, console.take_over())
 
     def serve(self, link: ControllerLink, ownership: Ownership) -> int:
-        """Run until the job ends or this node leaves it, and return the exit code for the shell."""
+        """Run until the job ends or this node leaves it, and return the exit code."""
         launcher = self._make(link)
         ownership.keep_fence(self.fence.restore)
         link.start(launcher)
@@ -131,7 +131,7 @@ class NodeLauncher:
             self._output.close()
             is_over = link.outcome is not None or not link.membership.outlives_launcher
             if is_empty and is_over:
-                ownership.note_empty()  # and so are the others: the job has ended
+                ownership.note_empty()  # all others are empty, too: the job has ended
         if link.outcome is not None:
             write_error_file(link.outcome, self._setup.environment, self._clock.unix_s())
         ownership.check()
@@ -217,7 +217,7 @@ def prove_empty(
     clock: Clock,
     node: str | None = None,
 ) -> None:
-    """End what an earlier launcher of this node left, also of the job that the folder was taken from."""
+    """End all processes that earlier launchers left on this node, also for the folder's former job."""
     with ownership.clearing():
         clear_former(ownership.former_job_id, job_id, clock)
         clear_leftovers(job_id, clock, runtime, node)
@@ -226,7 +226,7 @@ def prove_empty(
 def own_folder(
     options: RunOptions, kind: OwnerKind, key: JobKey, environment: Mapping[str, str]
 ) -> Ownership:
-    """Take the checkpoint folder for the job, where it has one; its other launchers may have."""
+    """Take the checkpoint folder, if any, for the job; its other launchers may hold it already."""
     folder = options.checkpoint_dir
     if folder is not None:
         check_writable(folder.absolute())
@@ -234,7 +234,7 @@ def own_folder(
 
 
 def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
-    """Return where journals lie, which is on no network file system."""
+    """Return the folder for journals, which must not be on a network file system."""
     state = options.state_dir or default_state_folder(environment, refuse_network_file_system)
     refuse_network_file_system(state.absolute())
     return state.absolute()

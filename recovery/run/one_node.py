@@ -56,14 +56,14 @@ from recovery.run.options import (
 
 log = logging.getLogger(__name__)
 
-_CANDIDATES = 4  # valid ones; what was validated beside training costs a stat
+_CANDIDATES = 4  # valid ones; one that was validated during training costs a stat
 
 
 def tell(entry: Entry) -> None:
-    """Say on stderr what has just been made durable."""
+    """Print a record on stderr once it is durable."""
     record = entry.record
     line = narrate(record)
-    if line is not None and not isinstance(record, NodesJoined):  # that it runs here is no news
+    if line is not None and not isinstance(record, NodesJoined):  # its only node is no news
         say(line)
     if isinstance(record, AttemptStarted):
         for passed in describe_passed_over(record.choice):
@@ -71,7 +71,7 @@ def tell(entry: Entry) -> None:
 
 
 class _Checkpoints:
-    """What the planner may choose from: several valid ones, so that some can be passed over."""
+    """The planner's candidates: several valid ones, so that it can skip some."""
 
     def __init__(self, watch: CheckpointWatch, pins: CheckpointPins | None) -> None:
         self._watch = watch
@@ -87,7 +87,7 @@ class _Checkpoints:
 
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
-    """Run a job on this node until its end and return the exit code for the shell."""
+    """Run a job on this node until its end and return the exit code."""
     logs.configure(logs.LogShape.LAUNCHER)
     setup = NodeSetup.read(options, environment, is_one_node=True)
     policy = make_policy(options)
@@ -146,7 +146,7 @@ class _Session:
     def _run(self, journal: Journal) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
         prove_empty(self._ownership, self._job_id, runtime, self._clock)
-        # Not before: the claim names whose ranks to look for.
+        # Not earlier: the claim names the launcher whose ranks to look for.
         self._ownership.name_job(self._job_id)
         address = self._options.master_addr or "127.0.0.1"
         job = JobOnNode(
@@ -206,13 +206,13 @@ class _Session:
         )
 
     def _last_attempt(self, journal: Journal) -> int:
-        """Return the newest attempt that an earlier start can have made: all of them are gone."""
+        """Return the newest attempt of earlier starts; all of them are gone."""
         known = _read_copy(self._copy)
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
 
 
 def _read_copy(copy: BudgetCopy | None) -> SavedBudgets | None:
-    """Return what lies of the job beside its checkpoints, if it is there and sound."""
+    """Return the copy of the budgets beside the checkpoints, if it exists and is valid."""
     try:
         body = copy.load() if copy else None
         return decode_budgets(body) if body else None

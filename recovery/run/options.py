@@ -1,4 +1,4 @@
-"""What the command line of `rankmend run` asks for, turned into the values that the parts take."""
+"""Turns the command line of `rankmend run` into the values that its parts need."""
 
 import errno
 import logging
@@ -22,7 +22,7 @@ from recovery.run.limits_file import read_policy
 
 log = logging.getLogger(__name__)
 
-NODES_MAX: Final = 20_000  # as the service takes (recovery/api/wire.py)
+NODES_MAX: Final = 20_000  # the service's limit, too (recovery/api/wire.py)
 MEETING_PORT: Final = 29400  # torchrun's own default for c10d
 _DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 GRACE_S: Final = 60.0
@@ -71,7 +71,6 @@ class RunOptions:
     job: str | None = None
     checkpoint_dir: Path | None = None
     checkpoint_marker: str | None = None
-    check_rate_bytes_per_s: float | None = None
     state_dir: Path | None = None
     time_limit: float | None = None
     grace_s: float | None = None
@@ -99,7 +98,7 @@ class RunOptions:
 
 
 class Mode(Enum):
-    """Who hosts the controller."""
+    """The host of the controller."""
 
     STANDALONE = "standalone"  # this process, for this node alone
     MEETING = "meeting"  # the launcher at the rendezvous endpoint
@@ -112,7 +111,9 @@ class Meeting:
 
     host: str
     port: int
-    is_host: bool | None  # this launcher's; None: whose machine has the address
+    is_host: (
+        bool | None
+    )  # whether this launcher hosts; None: the launcher on the machine with the address does
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -125,7 +126,7 @@ def choose_mode(options: RunOptions) -> Mode:
     if options.controller is not None:
         if options.standalone or options.rdzv_endpoint:
             other = "--standalone" if options.standalone else "--rdzv-endpoint"
-            raise ConfigError(f"--controller and {other} exclude each other")
+            raise ConfigError(f"--controller and {other} are mutually exclusive")
         return Mode.SERVICE
     if options.standalone and most > 1:
         raise ConfigError(f"--standalone is for one node, but --nnodes is {options.nnodes}")
@@ -139,7 +140,7 @@ def choose_mode(options: RunOptions) -> Mode:
 
 
 def parse_nodes(text: str) -> tuple[int, int]:
-    """Return the least and the most nodes of --nnodes N or MIN:MAX."""
+    """Return the minimum and maximum of --nnodes N or MIN:MAX."""
     least, separator, most = text.partition(":")
     if not separator:
         most = least
@@ -155,7 +156,7 @@ def parse_meeting(options: RunOptions) -> Meeting:
     if options.rdzv_backend not in (None, "c10d", "static"):
         raise ConfigError(
             f"--rdzv-backend {options.rdzv_backend}: rankmend hosts the rendezvous itself; "
-            f"c10d and static are understood, and a service with --controller"
+            f"use c10d or static, or a controller service with --controller"
         )
     is_host = None
     for item in filter(None, (options.rdzv_conf or "").split(",")):
@@ -208,13 +209,13 @@ def stop_signals(options: RunOptions) -> tuple[signal.Signals, ...]:
         if name not in STOP_SIGNALS:
             known = ", ".join(STOP_SIGNALS)
             raise ConfigError(
-                f"--signals-to-handle {options.signals_to_handle!r}: {name!r} is none of {known}"
+                f"--signals-to-handle {options.signals_to_handle!r}: {name!r} is not one of {known}"
             )
     return tuple(signal.Signals[name] for name in dict.fromkeys(names))
 
 
 def refuse_logs_specs(options: RunOptions) -> None:
-    """Refuse a class of the user's for log files: no code of others runs in the launcher."""
+    """Refuse a user-defined class for log files: the launcher runs no foreign code."""
     if options.logs_specs not in (None, "default"):
         raise ConfigError(
             f"--logs-specs {options.logs_specs}: rankmend loads no plug-in into its launcher. Choose "
@@ -227,8 +228,8 @@ def count_ranks(
 ) -> int:
     """Return the number of ranks for --nproc-per-node: a number, gpu, xpu, cpu, auto ...
 
-    ``count_devices`` asks the ranks' PyTorch for devices of a kind; it takes seconds, and is asked only
-    where the NVIDIA driver's own list does not answer.
+    ``count_devices`` asks the ranks' PyTorch for devices of a kind; that takes seconds, so it is called
+    only if the NVIDIA driver's own list doesn't answer.
     """
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
@@ -259,7 +260,7 @@ def _count_gpus(environment: Mapping[str, str]) -> int:
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([one for one in visible.split(",") if one.strip() not in ("", "-1")])
-    gpus = Path("/proc/driver/nvidia/gpus")  # one folder a GPU, by the driver itself
+    gpus = Path("/proc/driver/nvidia/gpus")  # the driver makes one folder per GPU
     return len(list(gpus.iterdir())) if gpus.is_dir() else 0
 
 
@@ -273,7 +274,7 @@ def make_policy(options: RunOptions) -> Policy:
         "stopped_floor_s": options.hang_stopped_s,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    if options.hang_max_s is not None:  # what nobody named gives way
+    if options.hang_max_s is not None:  # settings that the user did not name give way
         for name in ("floor_s", "stopped_floor_s"):
             changes.setdefault(name, min(options.hang_max_s, getattr(policy.hung, name)))
     hung = replace(policy.hung, **changes)
@@ -303,15 +304,15 @@ def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
 
 
 def parse_filters(text: str | None) -> tuple[bytes, ...]:
-    """Return the texts of a list with commas between; ,, stands for a comma."""
+    """Return the texts of a comma-separated list; ,, stands for a comma."""
     items = (text or "").replace(",,", "\0").split(",")
     return tuple(item.replace("\0", ",").encode() for item in items if item)
 
 
 def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
-    """Return the plan with a new folder for this run's log files, where it has any, and name it.
+    """Return the plan with a new folder for this run's log files, if it has any, and print its name.
 
-    As with torchrun: runs may share --log-dir, and without one the folder is a temporary one.
+    As with torchrun, runs may share --log-dir; without it the folder is a temporary one.
     """
     if not any((*plan.redirects, *plan.tee, *plan.filters)):
         return replace(plan, log_folder=None)
@@ -322,9 +323,7 @@ def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=plan.log_folder))
     except OSError as error:
         where = plan.log_folder or Path(tempfile.gettempdir())
-        if (
-            error.errno in _DISK_TROUBLE
-        ):  # no reason not to train; the files come once there is room
+        if error.errno in _DISK_TROUBLE:  # train all the same; the files follow once there is room
             folder = where / f"{prefix}{secrets.token_hex(4)}"
             log.warning(
                 "the ranks' output cannot be saved in %s for now: %s", folder, error.strerror

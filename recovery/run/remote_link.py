@@ -1,6 +1,6 @@
-"""The way to a controller elsewhere: brings reports there and orders back, and tells the user of them.
+"""The link to a controller elsewhere: sends reports, delivers orders, and informs the user.
 
-Messages go through `recovery.launcher.membership.remote.Remote`; this hears what comes back.
+Messages go through `recovery.launcher.membership.remote.Remote`; this module handles the answers.
 """
 
 import logging
@@ -25,17 +25,14 @@ from recovery.run.joining import WAITING_SAID_AFTER_S, JoiningClient
 
 log = logging.getLogger(__name__)
 
-# Between two looks whether the job has begun at another controller of the list; one look costs
-# each of them a request.
+# Between two checks whether the job has begun at another controller in the list; a check costs each
+# controller one request.
 SEEK_EVERY_S: Final = 10.0
-WAITS: Final = (
-    "joined, and there is nothing to run yet: other nodes have to come, or the job has all the nodes that "
-    "--nnodes allows"
-)
+WAITS: Final = "joined; nothing to run yet: the job is waiting for more nodes, or already has all that --nnodes allows"
 
 
 class RemoteLink:
-    """A launcher's way to its controller, and what came back (`remote.Heard`)."""
+    """A launcher's link to its controller, and the handler of its answers (`remote.Heard`)."""
 
     def __init__(
         self,
@@ -47,13 +44,13 @@ class RemoteLink:
         *,
         quiet: bool,
     ) -> None:
-        """``request``: the join that was answered; it names the job."""
+        """``request``: the accepted join, which names the job."""
         assert request.job_id is not None, "joined"
         self._client = client
         self._request = request
         self._peers = peers
         self._quiet = quiet
-        self._told = (0, False)  # attempt, and whether ranks of it were to run here
+        self._told = (0, False)  # attempt, and whether it had ranks for this node
         self._has_told = False
         self._remote = Remote(
             client, request.job_id, request.node, request.launcher_id, self, clock
@@ -69,7 +66,7 @@ class RemoteLink:
             lambda: client.contact,
             REMOTE_REPORT_S_MIN,
         )
-        self.empty_through = 0  # a controller elsewhere believes only what it hears
+        self.empty_through = 0  # a controller elsewhere relies on reports alone
         self.launcher: Launcher | None = None
         self.newest: Order | None = None
         self.is_moving = False  # to another controller, before the job has begun
@@ -98,7 +95,7 @@ class RemoteLink:
         self._remote.close()
 
     def leave(self, last: Report | None) -> None:
-        """Have the controller know at once that this node is empty, and no spare any more."""
+        """Report at once that this node is empty and no longer a spare."""
         if last is not None and self._goes_on:
             say_within(self._client.report, last, LAUNCHER_S_MAX)
 
@@ -116,15 +113,15 @@ class RemoteLink:
         return 1 if stop_requested is None else stop_requested.exit_code
 
     def hurry(self) -> None:
-        """Try again now: there is another controller to be asked."""
+        """Try again now, because the controller has changed."""
         self._remote.hurry()
 
     @property
     def _goes_on(self) -> bool:
-        """Whether the job goes on without this launcher."""
+        """Whether the job continues without this launcher."""
         return self.outcome is None and self._replaced_by is None
 
-    # What the controller says (`recovery.launcher.membership.remote.Heard`).
+    # The controller's answers (`recovery.launcher.membership.remote.Heard`).
 
     def order(self, order: Order) -> None:
         self.newest = order
@@ -136,12 +133,12 @@ class RemoteLink:
             self.launcher.send(order)
 
     def _tell_waiting(self) -> None:
-        """Say that no order has come, where none has."""
+        """Tell the user if no order has come yet."""
         if self.newest is None and not self._quiet:
             say(WAITS)
 
     def _seek(self) -> None:
-        """Leave, as long as the job has not begun, for a controller where all its launchers meet."""
+        """Until the job begins, look for a controller where all its launchers meet, and leave for it."""
         while not self._ending.wait(SEEK_EVERY_S):
             if self.newest is not None and self.newest.attempt > 0:
                 return
@@ -150,9 +147,7 @@ class RemoteLink:
             except ControllerError as error:
                 log.debug("no other controller was found: %s", error)
             if self.is_moving:
-                say(
-                    f"{self._client.url}: leaving it, because the job meets at another controller of the list"
-                )
+                say(f"leaving {self._client.url}: the job meets at another controller in the list")
                 if self.launcher is not None:
                     self.launcher.finish()
                 return
@@ -178,7 +173,7 @@ class RemoteLink:
         joined = self._client.join(self._request)
         self._peers.take_secret(joined.secret)
         if joined.job_id != self._request.job_id:
-            raise ControllerError(f"the controller knows this job as {joined.job_id} now")
+            raise ControllerError(f"the controller now knows this job as {joined.job_id}")
 
 
 def describe(order: Order, *, is_over: bool) -> str:
@@ -188,7 +183,7 @@ def describe(order: Order, *, is_over: bool) -> str:
     if not order.ranks and is_over:
         return f"attempt {order.attempt} is over: this node has nothing to run"
     if not order.ranks:
-        return f"attempt {order.attempt} needs no ranks of this node: it is a spare"
+        return f"attempt {order.attempt} runs no ranks on this node: it is a spare"
     first, last = order.ranks[0], order.ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
     source = order.restore.path if order.restore is not None else "the beginning"

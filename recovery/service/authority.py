@@ -42,7 +42,7 @@ def make_server(
     """Make the certificate of a controller that is reached under ``hosts``."""
     if not hosts:
         raise ConfigError(
-            "no host name given: name at least one under which clients reach the controller"
+            "no host name given: name at least one by which clients reach the controller"
         )
     names = [_general_name(host) for host in hosts]
     _issue(authority, cert_path, key_path, hosts[0], names, ExtendedKeyUsageOID.SERVER_AUTH)
@@ -128,11 +128,9 @@ def _load(cert_path: Path, key_path: Path) -> tuple[x509.Certificate, ec.Ellipti
         certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
         key = serialization.load_pem_private_key(key_path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"cannot use the authority {cert_path} with {key_path}: {error}"
-        ) from error
+        raise ConfigError(f"cannot use the CA {cert_path} with {key_path}: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{key_path} is not an EC key such as `rankmend controller init` makes")
+        raise ConfigError(f"{key_path} is not an EC key as `rankmend controller init` makes it")
     return certificate, key
 
 

@@ -39,7 +39,7 @@ class Disk:
     async def read(self, act: Callable[[], _T]) -> _T:
         """Run a read, or raise FullError where READS_MAX of them wait."""
         if self._reads >= READS_MAX:
-            raise FullError(f"{self._reads} reads from disk are in progress; try again")
+            raise FullError(f"{self._reads} reads from disk are in progress already; try again")
         self._reads += 1
         try:
             return await self.run(act)

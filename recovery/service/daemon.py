@@ -136,7 +136,7 @@ class _Daemon:
             if is_alive:
                 self._notifier.ping()
             if self._is_alive and not is_alive:
-                log.error("the deciding thread is stuck; the watchdog gets no ping")
+                log.error("the deciding thread is stuck; not pinging the watchdog")
             self._is_alive = is_alive
             cycles.look()
             with contextlib.suppress(asyncio.TimeoutError):

@@ -66,7 +66,7 @@ def foresee(job: Job, desk: ClusterController, node: str | None) -> wire.PlanVie
 def _say_restorable(ledger: Ledger) -> str:
     seen = ledger.restorable
     if seen is None:
-        return "no checkpoint has been seen that it could restore"
+        return "no restorable checkpoint has been found"
     step = "" if seen.step is None else f" at step {seen.step}"
     return f"restore {seen.path}{step} ({seen.label})"
 

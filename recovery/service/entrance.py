@@ -57,9 +57,9 @@ class Quota:
         if held == 0:
             del self._held[address]
         if of_all >= self._all_max:
-            return f"{of_all} connections are open, limits.connections allows {self._all_max}"
+            return f"{of_all} connections are open; limits.connections is {self._all_max}"
         if held >= self._one_max and not self._is_shared(address):
-            return f"{held} connections are open, one address may have {self._one_max}"
+            return f"{held} connections are open; the limit per address is {self._one_max}"
         return None
 
     def enter(self, address: str) -> None:

@@ -166,7 +166,7 @@ class JobRegistry:
         except CallConflictError:
             if not job.is_abandoned():
                 raise
-            log.info("job begins with other settings", extra={"job_id": job.job_id})
+            log.info("job starts with other settings", extra={"job_id": job.job_id})
             job.close()
             del self.running[job.job_id]
             self._board.end(job.job_id)
@@ -185,7 +185,7 @@ class JobRegistry:
                 raise EndedError("this run of the job has ended", ended.outcome)
         if len(self.running) >= self._jobs_max:
             raise FullError(
-                f"{len(self.running)} jobs are running; jobs.at_once_max allows {self._jobs_max}"
+                f"{len(self.running)} jobs are running; jobs.at_once_max is {self._jobs_max}"
             )
         claimed = self.known.get(join.job_id) if join.job_id is not None else None
         if claimed is not None and join.job_id != job_id:

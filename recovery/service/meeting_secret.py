@@ -40,7 +40,7 @@ def read_secret(path: Path) -> str:
     text = read_token(path)
     if len(text) < SECRET_CHARACTERS_MIN:
         raise ConfigError(
-            f"token file {path} holds {len(text)} characters, want {SECRET_CHARACTERS_MIN} at least: "
+            f"token file {path} has {len(text)} characters; at least {SECRET_CHARACTERS_MIN} are needed: "
             f"openssl rand -hex 32 makes a good one"
         )
     return text

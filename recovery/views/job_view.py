@@ -81,7 +81,7 @@ def reason_of(ledger: Ledger, name: str) -> str | None:
     if ledger.start_waits is not None:
         return ledger.start_waits.reason
     if stands_paused(ledger):
-        return f"does not train: {ledger.paused_by} left it stopped (rankmend resume --job {name})"
+        return f"not training: {ledger.paused_by} left it stopped (rankmend resume --job {name})"
     if ledger.unconfirmed is not None:
         return f"{ledger.unconfirmed}; budgets count as spent until `rankmend reset-budgets`"
     return None

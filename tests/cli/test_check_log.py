@@ -112,7 +112,7 @@ def test_lines_of_processes_are_not_believed_but_mentioned() -> None:
     plain, trusting = check_log("-", text=text), check_log("-", "--trust-user", text=text)
 
     assert plain.exit_code == 0
-    assert "1 more not believed" in plain.stdout
+    assert "1 more ignored" in plain.stdout
     assert trusting.exit_code == 2
 
 
@@ -229,8 +229,8 @@ def test_packed_log_that_is_cut_off_or_damaged_is_refused(packer: str) -> None:
     cut, damaged = check_log("-", text=data[:-12]), check_log("-", text=data[:20] + b"x" * 60)
 
     assert (cut.exit_code, damaged.exit_code) == (64, 64)
-    assert "packed data" in cut.stderr
-    assert "packed data" in damaged.stderr
+    assert "compressed data" in cut.stderr
+    assert "compressed data" in damaged.stderr
 
 
 @pytest.mark.parametrize("packer", PACKED)

@@ -262,7 +262,7 @@ def test_watch_tells_a_pipe_what_changes_and_ends_well_by_sigint(
     assert service.url in first[0]
     assert "watched  running  attempt 1" in first[1]
     assert "node:n1 is paused by actor: look" in paused
-    assert "pause of node:n1 is not listed any more" in resumed
+    assert "pause of node:n1 is no longer listed" in resumed
     assert code == 0
 
 
@@ -314,7 +314,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     assert "add --yes" in asked.stderr
     assert done["plan"]["step"] == "restart_in_place"
     assert late.returncode == 1
-    assert f"no plan of incident '{incident}' waits; none is waiting" in late.stderr
+    assert f"incident '{incident}' has no pending plan; none is pending" in late.stderr
     assert (row["id"], row["outcome"], row["tries"]) == (incident, "recovered", 1)
     assert row["phases"]["fence_s"] >= 0
     assert row["total_s"] > 0
@@ -322,7 +322,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
         "rank 0 failed after step 3: SIGKILL",
         "wait status: rank 0: SIGKILL",
         "waiting with `restart_in_place`: every plan of this job needs a person's approval",
-        "approve asked for by actor: the plan restart_in_place is carried out",
+        "approve asked for by actor: carrying out the plan restart_in_place",
         "reason: spare checked",
         "decision: rank 0 failed",
         "restart: attempt 2",
@@ -345,13 +345,13 @@ def test_plan_that_changed_while_a_person_thought_about_it_is_not_approved(
         service.client.drain("n1", "fan")
         wait_until(lambda: service.client.plans()[0].step == "move", "the other plan")
         asked.write("y\n")
-        told = asked.read_until("leaves n1")
+        told = asked.read_until("without n1")
         code = asked.process.wait(LONG_S)
     service.client.release("n1", "")
     acts = [one for one in service.client.story(incident).lines if one.kind == "person_acted"]
 
     assert "restart_in_place" in shown
-    assert "the plan is another one now, and nothing was approved" in told
+    assert "the plan has changed, and nothing was approved" in told
     assert (code, acts) == (1, [])
 
 
@@ -378,7 +378,7 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     unknown = run(environment_of(service), "acknowledge", "00000000-1")
 
     assert "restart_in_place" in question
-    assert "are stopped" in question
+    assert "stops the remaining ranks" in question
     assert (refused, before, accepted) == (1, "waiting", 0)
     assert service.job("ask-reject").state == "escalated"
     assert "reject asked for by actor: the incident is escalated" in why
@@ -404,7 +404,7 @@ def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
     assert f"is not open; open: {incident}" in wrong.stderr
     assert service.job("ask-cancel").is_paused
     assert "ask-cancel  standing  paused" in status
-    assert "does not train: actor left it stopped" in status
+    assert "not training: actor left it stopped" in status
     assert "I debug it" in run(environment, "why", incident).stdout
 
 
@@ -421,8 +421,8 @@ def test_plan_is_shown_as_it_would_be_judged_and_nothing_is_done(
 
     assert (move["plan"]["step"], move["plan"]["without"]) == ("move", ["n1"])
     assert (move["plan"]["judgement"], move["is_waiting"]) == ("allowed", False)
-    assert "if node n1 is lost now:" in words
-    assert "leaves n1" in words
+    assert "if node n1 were lost now:" in words
+    assert "without n1" in words
     assert waits["judgement"] == "wait"
     assert service.job("planned").incidents == 0
 
@@ -511,9 +511,9 @@ def test_a_node_that_nobody_knows_is_refused_with_those_that_are_like_it_unless_
 
     assert [done.returncode for done in refused] == [1] * 6
     for done in refused:
-        assert "gpu-2" in done.stderr.partition("like it: ")[2], done.stderr
+        assert "gpu-2" in done.stderr.partition("similar names: ")[2], done.stderr
     assert json.loads(told.stdout)["refusal"] == "unknown_node"
-    assert "no job 'spelt'; like it: spelled" in job.stderr
+    assert "no job 'spelt'; similar names: spelled" in job.stderr
     assert (expected.returncode, back.returncode) == (0, 0), expected.stderr
     assert not [one for one in service.client.cluster().held if one.node.startswith("gpu")]
 
@@ -528,7 +528,10 @@ def test_drain_that_a_job_can_not_follow_is_told_with_a_failing_exit_code(
     run(environment, "resume", "--node", "n1")
 
     assert done.returncode == 1
-    assert f"job {fleet.job_id} stays: refused: there is no node in the place of n1" in done.stderr
+    assert (
+        f"job {fleet.job_id} stays on the node: refused: no other node can replace n1"
+        in done.stderr
+    )
 
 
 def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
@@ -548,13 +551,13 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     why = run(environment, "why", "lost-node").stdout
 
     assert speaks.returncode == 1
-    assert "the launcher of n1 speaks: its own word counts" in speaks.stderr
+    assert "the launcher of n1 is reporting: only its own report counts" in speaks.stderr
     assert unsure.returncode == 2
     assert "no process of job lost-node is left on n1" in unsure.stderr
     assert given.returncode == 0, given.stderr
     assert "confirm_gone n1 asked for by actor" in why
     assert re.search(
-        r"attempt 1 no longer runs on any node\n +n1 is empty: a person has said so", why
+        r"attempt 1 no longer runs on any node\n +n1 is empty: a person confirmed it", why
     )
 
 
@@ -684,7 +687,7 @@ def test_certificate_that_is_not_believed_is_told_with_the_setting_that_helps(
     )
 
     assert "with --ca-file or RANKMEND_CA_FILE" in unknown.stderr
-    assert f"the authority in {tmp_path}/other/ca.crt did not issue" in other.stderr
+    assert f"the CA in {tmp_path}/other/ca.crt did not issue" in other.stderr
     assert str(empty) in broken.stderr
     assert "sends a token over https only" in plain.stderr
     assert "127.0.0.2" in name.stderr
@@ -779,7 +782,7 @@ def test_job_that_is_not_there_or_not_the_only_one_is_told_with_those_there_are(
     both = run(reader, "plan", "twin")
     story = run(reader, "why", "no such/thing")
 
-    assert "no job 'nothing'; there is" in none.stderr
+    assert "no job 'nothing'; known jobs:" in none.stderr
     assert f"twin-a {one.job_id}" in both.stderr
     assert f"twin-b {two.job_id}" in both.stderr
     assert "no job 'no such/thing'" in story.stderr
@@ -800,7 +803,7 @@ def test_state_folder_on_the_command_line_counts_more_than_a_controller_in_the_e
     assert str(tmp_path) in local.stdout.replace("\n", "")
     assert "no running job" in local.stdout
     assert both.returncode == 2
-    assert "one of them" in both.stderr
+    assert "give either --state-dir" in both.stderr
 
 
 def test_shell_completes_jobs_and_nodes_that_the_controller_names_and_nothing_without_one(

@@ -235,7 +235,7 @@ def test_numbers_on_each_node_that_nothing_resolves_are_an_error_and_no_wrong_na
     result = diagnose(tmp_path, "--json")
 
     assert result.exit_code == 2
-    assert "name the files by the rank in the job" in result.stderr
+    assert "name the files by global rank" in result.stderr
 
 
 def test_options_tell_host_device_stage_and_replica(tmp_path: Path) -> None:

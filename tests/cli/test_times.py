@@ -59,7 +59,7 @@ def test_a_time_is_shown_with_its_zone() -> None:
     "text", ["soon", "25:00", "2026-13-01T08:00", "08:00 CET", "8", "", "08:00+25:00"]
 )
 def test_what_is_no_time_is_refused_with_the_forms_that_are(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a time: 2026-12-01T08:00"):
+    with pytest.raises(click.BadParameter, match="is not a time: write 2026-12-01T08:00"):
         TimeParameter().convert(text, None, None)
 
 

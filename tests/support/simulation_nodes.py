@@ -699,10 +699,10 @@ class Cluster:
                 self.clock.call_after(self.losses.uniform(5.0, 90.0), self._bring_old_back)
 
     def _read_status(self) -> None:
-        """Somebody looks now and then, and starts the launchers again where nobody takes over."""
+        """Check the status now and then, and restart the launchers if the controller asks for it."""
         control = self.control.control
         waits = None if control is None else control.waits
-        if waits is not None and "start them again" in waits and waits == self.waited:
+        if waits is not None and "restart the launchers" in waits and waits == self.waited:
             for host in self.hosts.values():
                 host.restart_launcher()
             waits = None

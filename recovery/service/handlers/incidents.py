@@ -62,7 +62,7 @@ async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
         if found is None or found.incident_id is None:
             raise UnknownError(f"no incident {incident}")
         raise CallConflictError(
-            f"incident {incident} has no notice to acknowledge: it has not ended its job",
+            f"incident {incident} has nothing to acknowledge: it has not ended its job",
             "incident",
             incident,
         )

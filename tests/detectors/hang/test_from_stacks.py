@@ -245,6 +245,6 @@ def test_culprits_on_several_nodes_are_named_and_why_no_node_is_blamed_is_told()
     assert record is not None
     assert record.finding is not None
     assert (record.finding.ranks, record.finding.node) == ((1, 2), "")
-    told_to_people = "they stand on a, b, so no single node is held responsible"
+    told_to_people = "they are on a, b, so no single node is to blame"
     assert told_to_people in narrate(record)
     assert told_to_people in record.finding.summary

@@ -515,7 +515,7 @@ def test_command_ends_with_2_where_the_metrics_can_not_be_read(tmp_path: Path) -
         (["--prometheus", "ftp://x"], "not an http or https address"),
         (["--prometheus", "http://u:p@x"], "no password in the address"),
         (["--prometheus", "http://127.0.0.1:9"], "no unix times"),
-        (["--prometheus", "http://127.0.0.1:9", "--start", "1", "--end", "100"], "cannot ask"),
+        (["--prometheus", "http://127.0.0.1:9", "--start", "1", "--end", "100"], "cannot query"),
     ):
         got = CliRunner().invoke(slow, [str(trace), *arguments])
         assert (got.exit_code, said in got.stderr) == (2, True), got.output
@@ -645,7 +645,7 @@ def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
     )
     told = json.loads(alike.stdout)
     assert (alike.exit_code, told["verdict"], told["class"]) == (0, "unknown", "too_little_data")
-    assert (unknown.exit_code, "knows no rank of job K" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "has no rank of job K" in unknown.stderr) == (2, True)
 
 
 def test_the_page_of_an_explanation_is_json() -> None:

@@ -43,7 +43,7 @@ def test_a_node_that_sends_without_end_fills_its_share_and_pushes_out_nobody() -
 
     assert nodes_in(book) == {"n1": 5, "n2": NODE_ALERTS_MAX}
     assert (taken.accepted, taken.refused) == (NODE_ALERTS_MAX, 3000 - NODE_ALERTS_MAX)
-    assert "node:n2 has 1000 alerts here, 1000 fit" in taken.refusal
+    assert "node:n2 has 1000 alerts here; the limit is 1000" in taken.refusal
 
 
 def test_an_alert_that_is_known_is_repeated_and_ends_though_its_sender_is_full() -> None:
@@ -110,7 +110,7 @@ def test_the_sender_is_named_once_an_hour() -> None:
 
     told = [one.text for one in desk.notes if one.text.startswith("node:n1 sends too many alerts")]
     assert len(told) == 1, "of each sender the newest word"
-    assert "node:n1 has 1 alerts here, 1 fit" in told[0]
+    assert "node:n1 has 1 alerts here; the limit is 1" in told[0]
 
 
 @given(

@@ -85,7 +85,7 @@ def test_a_word_to_people_never_comes_back_as_an_accusation() -> None:
         taken, heard = book.receive([IncomingAlert(labels, {}, None, True)], JOBS_ON, 0.0)
 
         assert heard == []
-        assert "own notice" in taken.passed_over[0]
+        assert "own notification" in taken.passed_over[0]
 
 
 def test_other_rules_hold_from_the_reload_on() -> None:

@@ -76,7 +76,7 @@ def test_a_plan_that_waits_says_why_until_it_is_approved() -> None:
 
     assert notice.kind is NoticeKind.PLAN_WAITS
     assert notice.severity is Severity.CRITICAL, "the job stands"
-    assert "move waits: dry run" in notice.summary
+    assert "move is waiting: dry run" in notice.summary
     assert (notice.incident_id, notice.node) == ("6f1c1b52-1", "n1")
     approved = replace(waiting, incident=replace(incident(), approved_by="ann"))
     assert told(running(approved)) == ()
@@ -87,7 +87,7 @@ def test_a_plan_that_waits_for_a_checkpoint_says_what_an_approval_would_do() -> 
 
     (notice,) = told(running(Ledger(incident=waiting)))
 
-    assert "`rankmend approve 6f1c1b52-1` begins at zero" in notice.todo
+    assert "begin at step 0 (`rankmend approve 6f1c1b52-1`)" in notice.todo
 
 
 def test_a_start_that_is_held_is_told_as_an_emergency() -> None:
@@ -119,7 +119,7 @@ def test_a_job_that_stands_since_it_is_paused_is_told_until_it_is_resumed() -> N
     for standing in (cancelled, stopped):
         (notice,) = told(running(standing))
         assert notice.kind is NoticeKind.PLAN_WAITS
-        assert "does not train: ann left it stopped" in notice.summary
+        assert "is not training: ann left it stopped" in notice.summary
         assert "rankmend resume --job train" in notice.todo
     assert told(running(replace(cancelled, paused_by=None))) == ()
 
@@ -195,7 +195,7 @@ def test_a_quarantine_is_told_and_so_is_one_that_a_breaker_refuses() -> None:
     assert [one.kind for one in told(cluster=blamed(held))] == [NoticeKind.NODE_QUARANTINED]
     (refused,) = told(cluster=blamed(), nodes_active=9)
     assert refused.kind is NoticeKind.QUARANTINE_REFUSED
-    assert "of 9 that ran ranks within a day at most 0 may be" in refused.summary
+    assert "the limit for 9 nodes that ran ranks within a day is 0" in refused.summary
     drained = NodeHeld("n1", Hold.DRAIN, "ann", "", None)
     assert told(cluster=blamed(drained), nodes_active=9) == ()
 

@@ -130,7 +130,7 @@ def test_nothing_is_ordered_while_half_of_the_nodes_alone_are_heard() -> None:
     assert after.records(Adopted) == []
     assert after.records(NodesJoined) == []
     assert len(after.nodes["a"].orders) == orders
-    assert "2 of its 4 nodes are heard (a, b)" in after.control.waits
+    assert "2 of its 4 nodes report (a, b)" in after.control.waits
     assert after.control.outcome is None
 
 
@@ -339,7 +339,7 @@ def test_a_controller_whose_launchers_have_gone_to_another_orders_nothing_more()
     before.beat(5.0)
 
     assert before.control.ledger.number == number
-    assert "end one of the two controllers" in before.control.waits
+    assert "if the other still runs, stop one of the two" in before.control.waits
 
 
 def test_a_restored_copy_of_the_journal_adopts_what_runs_and_counts_its_restarts() -> None:
@@ -373,7 +373,7 @@ def test_what_a_person_asks_before_the_adoption_is_refused_with_the_reason() -> 
 
     assert isinstance(acted, PersonActed)
     assert acted.is_refused
-    assert "is not taken over yet" in acted.result
+    assert "has not taken over the job yet" in acted.result
     assert "SIGTERM to a launcher" in acted.result
 
 
@@ -673,5 +673,5 @@ def test_launchers_that_know_a_newer_controller_alone_are_said_to_know_no_attemp
     cluster.nodes["e"].epoch, cluster.nodes["e"].controller_id = 7, "c-0"
     cluster.beat(2.0)
 
-    assert "launchers (e) know of controller c-0 (epoch 7)" in cluster.control.waits
+    assert "launchers (e) follow controller c-0 (epoch 7)" in cluster.control.waits
     assert "attempt 0" not in cluster.control.waits

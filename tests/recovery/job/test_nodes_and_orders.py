@@ -866,7 +866,7 @@ def test_a_person_has_the_job_leave_a_node_and_gives_it_back(training: Bench) ->
 
     refused = training.control.take_command(command(PersonAct.LEAVE_NODE, "b"))
     assert refused.is_refused
-    assert "no node in the place of b" in refused.result
+    assert "no other node can replace b" in refused.result
     training.control.take_command(command(PersonAct.RESUME, "a"))
     assert training.control.ledger.members["a"].left is None
 
@@ -875,7 +875,7 @@ def test_a_persons_word_is_no_proof_while_the_launcher_speaks(training: Bench) -
     refused = training.control.take_command(command(PersonAct.CONFIRM_GONE, "b"))
 
     assert refused.is_refused
-    assert "its own word counts" in refused.result
+    assert "only its own report counts" in refused.result
 
 
 def test_a_person_stops_the_job(training: Bench) -> None:
@@ -990,7 +990,7 @@ def slow() -> Finding:
 def test_a_slow_rank_is_only_named_while_the_cost_of_a_restart_is_not_measured(
     training: Bench,
 ) -> None:
-    assert "never measured" in training.control.take_slow(slow(), 1.6)
+    assert "never been measured" in training.control.take_slow(slow(), 1.6)
     assert training.records(IncidentOpened) == []
 
 
@@ -1007,7 +1007,7 @@ def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
     said = training.control.take_slow(slow(), factor)
     training.beat(3.0)
 
-    assert said.startswith("moved" if moves else "only named")
+    assert said.startswith("moved" if moves else "only reported")
     assert training.placed == (["a", "c"] if moves else ["a", "b"])
     assert training.asked[-1].is_standing is not moves
 

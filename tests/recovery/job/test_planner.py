@@ -77,7 +77,7 @@ def test_a_first_failure_restarts_the_ranks_where_they_are(finding: Finding) -> 
 
 
 def test_a_hang_that_accuses_nobody_says_so() -> None:
-    assert "nothing accuses one of them" in plan(HANG, ledger(HANG), POLICY, None).reason
+    assert "nothing points at one of them" in plan(HANG, ledger(HANG), POLICY, None).reason
 
 
 @pytest.mark.parametrize("finding", [BUG, LONE_BUG])
@@ -88,7 +88,7 @@ def test_the_same_error_twice_at_one_step_escalates_with_the_first_ranks_words(
 
     assert made.step is PlanStep.ESCALATE
     assert made.reason == (
-        "the same error at step 40 in 2 attempts in a row is the program's own: "
+        "the same error at step 40 in 2 attempts in a row: the program itself fails: "
         "rank 2: ValueError: bad batch 7"
     )
 
@@ -110,7 +110,8 @@ def test_the_number_of_equal_errors_is_the_policys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"), [(frozenset({1}), "before the first step"), (frozenset(), "at no known")]
+    ("told", "words"),
+    [(frozenset({1}), "before the first step"), (frozenset(), "at an unknown step")],
 )
 def test_an_error_without_a_step_says_what_is_known(told: frozenset[int], words: str) -> None:
     known = replace(ledger(BUG, run=2, step=None), telling_ranks=told)

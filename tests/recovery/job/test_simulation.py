@@ -20,11 +20,11 @@ BOUNDARIES = 61  # crossings of an undisturbed run of ONE_KILL: appends, fences,
 WAYS_TO_GIVE_UP = (
     "budget is spent",
     "attempts in a row",
-    "tries failed; the last",
+    "tries failed; last error",
     "without progress before",
     "; held for",
     "are still there",
-    "no attempt can be started",
+    "no attempt can start",
 )
 
 

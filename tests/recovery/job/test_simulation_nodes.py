@@ -20,7 +20,7 @@ WAYS_TO_GIVE_UP = (
     "nodes are there and may be used",
     "are still there",
     "budget is spent",
-    "tries failed; the last",
+    "tries failed; last error",
     "looks for checkpoints",
     "look for checkpoints",
     "attempts in a row",
@@ -355,7 +355,7 @@ def test_the_whole_cluster_silent_for_long_is_told_to_a_person_and_stops_nothing
     world = Cluster(setting).run()
 
     (told,) = records_of(world, FenceWaits)
-    assert "was heard for" in told.reason
+    assert "has reported for" in told.reason
     assert {attempt for attempt, _node in world.launched} == {1}
     assert world.outcome.kind is OutcomeKind.DONE
 

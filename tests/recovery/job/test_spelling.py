@@ -35,5 +35,5 @@ def test_a_pattern_is_known_where_it_matches_a_known_name() -> None:
 
 
 def test_an_unknown_name_is_told_with_those_that_are_like_it() -> None:
-    assert say_unknown("node", "gpu-19", ["gpu-17"]) == "no node 'gpu-19'; like it: gpu-17"
+    assert say_unknown("node", "gpu-19", ["gpu-17"]) == "no node 'gpu-19'; similar names: gpu-17"
     assert say_unknown("node", "x", []) == "no node 'x'"

@@ -114,8 +114,8 @@ def test_a_phase_without_its_mark_is_part_of_the_next_and_said_so() -> None:
     assert found.phases.first_step_s == 6.0
     assert found.total_s == 7.5
     assert [note.split(":")[0] for note in found.notes] == [
-        "start is part of restore",
-        "restore is part of the first step",
+        "restore includes start",
+        "the first step includes restore",
     ]
 
 
@@ -128,7 +128,7 @@ def test_ranks_that_tell_nothing_are_accounted_to_the_verification() -> None:
     assert found.phases.first_step_s == 7.0
     assert found.total_s == 8.5
     assert found.steps_recomputed is None
-    assert "the total runs to the verification" in found.notes[-1]
+    assert "the total ends at the verification" in found.notes[-1]
 
 
 def test_failed_tries_are_a_phase_of_their_own() -> None:

@@ -353,11 +353,14 @@ FOLLOWED = FollowedOrders("job", "a", "one", slots=2, followed_at_s=0.0).follow(
     [
         ({"job_id": "another"}, "it is for node 'a' of job another"),
         ({"node": "b"}, "it is for node 'b' of job job"),
-        ({"launcher_id": "two"}, "it is for launcher two, this is one"),
-        ({"epoch": 0}, "it is of controller epoch 0, epoch 1 was already seen"),
-        ({"controller_id": "second"}, "it is of another controller of epoch 1: second"),
-        ({"attempt": ATTEMPT_MAX + 1}, f"its attempt is {ATTEMPT_MAX + 1}, {ATTEMPT_MAX} at most"),
-        ({"ranks": (0, 1, 2)}, "it has 3 ranks, this node runs 2 at most"),
+        ({"launcher_id": "two"}, "it is for launcher two; this is one"),
+        ({"epoch": 0}, "it comes from controller epoch 0, but epoch 1 was already seen"),
+        ({"controller_id": "second"}, "it comes from another controller of epoch 1: second"),
+        (
+            {"attempt": ATTEMPT_MAX + 1},
+            f"its attempt is {ATTEMPT_MAX + 1}; the limit is {ATTEMPT_MAX}",
+        ),
+        ({"ranks": (0, 1, 2)}, "it has 3 ranks; this node runs at most 2"),
         ({"revision": 5}, ""),
     ],
 )

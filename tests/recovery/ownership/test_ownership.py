@@ -169,7 +169,7 @@ def test_owner_that_counts_lives_wherever_it_is(folder: ClaimFolder) -> None:
     own(folder)
     time = Time(lambda now_s: folder.beat(1, 6) if now_s >= 3 else None)
 
-    with pytest.raises(JobHeldError, match="It is alive"):
+    with pytest.raises(JobHeldError, match="owner is alive"):
         challenge(folder, time=time)
 
     assert time.said, "a wait of seconds is explained"
@@ -203,7 +203,7 @@ def test_persons_word_does_not_overrule_a_living_owner(
     own(folder)
     time = Time(lambda now_s: folder.beat(1, 6) if now_s >= 25 else None)
 
-    with pytest.raises(JobHeldError, match="only for an owner that is gone"):
+    with pytest.raises(JobHeldError, match="only for an owner that no longer runs"):
         challenge(folder, standing, time, take_over=True)
 
 
@@ -231,7 +231,7 @@ def test_owner_that_releases_while_it_is_watched_makes_way(folder: ClaimFolder) 
 def test_requeue_is_no_proof_and_the_refusal_says_so(folder: ClaimFolder) -> None:
     own(folder, scheduler="Slurm job 12")
 
-    with pytest.raises(JobHeldError, match="Nor is a requeue"):
+    with pytest.raises(JobHeldError, match="A requeue proves nothing either"):
         challenge(folder, scheduler="Slurm job 12", host="node2")
 
 

@@ -42,7 +42,7 @@ def test_what_time_does_not_heal_is_said_at_once_with_the_way_out_and_once(
     said = capsys.readouterr().err
     assert joined.job_id == "job"
     assert said.count("waiting for the controller") == 1
-    assert "--ca-file names the authority" in said
+    assert "give the CA of its certificate with --ca-file" in said
 
 
 def test_a_controller_that_is_away_for_a_moment_is_nothing_to_speak_of(
@@ -85,10 +85,10 @@ def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
 @pytest.mark.parametrize(
     ("code", "hint"),
     [
-        (10, "is the clock right"),
-        (9, "is the clock right"),
-        (64, "a name that is in its certificate"),
-        (62, "a name that is in its certificate"),
+        (10, "check the clock"),
+        (9, "check the clock"),
+        (64, "a name that its certificate contains"),
+        (62, "a name that its certificate contains"),
         (18, "--ca-file"),
     ],
 )

@@ -127,7 +127,7 @@ def test_signals_to_handle_are_those_named() -> None:
 
 @pytest.mark.parametrize("names", ["SIGKILL", "SIGTERM,TERM", "", "time limit"])
 def test_a_signal_that_can_not_be_handled_is_named(names: str) -> None:
-    with pytest.raises(ConfigError, match="is none of SIGHUP"):
+    with pytest.raises(ConfigError, match="is not one of SIGHUP"):
         stop_signals(replace(OPTIONS, signals_to_handle=names))
 
 

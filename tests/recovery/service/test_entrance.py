@@ -59,9 +59,9 @@ def test_refusal_says_which_limit() -> None:
     limited = quota(connections=4)
     enter(limited, "10.0.0.1", 3)
 
-    assert "3 connections are open, one address may have 3" in str(limited.refusal("10.0.0.1"))
+    assert "3 connections are open; the limit per address is 3" in str(limited.refusal("10.0.0.1"))
     enter(limited, "10.0.0.2", 1)
-    assert "limits.connections allows 4" in str(limited.refusal("10.0.0.3"))
+    assert "limits.connections is 4" in str(limited.refusal("10.0.0.3"))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200))

@@ -406,7 +406,7 @@ def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
         (other,) = {"h2", "h3"} - {cut}
 
         with fleet.partition([hosts[cut]]):
-            nodes.wait_said(cut, "its ranks are stopped")
+            nodes.wait_said(cut, "stopping its ranks")
             nodes.wait_said(other, "attempt 2: ranks")
 
             assert nodes.wait_ends("h1", other) == [0, 0], nodes.output

@@ -81,7 +81,7 @@ def test_second_launcher_with_another_state_folder_is_refused_and_the_first_trai
     assert other.wait() == 75, other.output
     assert f"process {endless.process.pid} on {os.uname().nodename}" in other.output
     assert "killed" not in other.output
-    assert ("--take-over is only for an owner that is gone" in other.output) == bool(option)
+    assert ("--take-over is only for an owner that no longer runs" in other.output) == bool(option)
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
 
 

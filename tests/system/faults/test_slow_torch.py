@@ -22,4 +22,4 @@ def test_unchanged_ddp_script_has_its_slow_rank_named_by_section(
         told = why(job)
         assert loader.finding.summary in told
         assert compute.finding.summary in told
-        assert "own work of a step" in told
+        assert "own work per step" in told

@@ -130,7 +130,7 @@ def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(
     job = make_lockstep("--steps=600", flags=["--standby=no_such_module"])
     job.start()
 
-    wait_for(lambda: "there will be no more" in job.output, "they are given up")
+    wait_for(lambda: "no more will be started" in job.output, "they are given up")
     kill(job.pids_at_step(5)[0])
 
     assert_recovered(job, undisturbed_long, incidents=1)
