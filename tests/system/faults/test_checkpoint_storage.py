@@ -1,0 +1,52 @@
+"""Checkpoint storage that hangs stops neither the training nor the checks of it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recovery.journal.incident_records import IncidentOpened
+from tests.support.faults.checkpoint_disk import checkpoint_disk
+from tests.system.faults.harness import Job, kill, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+
+
+def ask(job: Job, *words: str) -> str:
+    command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGKILL, "rank_failed"), (signal.SIGSTOP, "rank_hung")]
+)
+def test_faults_are_found_while_the_checkpoint_storage_hangs(
+    make_lockstep: Make, tmp_path: Path, number: int, kind: str
+) -> None:
+    with checkpoint_disk(tmp_path) as disk:
+        job = make_lockstep(
+            "--steps=4000", "--every=100000", flags=["--hang-stopped=2", "--grace=2"]
+        )
+        job.folder.joinpath("checkpoints").symlink_to(disk.point)
+        job.start()
+        job.pids_at_step(20)
+
+        disk.hang()
+        pids = job.pids_at_step(150)  # and on it trains; its milestones go beside the checkpoints
+        kill(pids[1], number=number)
+        wait_for(lambda: job.incidents, f"an incident: {kind}")
+        shown = ask(job, "status", job.name)
+
+        disk.heal()
+        job.signal(signal.SIGTERM)
+        job.wait()
+
+    found: IncidentOpened = job.incidents[0]
+    assert found.failure.finding.kind.value == kind
+    assert "incident" in shown
