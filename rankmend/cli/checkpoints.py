@@ -57,9 +57,12 @@ def checkpoints(
     Reads every checkpoint in full and changes nothing. Exit codes: 0 at least one can be restored,
     1 none can, 2 wrong usage.
     """
+    import logging
+
     from rankmend.clock import SystemClock
     from recovery.report.checkpoint_folder import look_into
 
+    logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
     try:
         folder = look_into(directory, checkpoint_marker, timeout_s, SystemClock())
     except RankmendError as error:

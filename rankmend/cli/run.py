@@ -13,6 +13,7 @@ from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 
+_UNIT_BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -38,6 +39,30 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from
 
 
 DURATION = _Duration()
+
+
+class _Rate(click.ParamType):  # type: ignore[type-arg]
+    """Bytes per second, or a number with k, M, G or T."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        text = str(value).strip()
+        unit = _UNIT_BYTES.get(text[-1:], 0)
+        try:
+            rate = float(text[:-1]) * unit if unit else float(text)
+        except ValueError:
+            rate = -1.0
+        if not 0 <= rate < 1e15:
+            self.fail(f"{text!r} is not a rate such as 200M, 1.5G or 0", param, ctx)
+        return rate
+
+
+RATE = _Rate()
 
 # torchrun options that are accepted and ignored: rankmend does not poll, and every rank is a separate program.
 _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")
@@ -290,6 +315,13 @@ Examples:
     "--checkpoint-marker",
     metavar="NAME",
     help="File that the script writes last into a checkpoint folder. [default: by format]",
+)
+@click.option(
+    "--checkpoint-check-rate",
+    "check_rate_bytes_per_s",
+    metavar="RATE",
+    type=RATE,
+    help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. [default: 200M]",
 )
 @click.option(
     "--state-dir",

@@ -222,7 +222,7 @@ def _inflated_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
     crc = size = 0
     try:
         for chunk in reader.chunks(begin, member.packed_bytes):
-            rest = chunk
+            rest: bytes | memoryview = chunk
             while rest and not inflater.eof:
                 reader.check_deadline()
                 data = inflater.decompress(rest, CHUNK_BYTES)

@@ -1,7 +1,8 @@
 """Looks at the checkpoints while training runs, so that a restore waits for stats and not for reads.
 
-One daemon thread does all reading. A caller waits for it no longer than its timeout: storage
-that hangs leaves the thread behind, and no second one is started while it is stuck.
+Two daemon threads do all reading, one at a time: a slow one beside training, at low priority and
+within a rate, and one for looks that somebody waits for. A caller waits no longer than its timeout:
+storage that hangs leaves one thread behind, and the other one doesn't begin while it is stuck.
 """
 
 import logging
@@ -15,6 +16,7 @@ from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import PENDING, settle
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
+from recovery.checkpoints.priority import yield_to_training
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,9 @@ class CheckpointWatch:
         self._settings = finder.settings
         self._clock = clock
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: dict[bool, threading.Thread] = {}  # the slow one by True
         self._is_stopping = False
+        self._is_looking = False
         self._asked = self._begun = self._served = 0  # tickets
         self._enough = 1  # of the callers that wait
         self._answer_by_s = 0.0
@@ -57,25 +60,29 @@ class CheckpointWatch:
 
     def start(self) -> None:
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():
-                self._is_stopping = False
-                self._thread = threading.Thread(
-                    target=self._run, name="checkpoint-watch", daemon=True
-                )
-                self._thread.start()
+            for is_slow in (False, True):
+                thread = self._threads.get(is_slow)
+                if thread is None or not thread.is_alive():
+                    self._is_stopping = False
+                    self._threads[is_slow] = thread = threading.Thread(
+                        target=self._look_beside_training if is_slow else self._look_when_asked,
+                        name="checkpoint-watch" if is_slow else "checkpoint-look",
+                        daemon=True,
+                    )
+                    thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> bool:
-        """Return whether the thread is gone; hung storage can hold it."""
+        """Return whether the threads are gone; hung storage can hold one."""
+        until_s = self._clock.now_s() + timeout_s
         with self._changed:
             self._is_stopping = True
             if self._deadline is not None:
                 self._deadline.shorten(0)
             self._changed.notify_all()
-            thread = self._thread
-        if thread is None:
-            return True
-        thread.join(timeout_s)
-        return not thread.is_alive()
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(max(0.0, until_s - self._clock.now_s()))
+        return not any(thread.is_alive() for thread in threads)
 
     def take_share(self, share: Share) -> None:
         """Read only this share of each checkpoint's files in every look that begins from now on."""
@@ -134,24 +141,51 @@ class CheckpointWatch:
         modified_age_s = abs(self._clock.unix_s() - verdict.candidate.modified_unix_s)
         return settle(verdict, min(seen_age_s, modified_age_s), self._settings.grace_s)
 
-    def _run(self) -> None:
+    def _look_beside_training(self) -> None:
+        yield_to_training()
+        while True:
+            with self._changed:
+                if self._has_looked:
+                    self._changed.wait_for(
+                        lambda: self._is_stopping, self._settings.scan_interval_s
+                    )
+                self._changed.wait_for(lambda: self._is_stopping or self._is_idle())
+                if self._is_stopping:
+                    return
+                self._is_awaited = False
+                deadline = Deadline(
+                    self._clock,
+                    self._settings.background_timeout_s,
+                    is_awaited=False,
+                    rate_bytes_per_s=self._settings.check_rate_bytes_per_s,
+                )
+                ticket = self._begin(deadline)
+            self._look(ticket, deadline, self._settings.enough)
+
+    def _look_when_asked(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._is_stopping or self._asked > self._served,
-                    self._settings.scan_interval_s if self._has_looked else 0.0,
+                    lambda: (
+                        self._is_stopping or (not self._is_looking and self._asked > self._served)
+                    )
                 )
                 if self._is_stopping:
                     return
-                ticket = self._asked
-                is_asked = self._is_awaited = ticket > self._served
-                timeout_s = self._settings.background_timeout_s
-                enough = self._settings.enough
-                if is_asked:
-                    timeout_s = max(0.0, self._answer_by_s - self._clock.now_s())
-                    enough, self._enough = self._enough, 1
-                self._deadline = deadline = Deadline(self._clock, timeout_s)
+                self._is_awaited = True
+                timeout_s = max(0.0, self._answer_by_s - self._clock.now_s())
+                enough, self._enough = self._enough, 1
+                deadline = Deadline(self._clock, timeout_s)
+                ticket = self._begin(deadline)
             self._look(ticket, deadline, enough)
+
+    def _is_idle(self) -> bool:
+        return not self._is_looking and self._asked == self._served
+
+    def _begin(self, deadline: Deadline) -> int:
+        self._is_looking = True
+        self._deadline = deadline
+        return self._asked
 
     def _look(self, ticket: int, deadline: Deadline, enough: int) -> None:
         error = None
@@ -166,6 +200,7 @@ class CheckpointWatch:
             error = f"looking for checkpoints failed: {caught!r}"
             log.exception("looking for checkpoints failed")
         with self._changed:
+            self._is_looking = False
             self._deadline = None
             self._error = error
             self.looks_total += 1

@@ -1,9 +1,17 @@
-"""A bound on reading: asked before every piece of work, and it can be drawn nearer meanwhile."""
+"""A bound on reading: asked before every piece of work, and it can be drawn nearer meanwhile.
+
+A look beside training also keeps to a rate. Nobody waits for it; as soon as somebody does, the rate
+is off.
+"""
 
 import math
+import threading
+from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
+
+_PAUSE_S_MAX: Final = 5.0  # then `checked_at_s` moves on: a pause is no read that hangs
 
 
 class UnfinishedError(RankmendError):
@@ -11,23 +19,66 @@ class UnfinishedError(RankmendError):
 
 
 class Deadline:
-    def __init__(self, clock: Clock, timeout_s: float, parent: "Deadline | None" = None) -> None:
+    """``rate_bytes_per_s``: read no faster, for as long as nobody waits; 0 is no limit."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timeout_s: float,
+        parent: "Deadline | None" = None,
+        *,
+        is_awaited: bool = True,
+        rate_bytes_per_s: float = 0.0,
+    ) -> None:
         self._clock = clock
         self._parent = parent
         self._began_s = clock.now_s()
         self._ends_s = self._began_s + timeout_s
+        self._rate_bytes_per_s = rate_bytes_per_s
+        self._next_read_s = self._began_s
+        self._awaited = threading.Event()
+        if is_awaited:
+            self._awaited.set()
         self.read_bytes = 0  # within this bound, by every reader
-        self.checked_at_s = self._began_s  # somebody was about to read
+        self._checked_at_s = self._began_s
+
+    @property
+    def checked_at_s(self) -> float:
+        """Return when somebody was about to read, or paused to keep to the rate."""
+        parent_s = self._parent.checked_at_s if self._parent else -math.inf
+        return max(self._checked_at_s, parent_s)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether somebody waits for what is read, or for the end of it."""
+        return self._parent.is_awaited if self._parent else self._awaited.is_set()
 
     def count(self, read_bytes: int) -> None:
-        """Add what a reader has read."""
+        """Add what a reader has read, and wait where that was faster than the rate."""
         self.read_bytes += read_bytes
         if self._parent is not None:
             self._parent.count(read_bytes)
+        elif self._rate_bytes_per_s and not self._awaited.is_set():
+            # what was not read in time is not made up for: no burst after a pause
+            begin_s = max(self._next_read_s, self._clock.now_s())
+            self._next_read_s = begin_s + read_bytes / self._rate_bytes_per_s
+            self._pause()
+
+    def _pause(self) -> None:
+        while not self._awaited.is_set():
+            now_s = self._checked_at_s = self._clock.now_s()
+            left_s = min(self._next_read_s - now_s, self.left_s())
+            if left_s <= 0:
+                return
+            self._awaited.wait(min(left_s, _PAUSE_S_MAX))
 
     def shorten(self, timeout_s: float) -> None:
-        """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call."""
+        """End in ``timeout_s`` from now, unless the end comes sooner anyway; any thread may call.
+
+        Somebody waits from now on, so the rate is off.
+        """
         self._ends_s = min(self._ends_s, self._clock.now_s() + timeout_s)
+        self._awaited.set()
 
     def left_s(self) -> float:
         parent_left_s = self._parent.left_s() if self._parent else math.inf
@@ -39,7 +90,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise when the time is over."""
-        self.checked_at_s = self._clock.now_s()
+        self._checked_at_s = self._clock.now_s()
         if self.left_s() <= 0:
             spent_s = self._clock.now_s() - self._began_s
             raise UnfinishedError(f"not finished within {spent_s:.3g} s")

@@ -2,12 +2,13 @@
 
 A pointer file (`latest`) and the highest number are hints, never proofs. What was read once is
 not read again while path, inode, size and modification time stay the same, so that a look at
-unchanged checkpoints costs their stats. For one thread.
+unchanged checkpoints costs their stats. For one thread at a time.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,11 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.folder import check_folder, explain_in, survey_folder
+from recovery.checkpoints.folder import check_part, check_structure, explain_in, survey_folder
 from recovery.checkpoints.formats.registry import format_of
+from recovery.checkpoints.known_files import KnownFiles
 from recovery.checkpoints.listing import Listing, Sighting
+from recovery.checkpoints.manifests import Manifests, Stamp
 from recovery.checkpoints.model import (
     Candidate,
     CheckpointSettings,
@@ -31,7 +34,20 @@ from recovery.checkpoints.storage_calls import StorageCalls
 
 PENDING: Final = "not checked yet"
 _LISTING: Final = ""  # what no path is
+_MANIFESTS: Final = "manifests"
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A verdict and the files that it is about."""
+
+    signatures: tuple[Signature, ...]
+    is_folder: bool
+    verdict: CheckpointVerdict
+    share: Share  # that was asked for
+    stamp: Stamp  # of the manifests
+    since_s: float
 
 
 class CheckpointFinder:
@@ -40,6 +56,7 @@ class CheckpointFinder:
         folder: Path,
         settings: CheckpointSettings | None = None,
         clock: Clock | None = None,
+        manifests: Manifests | None = None,
     ) -> None:
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
@@ -47,7 +64,9 @@ class CheckpointFinder:
         self._clock = clock or SystemClock()
         self._calls = StorageCalls(self._clock)
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
-        self._verdicts: dict[str, tuple[tuple[Signature, ...], CheckpointVerdict]] = {}
+        self._files = KnownFiles(manifests, self._clock)
+        self._judged: dict[str, _Judged] = {}
+        self._paths: set[str] = set()  # for which manifests of others were removed
 
     def find(
         self,
@@ -117,7 +136,7 @@ class CheckpointFinder:
         valid = judged = 0
         for index, seen in enumerate(sightings):
             if seen.refusal is None:
-                verdict = self._recall(seen, share)
+                verdict = self._recall(seen, share, deadline)
                 if verdict is None and valid >= enough:
                     reason = f"not checked: older than {newest_valid}, which is valid"
                     verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
@@ -137,9 +156,18 @@ class CheckpointFinder:
             verdicts[index] = _with_hint(verdicts[index], seen.hint)
             yield tuple(verdicts)
         paths = {seen.candidate.path for seen in sightings}
-        self._verdicts = {
-            path: it for path, it in list(self._verdicts.items()) if path in paths
+        self._judged = {
+            path: it for path, it in list(self._judged.items()) if path in paths
         }  # a copy: a read that was left behind may add to it
+        self._files.forget_gone(paths)
+        if not deadline.is_awaited:
+            self._keep(verdicts, share, deadline)
+            if share.number == 0 and paths != self._paths:
+                self._paths = paths
+                with contextlib.suppress(UnfinishedError):
+                    self._calls.run(
+                        _MANIFESTS, lambda: self._files.remove_gone(paths, deadline), deadline
+                    )
 
     def _judge_apart(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         """Return the verdict, also where the storage does not answer a read of this candidate."""
@@ -151,29 +179,74 @@ class CheckpointFinder:
         except UnfinishedError as error:
             return CheckpointVerdict(candidate, False, str(error), Hindrance.UNREADABLE)
 
-    def _recall(self, seen: Sighting, share: Share) -> CheckpointVerdict | None:
+    def _keep(
+        self, verdicts: Sequence[CheckpointVerdict], share: Share, deadline: Deadline
+    ) -> None:
+        """Keep manifests of what is valid and has not changed for the grace."""
+        for verdict in verdicts:
+            judged = self._judged.get(verdict.candidate.path)
+            if not verdict.is_valid or judged is None or not judged.verdict.is_valid:
+                continue
+            is_still = self._clock.now_s() - judged.since_s >= self.settings.grace_s
+            if is_still and self._files.lacks_manifest(
+                verdict.candidate.path, judged.signatures, share
+            ):
+                self._keep_one(verdict.candidate, judged, share, deadline)
+
+    def _keep_one(
+        self, candidate: Candidate, judged: _Judged, share: Share, deadline: Deadline
+    ) -> None:
+        path = candidate.path
+        picked = _picked(judged.is_folder, judged.signatures, share)
+        folder = path if judged.is_folder else candidate.directory
+
+        def keep() -> None:
+            self._files.keep(path, folder, judged.signatures, picked, share, deadline)
+
+        # gone, changed or not to be read: the next look says so
+        with contextlib.suppress(OSError, DefectError, UnfinishedError):
+            self._calls.run(path, keep, deadline)
+
+    def _recall(self, seen: Sighting, share: Share, deadline: Deadline) -> CheckpointVerdict | None:
         """Return the verdict on files whose bytes were read before."""
         if seen.signature is None:
             return None
-        known = self._known(seen.candidate.path, _signatures(seen), share)
+        known = self._known(seen.candidate.path, _signatures(seen), share, deadline)
         return None if known is None else replace(known, candidate=seen.candidate)
 
     def _known(
-        self, path: str, signatures: tuple[Signature, ...], share: Share
+        self, path: str, signatures: tuple[Signature, ...], share: Share, deadline: Deadline
     ) -> CheckpointVerdict | None:
-        """Return the verdict on these very files, if it speaks for this share."""
-        known = self._verdicts.get(path)
-        if known is None or known[0] != signatures:
+        """Return the verdict on these very files, unless there is more to know by now."""
+        known = self._judged.get(path)
+        if known is None or known.signatures != signatures:
             return None
-        verdict = known[1]
-        fits = not verdict.is_valid or verdict.share.is_whole or verdict.share == share
-        return verdict if fits else None
+        if known.verdict.is_valid and not known.verdict.share.is_whole:
+            is_same = (known.share, known.stamp) == (share, self._files.stamp(path, deadline))
+            return known.verdict if is_same else None
+        return known.verdict
+
+    def _remember(
+        self,
+        verdict: CheckpointVerdict,
+        signatures: tuple[Signature, ...],
+        share: Share,
+        stamp: Stamp,
+        *,
+        is_folder: bool = False,
+    ) -> None:
+        path = verdict.candidate.path
+        known = self._judged.get(path)
+        is_same = known is not None and known.signatures == signatures
+        since_s = known.since_s if known is not None and is_same else self._clock.now_s()
+        self._judged[path] = _Judged(signatures, is_folder, verdict, share, stamp, since_s)
 
     def _judge(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         candidate = seen.candidate
         try:
+            stamp = self._files.stamp(candidate.path, deadline)
             if seen.tree is not None:
-                return self._judge_folder(seen, deadline, share)
+                return self._judge_folder(seen, deadline, share, stamp)
             verdict = self._judge_files(seen, deadline, share)
         except OSError as error:
             reason = explain_in(candidate.path, error)
@@ -182,34 +255,41 @@ class CheckpointFinder:
             return CheckpointVerdict(candidate, False, str(error), Hindrance.UNREADABLE)
         except DefectError as error:
             return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
-        self._verdicts[candidate.path] = (_signatures(seen), verdict)
+        self._remember(verdict, _signatures(seen), share, stamp)
         return verdict
 
     def _judge_files(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         """Return the verdict on one file, or on the files of one save: the first share reads them."""
-        if share.number > 0:
-            reason = f"share 1 of {share.count} reads it"
-            return CheckpointVerdict(seen.candidate, True, reason, share=share)
-        proofs = []
-        for member in (seen, *seen.others):
-            candidate = member.candidate
-            assert member.signature is not None, "a file was sighted with its status"
-            is_main = member is seen
-            try:
-                with FileReader(candidate.path, deadline) as reader:
-                    reader.check_unchanged(member.signature)
-                    proofs.append(check_file(reader, candidate.format))
-                    reader.check_unchanged(member.signature)
-            except ChangedError as error:
-                return CheckpointVerdict(seen.candidate, False, str(error), Hindrance.WRITING)
-            except DefectError as error:
-                reason = str(error) if is_main else f"{shown(candidate.tag)}: {error}"
-                return CheckpointVerdict(seen.candidate, False, reason, Hindrance.DAMAGED)
-        others = f"; with {', '.join(one.candidate.tag for one in seen.others)}"
-        text = f"complete: {proofs[0]}" + (others if seen.others else "")
-        return CheckpointVerdict(seen.candidate, True, text, share=share)
+        candidate = seen.candidate
+        members = {one.candidate.path: one.candidate for one in (seen, *seen.others)}
+        proofs: dict[str, str] = {}
 
-    def _judge_folder(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
+        def check_one(reader: FileReader) -> bool:
+            proofs[reader.path] = check_file(reader, members[reader.path].format)
+            return True
+
+        signatures = _signatures(seen)
+        picked = _picked(False, signatures, share)
+        try:
+            coverage = self._files.check(
+                candidate.path, candidate.directory, signatures, picked, check_one, deadline
+            )
+        except ChangedError as error:
+            return CheckpointVerdict(candidate, False, str(error), Hindrance.WRITING)
+        except DefectError as error:
+            reason = str(error).removeprefix(f"{shown(candidate.tag)}: ")
+            return CheckpointVerdict(candidate, False, reason, Hindrance.DAMAGED)
+        if not coverage.is_whole:
+            text = f"share 1 of {share.count} reads it"
+            return CheckpointVerdict(candidate, True, text, share=share)
+        others = f"; with {', '.join(one.candidate.tag for one in seen.others)}"
+        proof = proofs.get(candidate.path, "unchanged since it was checked")
+        text = f"complete: {proof}" + (others if seen.others else "")
+        return CheckpointVerdict(candidate, True, text)
+
+    def _judge_folder(
+        self, seen: Sighting, deadline: Deadline, share: Share, stamp: Stamp
+    ) -> CheckpointVerdict:
         candidate, settings = seen.candidate, self.settings
         path = candidate.path
         assert seen.tree is not None, "a folder was sighted with its names"
@@ -220,7 +300,7 @@ class CheckpointFinder:
             modified_unix_s=max(candidate.modified_unix_s, survey.modified_unix_s),
             oldest_unix_s=survey.oldest_unix_s,
         )
-        known = self._known(path, survey.signatures, share)
+        known = self._known(path, survey.signatures, share, deadline)
         if survey.defect is None and known is not None:
             step = known.candidate.step if known.candidate.is_step_exact else candidate.step
             return replace(known, candidate=replace(candidate, step=step))
@@ -229,18 +309,28 @@ class CheckpointFinder:
             earlier=seen.tree.earlier,
             earlier_name=seen.tree.earlier_name,
         )
-        verdict = _check(
-            candidate,
-            lambda: check_folder(tree, survey, candidate.format, settings, share),
-            share,
-        )
+        picked = _picked(True, survey.signatures, share)
+
+        def check() -> tuple[str, bool]:
+            proofs = check_structure(tree, survey, candidate.format, settings)
+            coverage = self._files.check(
+                path,
+                path,
+                survey.signatures,
+                picked,
+                lambda reader: check_part(reader, survey),
+                deadline,
+            )
+            return f"{proofs}; {coverage}", coverage.is_whole
+
+        verdict = _check(candidate, check, share)
         layout = format_of(candidate.format)
         if verdict.is_valid and layout is not None and (step := layout.step(tree)) is not None:
             verdict = replace(verdict, candidate=replace(candidate, step=step, is_step_exact=True))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
             reason = "changed while it was read"
             return CheckpointVerdict(candidate, False, reason, Hindrance.WRITING)
-        self._verdicts[path] = (survey.signatures, verdict)
+        self._remember(verdict, survey.signatures, share, stamp, is_folder=True)
         return verdict
 
 
@@ -252,11 +342,25 @@ def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> 
     return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.WRITING)
 
 
-def _check(candidate: Candidate, check: Callable[[], str], share: Share) -> CheckpointVerdict:
+def _check(
+    candidate: Candidate, check: Callable[[], tuple[str, bool]], share: Share
+) -> CheckpointVerdict:
     try:
-        return CheckpointVerdict(candidate, True, f"complete: {check()}", share=share)
+        proofs, is_whole = check()
     except DefectError as error:
         return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
+    if is_whole:
+        return CheckpointVerdict(candidate, True, f"complete: {proofs}")
+    text = f"complete: {proofs}, share {share.number + 1} of {share.count}"
+    return CheckpointVerdict(candidate, True, text, share=share)
+
+
+def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) -> Collection[str]:
+    """Return the paths whose content this share reads; the first share reads all files of a flat save."""
+    paths = frozenset(signature[0] for signature in signatures)
+    if is_folder:
+        return share.pick(paths)
+    return paths if share.number == 0 else frozenset()
 
 
 def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:

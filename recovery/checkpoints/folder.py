@@ -17,7 +17,7 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, Share
+from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 
@@ -132,17 +132,10 @@ def _marker_defect(
     return None
 
 
-def check_folder(
-    tree: Tree,
-    survey: Survey,
-    kind: CheckpointFormat,
-    settings: CheckpointSettings,
-    share: Share,
+def check_structure(
+    tree: Tree, survey: Survey, kind: CheckpointFormat, settings: CheckpointSettings
 ) -> str:
-    """Return what was found whole, for a verdict; raise DefectError when it is not.
-
-    Of the files' content only the share is read; all else is checked whole.
-    """
+    """Return what proves that every file is there; raise DefectError otherwise."""
     if survey.defect is not None and not survey.signatures:
         raise DefectError(survey.defect)
     proofs = []
@@ -154,32 +147,16 @@ def check_folder(
         raise DefectError("no known layout: name the file that marks it with --checkpoint-marker")
     if survey.defect is not None:
         raise DefectError(survey.defect)
-    checked = unchecked = 0
-    picked = share.pick(signature[0] for signature in survey.signatures)
-    for signature in survey.signatures:
-        if signature[0] not in picked:
-            continue
-        name = shown(os.path.relpath(signature[0], tree.path))
-        try:
-            with FileReader(signature[0], tree.deadline) as reader:
-                if signature == survey.marker or Path(signature[0]).name == MARKER:
-                    pass  # read already
-                elif _check_part(reader):
-                    checked += 1
-                else:
-                    unchecked += 1
-                reader.check_unchanged(signature)
-        except DefectError as error:
-            raise DefectError(f"{name}: {error}") from error
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, signature[0]) from error
-    others = f", {unchecked} others present" if unchecked else ""
-    part = "" if share.is_whole else f", share {share.number + 1} of {share.count}"
-    return f"{', '.join(proofs)}; {checked} files checked{others}{part}"
+    return ", ".join(proofs)
 
 
-def _check_part(reader: FileReader) -> bool:
-    """Return whether this file is of a kind that can be checked, and raise when it is damaged."""
+def check_part(reader: FileReader, survey: Survey) -> bool | None:
+    """Return whether this file is of a kind that can be checked, and raise when it is damaged.
+
+    None: a marker, which was read with the structure.
+    """
+    if reader.signature == survey.marker or Path(reader.path).name == MARKER:
+        return None
     kind = identify(reader).format
     if kind in {CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE} and not has_checkpoint_suffix(
         reader.path

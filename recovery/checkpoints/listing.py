@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -29,7 +29,13 @@ from recovery.checkpoints.names import (
     shown,
     step_of,
 )
-from recovery.checkpoints.order import name_pattern, newest_first, series_of
+from recovery.checkpoints.order import (
+    NamePattern,
+    find_slots,
+    name_pattern,
+    newest_first,
+    series_of,
+)
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
 from recovery.checkpoints.storage_calls import StorageCalls
@@ -76,6 +82,7 @@ class Listing:
         self._glances: dict[str, _Glanced] = {}
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
+        self._slots: set[NamePattern] = set()  # seen to be written in turn
 
     def list(self, deadline: Deadline) -> list[Sighting]:
         """Return what may be a checkpoint. Raises SourceError when the folder can't be listed."""
@@ -89,7 +96,19 @@ class Listing:
             raise SourceError(
                 f"checkpoint folder {self.folder} can't be read: {error.strerror or error}"
             ) from error
-        return _with_earlier(newest_first(_join_saves(sightings), lambda seen: seen.candidate))
+        found = self._without_slot_numbers(_join_saves(sightings))
+        return _with_earlier(newest_first(found, lambda seen: seen.candidate, self._slots))
+
+    def _without_slot_numbers(self, sightings: Sequence[Sighting]) -> Iterator[Sighting]:
+        """Yield the sightings, those of files that are overwritten in turn without their number.
+
+        Not those of folders: a file overwritten in one leaves the time of the folder.
+        """
+        self._slots |= find_slots(seen.candidate for seen in sightings if seen.signature)
+        for seen in sightings:
+            one = seen.candidate
+            is_slot = name_pattern(one) in self._slots and not one.is_step_exact
+            yield replace(seen, candidate=replace(one, step=None)) if is_slot else seen
 
     def _sight_itself(self, deadline: Deadline) -> Sighting | None:
         """Return the configured folder where it is a checkpoint and holds none."""

@@ -12,11 +12,13 @@ from typing import Final
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
 from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import open_new, refuse_foreign_link
+from recovery.checkpoints.names import shown
 
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
 BUDGETS_BYTES_MAX: Final = 1 << 20
 _MODE: Final = 0o644
+_PATH_SHOWN_MAX: Final = 400
 
 
 class FenceFile:
@@ -91,7 +93,18 @@ class BudgetCopy:
 
 
 def check_writable(folder: Path) -> None:
-    """Create the folder if only it is missing, and prove that a file in it reaches the storage."""
+    """Create the folder if only it is missing, and prove that a file in it reaches the storage.
+
+    Its path must be UTF-8, since the journal, claims and messages hold it.
+    """
+    try:
+        path = str(folder.resolve())
+        f"{folder}{path}".encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"checkpoint folder {shown(path, _PATH_SHOWN_MAX)} can't be used: its path is not UTF-8, and "
+            "the journal could not hold it. Rename it"
+        ) from error
     probe = folder / f".rankmend-probe-{os.getpid()}.tmp"
     try:
         folder.mkdir(exist_ok=True)

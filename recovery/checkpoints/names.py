@@ -9,6 +9,8 @@ _STEP_WORDS: Final = ("step", "iter(?:ation)?", "(?:checkpoint|ckpt)", "epoch")
 _STEP_PATTERNS: Final = tuple(
     re.compile(rf"(?<![a-z]){word}[-_=.]?([0-9]+)", re.IGNORECASE) for word in _STEP_WORDS
 )
+_COUNTS_STEPS: Final = re.compile(r"(?<![a-z])(?:step|iter|epoch)", re.IGNORECASE)
+_NUMBERS: Final = re.compile(r"[0-9]+")
 _NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
 _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
@@ -55,6 +57,14 @@ def step_of(name: str) -> int | None:
             return _number(found[-1])
     whole = _NUMBER_ONLY.fullmatch(name)
     return _number(whole[1]) if whole else None
+
+
+def slot_of(name: str) -> int | None:
+    """Return the only number in a name where no word says that it counts steps, as in `ckpt_0.pt`."""
+    numbers = _NUMBERS.findall(name)
+    if len(numbers) != 1 or _NUMBER_ONLY.fullmatch(name) or _COUNTS_STEPS.search(name):
+        return None
+    return _number(numbers[0])
 
 
 def _number(digits: str) -> int | None:

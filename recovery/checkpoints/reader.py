@@ -1,5 +1,6 @@
 """Bounded, read-only access to one regular file that nobody vouches for."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Final
 
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES, new_digest
 
 CHUNK_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 1 << 16
@@ -36,9 +38,13 @@ def explain(error: OSError) -> str:
 
 
 class FileReader:
-    """One open file. Every read checks the deadline; small reads come out of a window."""
+    """One open file. Every read checks the deadline; small reads come out of a window.
 
-    def __init__(self, path: str, deadline: Deadline) -> None:
+    ``is_whole``: the file will be read to its end, in order. Each byte then comes from the storage
+    once, and the digest of each block is taken on the way.
+    """
+
+    def __init__(self, path: str, deadline: Deadline, *, is_whole: bool = False) -> None:
         deadline.check()
         self.path = path
         self._deadline = deadline
@@ -53,6 +59,7 @@ class FileReader:
         self.signature = signature_of(path, status)
         self._window = b""
         self._window_at = 0
+        self._tape = _Tape(self, self._descriptor, deadline) if is_whole else None
 
     def __enter__(self) -> "FileReader":
         return self
@@ -72,39 +79,60 @@ class FileReader:
 
     def read(self, offset: int, count: int) -> bytes:
         """Return exactly ``count`` bytes, or raise: the file ends before."""
-        if offset < 0 or count < 0 or offset + count > self.size_bytes:
-            raise DefectError(
-                f"truncated: {count} bytes at {offset} are outside its {self.size_bytes}"
-            )
+        self._check_inside(offset, count)
+        if self._tape is not None and (view := self._tape.at(offset, count)) is not None:
+            return bytes(view)
         begin = offset - self._window_at
         if begin < 0 or begin + count > len(self._window):
-            self._window = self._pread(offset, max(count, _WINDOW_BYTES))
-            self._window_at = offset
-            begin = 0
+            # zip directories are read from the end: then the window ends with what is asked for
+            back = max(0, _WINDOW_BYTES - count) if begin < 0 else 0
+            self._window_at = max(0, offset - back)
+            begin = offset - self._window_at
+            self._window = self._pread(self._window_at, max(begin + count, _WINDOW_BYTES))
         data = self._window[begin : begin + count]
         if len(data) < count:
             raise ChangedError("changed while it was read")
         return data
 
-    def chunks(self, offset: int, count: int) -> Iterator[bytes]:
-        """Yield the bytes piece by piece: a member may be larger than memory."""
-        if count <= _WINDOW_BYTES:
-            yield self.read(offset, count)
-            return
-        if offset + count > self.size_bytes:
-            raise DefectError(
-                f"truncated: {count} bytes at {offset} are outside its {self.size_bytes}"
-            )
+    def chunks(self, offset: int, count: int) -> Iterator[bytes | memoryview]:
+        """Yield the bytes piece by piece: a member may be larger than memory.
+
+        A piece is good until the next one is asked for.
+        """
+        self._check_inside(offset, count)
         end = offset + count
         while offset < end:
-            data = self._pread(offset, min(CHUNK_BYTES, end - offset))
-            if not data:
+            piece: bytes | memoryview | None = None
+            if self._tape is not None:
+                piece = self._tape.at_most(offset, end - offset)
+            if piece is None and count <= _WINDOW_BYTES:
+                piece = self.read(offset, count)
+            if piece is None:
+                piece = self._pread(offset, min(CHUNK_BYTES, end - offset))
+            if not piece:
                 raise ChangedError("changed while it was read")
-            yield data
-            offset += len(data)
+            yield piece
+            offset += len(piece)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return how much `digests` has yet to read."""
+        assert self._tape is not None, "only a whole reader takes digests"
+        return self.size_bytes - self._tape.end
+
+    def digests(self) -> bytes:
+        """Return the digests of all blocks, after reading what is left; for a whole reader."""
+        assert self._tape is not None, "only a whole reader takes digests"
+        return self._tape.finish()
 
     def check_deadline(self) -> None:
         self._deadline.check()
+
+    def _check_inside(self, offset: int, count: int) -> None:
+        if offset < 0 or count < 0 or offset + count > self.size_bytes:
+            raise DefectError(
+                f"truncated: {count} bytes at {offset} are outside its {self.size_bytes}"
+            )
 
     def _pread(self, offset: int, count: int) -> bytes:
         """Read up to ``count`` bytes; fewer only at the end of the file."""
@@ -119,3 +147,62 @@ class FileReader:
             offset += len(part)
             count -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Tape:
+    """Reads a file once, chunk after chunk into one buffer, and takes the digests of its blocks.
+
+    It moves on when somebody asks for what comes next; what lies behind it or far ahead is not its.
+    """
+
+    def __init__(self, reader: FileReader, descriptor: int, deadline: Deadline) -> None:
+        self._size_bytes = reader.size_bytes
+        self._descriptor = descriptor
+        self._deadline = deadline
+        self._buffer = memoryview(bytearray(min(CHUNK_BYTES, reader.size_bytes)))
+        self._begin = self.end = 0  # of the chunk in the buffer, in the file
+        self._hash = new_digest()
+        self._digests: list[bytes] = []
+        with contextlib.suppress(OSError):  # advice alone: not every file system takes it
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)
+
+    def at(self, offset: int, count: int) -> memoryview | None:
+        """Return exactly these bytes, or None where they are not in one chunk or not to come next."""
+        view = self.at_most(offset, count)
+        return view if view is not None and len(view) == count else None
+
+    def at_most(self, offset: int, count: int) -> memoryview | None:
+        """Return the first of these bytes, as many as one chunk has; None as `at`."""
+        if self.end <= offset < min(self.end + CHUNK_BYTES, self._size_bytes):
+            self._advance()
+        if not self._begin <= offset < self.end:
+            return None
+        begin = offset - self._begin
+        return self._buffer[begin : min(begin + count, self.end - self._begin)]
+
+    def finish(self) -> bytes:
+        while self.end < self._size_bytes:
+            self._advance()
+        if self.end % BLOCK_BYTES:
+            self._take_digest()
+        return b"".join(self._digests)
+
+    def _advance(self) -> None:
+        begin, end = self.end, min(self.end + CHUNK_BYTES, self._size_bytes)
+        at = begin
+        while at < end:
+            self._deadline.check()
+            count = os.preadv(self._descriptor, [self._buffer[at - begin : end - begin]], at)
+            if count == 0:
+                raise ChangedError("changed while it was read")
+            self._deadline.count(count)
+            at += count
+        self._begin, self.end = begin, end
+        self._hash.update(self._buffer[: end - begin])
+        if end % BLOCK_BYTES == 0:
+            self._take_digest()
+
+    def _take_digest(self) -> None:
+        self._digests.append(self._hash.digest())
+        self._hash = new_digest()

@@ -9,6 +9,7 @@ from rankmend.clock import Clock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
 from recovery.checkpoints.order import passed_over
 
@@ -51,7 +52,8 @@ def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) 
     settings = CheckpointSettings(
         marker=marker, validate_max=_JUDGED_MAX, background_timeout_s=timeout_s
     )
-    finder = _TimedFinder(CheckpointFinder(folder, settings, clock), clock)
+    manifests = Manifests(folder, trusts=False)
+    finder = _TimedFinder(CheckpointFinder(folder, settings, clock, manifests), clock)
     watch = CheckpointWatch(finder, clock)  # its thread is left behind when storage hangs
     try:
         verdicts = watch.candidates(enough=_JUDGED_MAX, timeout_s=timeout_s)

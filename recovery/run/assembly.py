@@ -5,6 +5,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.printable import printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.launcher.host.device_count import count_devices
@@ -203,10 +205,12 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     """Return the background search for checkpoints, not yet started."""
     if options.checkpoint_dir is None:
         return None
-    marker = options.checkpoint_marker
-    settings = CheckpointSettings(marker=marker) if marker else CheckpointSettings()
-    finder = CheckpointFinder(options.checkpoint_dir.absolute(), settings)
-    return CheckpointWatch(finder, clock)
+    settings = CheckpointSettings(marker=options.checkpoint_marker or None)
+    if options.check_rate_bytes_per_s is not None:
+        settings = replace(settings, check_rate_bytes_per_s=options.check_rate_bytes_per_s)
+    folder = options.checkpoint_dir.absolute()
+    manifests = Manifests(folder, is_writer=True)
+    return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests), clock)
 
 
 def make_pins(options: RunOptions, clock: Clock) -> CheckpointPins | None:

@@ -14,7 +14,12 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, CheckpointVerdict
+from recovery.checkpoints.model import (
+    CheckpointFormat,
+    CheckpointSettings,
+    CheckpointVerdict,
+    Hindrance,
+)
 from tests.recovery.checkpoints.test_content import make_safetensors, make_torch_layout
 
 NOW = 2_000_000_000.0
@@ -118,6 +123,22 @@ def test_paths_are_absolute_because_ranks_run_elsewhere(
     monkeypatch.chdir(tmp_path)
 
     assert find(Path())[0].candidate.path == str(tmp_path / "step-1.npz")
+
+
+def test_files_that_are_overwritten_in_turn_are_ordered_by_time_and_have_no_step(
+    tmp_path: Path,
+) -> None:
+    date(save_npz(tmp_path / "ckpt_0.npz"), NOW - 100)
+    date(save_npz(tmp_path / "ckpt_1.npz"), NOW - 90)
+    finder = CheckpointFinder(tmp_path)
+
+    seen = []
+    for slot, age_s in ((0, 80), (1, 70), (0, 60)):
+        date(save_npz(tmp_path / f"ckpt_{slot}.npz"), NOW - age_s)
+        seen.append([(one.candidate.tag, one.candidate.step) for one in finder.find(NOW)])
+
+    slots = [("ckpt_0.npz", None), ("ckpt_1.npz", None)]
+    assert seen == [slots, slots[::-1], slots]
 
 
 # Pointers and links
@@ -377,6 +398,23 @@ def test_what_may_not_be_read_is_passed_over_with_the_reason(
     assert valid_names(verdicts) == ["step-1.npz"]
     assert told(verdicts)["step-2.npz"] == "can't be read: Permission denied"
     assert told(verdicts)["step-3"] == "can't be read: Permission denied"
+
+
+def test_files_of_another_owner_are_named_and_the_save_before_is_used(
+    foreign_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    """As after a run under `sudo`: its folders can be listed, and its files not read."""
+    save_folder(foreign_folder / "step-1")
+    others = save_folder(foreign_folder / "step-2")
+    for file in others.iterdir():
+        file.chmod(0o600 if os.geteuid() == 0 else 0)
+    request.getfixturevalue("without_privileges")
+
+    verdicts = find(foreign_folder)
+
+    assert valid_names(verdicts) == ["step-1"]
+    assert told(verdicts)["step-2"] == ".metadata: can't be read: Permission denied"
+    assert verdicts[0].hindrance is Hindrance.UNREADABLE
 
 
 def test_a_folder_that_may_not_be_read_raises_and_names_it(

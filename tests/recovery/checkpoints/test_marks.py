@@ -1,6 +1,7 @@
 """What lies beside the checkpoints: the fence, the copy of the budgets, the proof of writing."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -136,6 +137,20 @@ def test_a_file_in_place_of_the_folder_is_named_with_its_errno(tmp_path: Path) -
 
     with pytest.raises(ConfigError, match=errno.errorcode[errno.EEXIST]):
         check_writable(tmp_path / "a")
+
+
+@pytest.mark.parametrize("named", [b"run-\xff", b"link"])
+def test_a_folder_whose_path_is_no_utf_8_is_refused_before_anything_is_written(
+    tmp_path: Path, named: bytes
+) -> None:
+    folder = tmp_path / os.fsdecode(b"run-\xff")
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+
+    with pytest.raises(ConfigError, match=r"run-\\udcff can't be used: its path is not UTF-8"):
+        check_writable(tmp_path / os.fsdecode(named))
+
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_takes_no_file_is_named_with_its_errno() -> None:

@@ -8,7 +8,7 @@ from recovery.checkpoints.model import (
     CheckpointVerdict,
     Hindrance,
 )
-from recovery.checkpoints.order import newest_first, passed_over
+from recovery.checkpoints.order import find_slots, newest_first, passed_over
 
 
 def saved(name: str, step: int | None, unix_s: float, *, is_step_exact: bool = False) -> Candidate:
@@ -80,3 +80,45 @@ def test_directory_and_tag_are_what_deepspeed_takes() -> None:
     candidate = saved("global_step10", 10, 1)
 
     assert (candidate.directory, candidate.tag) == ("/c", "global_step10")
+
+
+SLOTS = ("/c", "ckpt_#.pt")
+
+
+@pytest.mark.parametrize("times", [(20, 10), (30, 10, 20), (20, 30, 10)])
+def test_slots_that_were_overwritten_in_turn_are_ordered_by_time(times: tuple[int, ...]) -> None:
+    slots = [saved(f"ckpt_{at}.pt", at, time) for at, time in enumerate(times)]
+
+    assert find_slots(slots) == {SLOTS}
+    newest = newest_first(slots, lambda one: one, {SLOTS})
+    assert [one.modified_unix_s for one in newest] == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "times"),
+    [
+        ("ckpt_{}.pt", (0, 1), (10, 20)),  # not overwritten yet, or a count
+        ("ckpt_{}.pt", (1, 2, 3), (10, 30, 20)),  # copied: times in no order
+        ("ckpt_{}.pt", (10, 20), (20, 10)),
+        ("ckpt_{}.pt", (2, 3), (20, 10)),  # older ones were removed: a count
+        ("ckpt_{}.pt", (0, 1, 2, 3), (40, 10, 20, 30)),
+        ("step_{}.pt", (0, 1), (20, 10)),
+        ("model_epoch{}.pt", (0, 1), (20, 10)),
+        ("{}.pt", (0, 1), (20, 10)),
+    ],
+)
+def test_numbers_that_may_count_steps_are_no_slots(
+    name: str, numbers: tuple[int, ...], times: tuple[int, ...]
+) -> None:
+    series = [
+        saved(name.format(number), number, time)
+        for number, time in zip(numbers, times, strict=True)
+    ]
+
+    assert find_slots(series) == set()
+
+
+def test_files_whose_content_has_a_step_are_no_slots() -> None:
+    exact = [saved(f"ckpt_{at}.pt", 9 - at, -at, is_step_exact=True) for at in range(2)]
+
+    assert find_slots(exact) == set()

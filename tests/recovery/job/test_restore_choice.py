@@ -117,6 +117,19 @@ def test_a_recovery_that_finds_only_torn_checkpoints_waits_for_a_person(training
     assert training.control.outcome is None
 
 
+def test_people_learn_within_10_s_of_the_failure_that_a_job_is_held(training: Bench) -> None:
+    training.storage.verdicts = [TORN]
+    failed_at_s = training.clock.time_s
+
+    training.end(1, signal=9)
+    training.empty()  # the launcher kills the other rank at once
+    while not training.records(PlanWaits) and training.clock.time_s < failed_at_s + 60.0:
+        training.tell(after_s=0.25)
+
+    assert training.records(PlanWaits)
+    assert training.clock.time_s - failed_at_s < 10.0
+
+
 def test_a_job_that_is_held_goes_on_by_itself_once_a_checkpoint_is_whole(training: Bench) -> None:
     training.storage.verdicts = [TORN]
     fail(training)

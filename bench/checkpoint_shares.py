@@ -1,0 +1,271 @@
+"""Checkpoints at scale: several launchers that each read a share, and what that costs training.
+
+    python bench/checkpoint_shares.py throughput [--shards 1000] [--megabytes 8] [--readers 4]
+    python bench/checkpoint_shares.py beside [--pairs 20] [--rate 100]
+
+`throughput`: a DCP folder, read by launchers' finders and by plain readers of the same bytes, in
+turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each round) and with a warm one.
+Then the look of a new launcher that finds the manifests. `beside`: pairs of runs of as many busy
+processes as there are cores, one with a watch that reads all the time and one without.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankmend.clock import SystemClock
+from recovery.checkpoints.background import CheckpointWatch
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.manifests import Manifests
+from recovery.checkpoints.model import CheckpointSettings, Share
+
+FORK = multiprocessing.get_context("fork")
+CHUNK_BYTES = 1 << 20
+MATRIX = 512
+T_95 = {9: 2.262, 19: 2.093, 29: 2.045}  # Student's t, two-sided 95 %, by degrees of freedom
+
+
+def write_checkpoint(folder: Path, shards: int, shard_bytes: int) -> int:
+    """Write a DCP folder with the layout of torch's files, on stable storage; return its size."""
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(1)
+    names = [f"__{rank}_0.distcp" for rank in range(shards)]
+    for name in names:
+        with (folder / name).open("wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+                for number in range(4):
+                    archive.writestr(f"archive/data/{number}", generator.bytes(shard_bytes // 4))
+            file.flush()
+            os.fsync(file.fileno())
+    (folder / ".metadata").write_bytes(pickle.dumps({"storage": names}, protocol=4))
+    return sum(one.stat().st_size for one in folder.iterdir())
+
+
+def drop_cache(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def read_plainly(folder: Path, share: Share) -> None:
+    """Read a share of the files as `cat` does, into one buffer."""
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    for name in sorted(share.pick(one.name for one in folder.iterdir())):
+        with (folder / name).open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
+def read_as_launcher(folder: Path, share: Share) -> None:
+    settings = CheckpointSettings(grace_s=0.0)
+    finder = CheckpointFinder(
+        folder.parent, settings, None, Manifests(folder.parent, is_writer=True)
+    )
+    finder.share = share
+    for verdicts in finder.look(Deadline(SystemClock(), 3600, is_awaited=False), 1):
+        latest = verdicts
+    assert latest[0].is_valid, latest
+
+
+def time_readers(read: Callable[[Path, Share], None], folder: Path, readers: int) -> float:
+    """Return the seconds from the start until the last reader is done."""
+    barrier = FORK.Barrier(readers + 1)
+
+    def work(number: int) -> None:
+        barrier.wait()
+        read(folder, Share(number, readers))
+
+    processes = [FORK.Process(target=work, args=(number,)) for number in range(readers)]
+    for process in processes:
+        process.start()
+    barrier.wait()
+    began_s = time.perf_counter()
+    for process in processes:
+        process.join()
+    spent_s = time.perf_counter() - began_s
+    assert not any(process.exitcode for process in processes), "a reader failed"
+    return spent_s
+
+
+def remove_manifests(root: Path) -> None:
+    for path in (root / ".rankmend").rglob("*.json"):
+        path.unlink()
+
+
+def measure_throughput(options: argparse.Namespace) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        folder = Path(scratch) / "step-1"
+        size_bytes = write_checkpoint(folder, options.shards, options.megabytes * 1_000_000)
+        print(f"{options.shards} shards, {size_bytes / 1e9:.2f} GB, {options.readers} readers")
+        for is_cold in (True, False):
+            spent: dict[str, list[float]] = {"plain": [], "launchers": []}
+            for _ in range(options.rounds):
+                for name, read in (("plain", read_plainly), ("launchers", read_as_launcher)):
+                    remove_manifests(Path(scratch))
+                    if is_cold:
+                        drop_cache(folder)
+                    spent[name].append(time_readers(read, folder, options.readers))
+            rates = {name: size_bytes / 1e6 / statistics.median(it) for name, it in spent.items()}
+            ratio = statistics.median(
+                plain / ours for plain, ours in zip(spent["plain"], spent["launchers"], strict=True)
+            )
+            kind = "cold" if is_cold else "warm"
+            told[kind] = {"seconds": spent, "megabytes_per_s": rates, "ratio": ratio}
+            print(
+                f"{kind}: plain {rates['plain']:,.0f} MB/s, launchers {rates['launchers']:,.0f} MB/s, "
+                f"ratio {ratio:.3f} (median of {options.rounds} pairs)"
+            )
+        told["restore"] = measure_restore(folder)
+    return told
+
+
+def measure_restore(folder: Path) -> dict[str, float]:
+    drop_cache(folder)
+    finder = CheckpointFinder(folder.parent, None, None, Manifests(folder.parent))
+    deadline = Deadline(SystemClock(), 600)
+    began_s = time.perf_counter()
+    for verdicts in finder.look(deadline, 1):
+        latest = verdicts
+    spent_s = time.perf_counter() - began_s
+    assert latest[0].is_valid, latest
+    print(f"restore by a new launcher: {spent_s:.2f} s, {deadline.read_bytes / 1e6:.1f} MB read")
+    print(f"  {latest[0].reason}")
+    return {"seconds": spent_s, "read_bytes": deadline.read_bytes}
+
+
+def train(steps: int) -> None:
+    values = np.random.default_rng(1).random((MATRIX, MATRIX), dtype=np.float32)
+    for _ in range(steps):
+        values = values @ values
+        values /= np.abs(values).max()
+
+
+def time_training(steps: int) -> float:
+    processes = [FORK.Process(target=train, args=(steps,)) for _ in range(os.cpu_count() or 1)]
+    began_s = time.perf_counter()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return time.perf_counter() - began_s
+
+
+def watch_until_told(folder: Path, rate_bytes_per_s: float, pipe: Any) -> None:
+    """Watch the folder as a launcher does, until told to stop; tell CPU seconds and bytes read."""
+    settings = CheckpointSettings(check_rate_bytes_per_s=rate_bytes_per_s)
+    finder = _CountingFinder(folder, settings, SystemClock(), Manifests(folder, is_writer=True))
+    watch = CheckpointWatch(finder, SystemClock())
+    began = resource.getrusage(resource.RUSAGE_SELF)
+    watch.start()
+    pipe.send("started")
+    pipe.recv()
+    ended = resource.getrusage(resource.RUSAGE_SELF)
+    read_bytes = finder.deadline.read_bytes if finder.deadline is not None else 0
+    watch.stop()
+    cpu_s = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    pipe.send((cpu_s, read_bytes))
+
+
+class _CountingFinder(CheckpointFinder):
+    """Keeps the deadline of its only look, which counts what is read."""
+
+    deadline: Deadline | None = None
+
+    def look(self, deadline: Deadline, enough: int) -> Any:
+        self.deadline = deadline
+        return super().look(deadline, enough)
+
+
+def time_watched_training(
+    steps: int, folder: Path, rate_bytes_per_s: float
+) -> tuple[float, float, float]:
+    """Return the seconds of the run, and our CPU seconds and bytes per second of it."""
+    here, there = FORK.Pipe()
+    watcher = FORK.Process(target=watch_until_told, args=(folder, rate_bytes_per_s, there))
+    watcher.start()
+    here.recv()
+    spent_s = time_training(steps)
+    here.send("stop")
+    cpu_s, read_bytes = here.recv()
+    watcher.join()
+    return spent_s, cpu_s / spent_s, read_bytes / spent_s
+
+
+def measure_beside(options: argparse.Namespace) -> dict[str, Any]:
+    rate_bytes_per_s = options.rate * 1e6
+    steps = 200
+    steps = int(steps * options.seconds / time_training(steps))
+    slowdowns, cpu_ratios, read_rates = [], [], []
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        shards = math.ceil(rate_bytes_per_s * options.seconds * 2 / 8e6)
+        write_checkpoint(Path(scratch) / "step-1", shards, 8_000_000)
+        for pair in range(options.pairs):
+            remove_manifests(Path(scratch))
+            drop_cache(Path(scratch))
+            times = {}
+            for is_watched in (pair % 2 == 0, pair % 2 == 1):
+                if is_watched:
+                    times[True], cpu_ratio, read_rate = time_watched_training(
+                        steps, Path(scratch), rate_bytes_per_s
+                    )
+                    cpu_ratios.append(cpu_ratio)
+                    read_rates.append(read_rate)
+                else:
+                    times[False] = time_training(steps)
+            slowdowns.append(times[True] / times[False] - 1)
+    mean = statistics.fmean(slowdowns)
+    t = T_95.get(options.pairs - 1, 2.1)
+    half = t * statistics.stdev(slowdowns) / math.sqrt(options.pairs)
+    print(
+        f"{options.pairs} pairs of {options.seconds} s on {os.cpu_count()} cores: slowdown {mean:.2%}, "
+        f"95 % interval {mean - half:.2%} to {mean + half:.2%}"
+    )
+    print(
+        f"read {statistics.median(read_rates) / 1e6:.1f} MB/s (most {max(read_rates) / 1e6:.1f}) of "
+        f"{options.rate} MB/s, {statistics.median(cpu_ratios):.1%} of one core"
+    )
+    return {"slowdowns": slowdowns, "cpu_ratios": cpu_ratios, "read_bytes_per_s": read_rates}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("mode", choices=["throughput", "beside"])
+    parser.add_argument("--shards", type=int, default=1000)
+    parser.add_argument("--megabytes", type=int, default=8, help="of a shard")
+    parser.add_argument("--readers", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a training run")
+    parser.add_argument("--rate", type=float, default=100.0, help="MB/s beside training")
+    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--output", type=Path, default=None)
+    options = parser.parse_args()
+    measure = measure_throughput if options.mode == "throughput" else measure_beside
+    told = measure(options)
+    if options.output is not None:
+        options.output.write_text(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""`--checkpoint-check-rate`: how it is written, and that it reaches the watch."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from rankmend.cli.run import RATE
+from rankmend.clock import SystemClock
+from recovery.run.assembly import make_watch
+from recovery.run.options import RunOptions
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [("0", 0.0), ("1500", 1500.0), ("64k", 64e3), ("200M", 200e6), ("1.5G", 1.5e9), ("1T", 1e12)],
+)
+def test_a_rate_is_bytes_per_second_with_a_decimal_unit(text: str, bytes_per_s: float) -> None:
+    assert RATE.convert(text, None, None) == bytes_per_s
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "-5M", "fast", "200MB/s", "nan", "inf", "9e99"])
+def test_what_is_no_rate_is_refused_with_its_value(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a rate such as 200M") as refused:
+        RATE.convert(text, None, None)
+
+    assert repr(text) in str(refused.value)
+
+
+@pytest.mark.parametrize(("asked", "used"), [(None, 200e6), (0.0, 0.0), (5e6, 5e6)])
+def test_the_rate_reaches_the_watch(tmp_path: Path, asked: float | None, used: float) -> None:
+    options = RunOptions(target="train.py", checkpoint_dir=tmp_path, check_rate_bytes_per_s=asked)
+
+    watch = make_watch(options, SystemClock())
+
+    assert watch is not None
+    assert watch._settings.check_rate_bytes_per_s == used
