@@ -5,11 +5,15 @@ that holds the job writes them; every launcher of the job writes the fence.
 """
 
 import errno
+import hashlib
+import logging
 import os
+import re
+import time
 from pathlib import Path
 from typing import Final
 
-from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
+from rankmend.errors import ConfigError, JobHeldError, RankmendError, SourceError, StorageError
 from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import open_new, refuse_foreign_link
 from recovery.checkpoints.names import shown
@@ -19,6 +23,13 @@ _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
 BUDGETS_BYTES_MAX: Final = 1 << 20
 _MODE: Final = 0o644
 _PATH_SHOWN_MAX: Final = 400
+_FOLDER_ID: Final = re.compile(rb"[0-9a-f]{32}\n")
+_ID_SEEN_S: Final = (
+    5.0  # a network file system may hide for seconds what another node has just made
+)
+_ID_PAUSE_S: Final = 0.1
+
+log = logging.getLogger(__name__)
 
 
 class FenceFile:
@@ -90,6 +101,35 @@ class BudgetCopy:
     def load(self) -> bytes | None:
         """Return the copy, or None when there is none."""
         return _read(self.path, BUDGETS_BYTES_MAX)
+
+
+def identify_folder(beside: Path) -> str:
+    """Return an id that all nodes that see this checkpoint folder share; empty where it can't be told.
+
+    ``beside``: its `.rankmend`. The first node makes the id. Its file is named after the folder's path, so that a copy of the folder in
+    another place (shared storage to local disks) is another one.
+    """
+    place = hashlib.sha256(os.fsencode(beside)).hexdigest()[:8]
+    path = beside / f"folder-id.{place}"
+    made = os.urandom(16).hex()
+    try:
+        _make_folder(path)
+        until_s = time.monotonic() + _ID_SEEN_S
+        while (content := _read(path, _FENCE_BYTES_MAX)) is None:
+            try:
+                create_file(path, made.encode() + b"\n", StorageError, mode=_MODE)
+                return made
+            except FileExistsError:
+                if time.monotonic() >= until_s:
+                    raise SourceError(f"{path} is there, but can't be seen") from None
+                time.sleep(_ID_PAUSE_S)
+    except (OSError, RankmendError) as error:
+        log.warning("which checkpoint folder this is can't be told: %s", error)
+        return ""
+    if _FOLDER_ID.fullmatch(content) is None:
+        log.warning("which checkpoint folder this is can't be told: %s holds no id", path)
+        return ""
+    return content.decode().strip()
 
 
 def check_writable(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from rankmend.errors import ConfigError
 from recovery.checkpoints.names import natural_key
@@ -117,6 +118,9 @@ class Share:
         ordered = sorted(names, key=natural_key)
         begin, end = (len(ordered) * at // self.count for at in (self.number, self.number + 1))
         return frozenset(ordered[begin:end])
+
+
+WHOLE: Final = Share()
 
 
 @dataclass(frozen=True, slots=True)

@@ -434,6 +434,7 @@ def joined_of(report: Report) -> Joined:
         report.slots,
         report.peer_endpoint,
         report.launcher_started_s,
+        report.folder_id,
     )
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
-from rankmend.errors import StorageError
 from recovery.cluster.gate import Pool
-from recovery.job.found_checkpoints import verdicts_of
-from recovery.job.membership import choose_placement, next_finder, size_for
+from recovery.job.checkpoint_search import CheckpointSearch, StillLooking
+from recovery.job.membership import choose_placement, size_for
 from recovery.job.nodes import JobNodes
 from recovery.job.restore_choice import choose_checkpoint, from_nothing
 from recovery.job.settings import JobSettings
@@ -21,7 +20,6 @@ from recovery.journal.limits import Policy
 from recovery.journal.node_records import FinderChosen
 from recovery.messages.exchange import Endpoint
 
-_FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 _LOOK_AGAIN_S: Final = 60.0  # each look is journaled, since it is an order to the launcher
 
 
@@ -155,42 +153,17 @@ class AttemptNeeds:
         ledger = self.ledger
         if not self.settings.has_checkpoints:
             return from_nothing(ledger, "no checkpoint folder is configured")
-        if ledger.finder is None:
-            return self._ask(placement) or self._waits_for_finder("a launcher")
-        report = self.nodes.report_of(ledger.finder)
-        found = None if report is None else report.found
-        if found is not None and found.revision >= ledger.finder_number:
-            if found.error is None and found.empty_through >= ledger.attempt:
-                choice = choose_checkpoint(
-                    ledger, self.policy, verdicts_of(found.checkpoints), may_begin=may_begin
-                )
-                looked_s = self.since("found", ledger.finder_number)
-                if choice.is_possible or looked_s < _LOOK_AGAIN_S:
-                    return choice
-                reason = "again, since nothing could be restored"
-                return FinderChosen(ledger.finder, ledger.attempt, reason)
-            following = self._ask(placement) if len(ledger.finders) < _FINDERS_MAX else None
-            if following is None:
-                reason = found.error or f"ranks through {found.empty_through} alone are gone"
-                raise StorageError(f"{ledger.finder} can't look for checkpoints: {reason}")
-            return following
-        waited_s = self.since("finder", ledger.finder_number)
-        is_silent = self.now_s - self.nodes.heard_at_s(ledger.finder) >= self.policy.node_silent_s
-        member = ledger.members.get(ledger.finder)
-        has_ended = member is not None and member.ended_through is not None
-        is_late = is_silent or has_ended or waited_s >= self.policy.start_timeout_s
-        following = self._ask(placement) if is_late else None
-        return following or self._waits_for_finder(ledger.finder)
-
-    def _waits_for_finder(self, who: str) -> NeedsMissing:
-        waited_s = self.since("finders", self.ledger.attempt, self.ledger.incident is None)
-        return NeedsMissing(f"{who} looks for checkpoints", self.policy.spare_wait_s - waited_s)
-
-    def _ask(self, placement: tuple[Placement, ...]) -> FinderChosen | None:
-        """Return the next node to ask, or None where nobody else is there."""
-        node = next_finder(placement, self.usable(), self.ledger.finders)
-        if node is None:
-            return None
-        last = self.ledger.finder
-        reason = "the lowest group rank" if last is None else f"in the place of {last}"
-        return FinderChosen(node, self.ledger.attempt, reason)
+        search = CheckpointSearch(
+            self.policy, ledger, self.nodes, placement, self.usable(), self.now_s, self.since
+        )
+        found = search.go_on()
+        if isinstance(found, FinderChosen):
+            return found
+        if isinstance(found, StillLooking):
+            waited_s = self.since("finders", ledger.attempt, ledger.incident is None)
+            return NeedsMissing(found.text, self.policy.spare_wait_s - waited_s)
+        choice = choose_checkpoint(ledger, self.policy, found, may_begin=may_begin)
+        looked_s = self.since("found", ledger.finder_number)
+        if choice.is_possible or looked_s < _LOOK_AGAIN_S:
+            return choice
+        return search.look_again("again, since nothing could be restored")

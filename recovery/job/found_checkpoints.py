@@ -13,7 +13,9 @@ _HINDRANCES: Final = {one.value: one for one in Hindrance}
 def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ...]:
     """Return the verdicts; what a newer launcher calls by another name is of an unknown format."""
     return tuple(
-        CheckpointVerdict(_candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance))
+        CheckpointVerdict(
+            _candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance), one.share
+        )
         for one in found
     )
 

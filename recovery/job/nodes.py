@@ -5,10 +5,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.hang_verdict import collection_for
+from recovery.job.joined_checkpoints import join_checkpoints, readers_of
 from recovery.job.membership import (
     Gone,
     Word,
@@ -285,10 +286,14 @@ class JobNodes:
         return None if heard is None else heard.report
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
-        """Return what the launcher of the lowest group rank knows of the checkpoints it watches."""
-        first = ledger.placement[0].node if ledger.placement else ""
-        report = self.report_of(first)
-        return () if report is None else verdicts_of(report.known)
+        """Return what the launchers that watch the checkpoints beside training know of them together."""
+        readers = readers_of(ledger.placement, ledger.members)
+        told = {
+            one.node: verdicts_of(report.known)
+            for one in readers
+            if (report := self.report_of(one.node)) is not None and report.known
+        }
+        return join_checkpoints(readers, told)
 
     def heard_at_s(self, node: str) -> float:
         """Return when the node was last heard; not before this controller started to hear."""
@@ -470,6 +475,15 @@ class JobNodes:
             self._orders.send(order)
 
 
+def shares_of(ledger: Ledger, settings: JobSettings) -> dict[str, Share]:
+    """Return what each node reads of the checkpoints: in a look, or beside training."""
+    if ledger.wish is Wish.NOTHING and ledger.finder is not None:
+        return {reader.node: reader.share for reader in ledger.readers}
+    if ledger.wish is Wish.RANKS and settings.has_checkpoints:
+        return {one.node: one.share for one in readers_of(ledger.placement, ledger.members)}
+    return {}
+
+
 def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
     """Return why this start of the node's launcher is refused for ever, or None."""
     member = ledger.members.get(node)
@@ -492,8 +506,20 @@ def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
     waits = is_cut_off and ledger.incident is not None and _misses_any(ledger, member)
     comes_back = member.is_lost and not waits
     return comes_back or (
-        (member.launcher_id, member.boot_id, member.slots, member.peer_endpoint)
-        != (report.launcher_id, report.boot_id, report.slots, report.peer_endpoint)
+        (
+            member.launcher_id,
+            member.boot_id,
+            member.slots,
+            member.peer_endpoint,
+            member.folder_id,
+        )
+        != (
+            report.launcher_id,
+            report.boot_id,
+            report.slots,
+            report.peer_endpoint,
+            report.folder_id,
+        )
     )
 
 
@@ -531,6 +557,8 @@ def orders_for(
     asked = asked_number(ledger) if is_running else 0
     readers = nodes_to_read(ledger, placement) if asked else set()
     first = next(iter(ranks), None)
+    shares = shares_of(ledger, settings)
+    looks = ledger.finder is not None and ledger.wish is Wish.NOTHING
     orders = []
     for node in names if nodes is None else [name for name in names if name in nodes]:
         member = members.get(node)
@@ -559,10 +587,11 @@ def orders_for(
                 rendezvous=None if started is None or not runs else started.rendezvous,
                 peers=peers if runs else (),
                 lease_s=settings.policy.lease_s if runs and peers else 0.0,
-                finds_checkpoints=node == ledger.finder and ledger.wish is Wish.NOTHING,
+                finds_checkpoints=looks and node in shares,
                 controller_id=ledger.controller_id,
                 reads_hardware=asked if node in readers else 0,
                 findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
+                share=shares.get(node),
             )
         )
     return tuple(orders)

@@ -24,6 +24,7 @@ from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitReas
 from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
+from recovery.journal.node_records import CheckpointReader
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -109,6 +110,7 @@ class Member:
     ended_through: int | None = (
         None  # its launcher has ended, with nothing left through this attempt
     )
+    folder_id: str = ""  # of the checkpoint folder that it sees; empty: not known
 
 
 def is_other_boot(before: str, after: str) -> bool:
@@ -198,6 +200,7 @@ class Ledger:
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0
+    readers: tuple[CheckpointReader, ...] = ()  # all that look by that record
     finders: tuple[str, ...] = ()  # asked since the newest attempt
     confirmed: Mapping[str, int] = field(default_factory=dict)  # node, attempt: a person's word
     fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt that people were told of

@@ -293,7 +293,10 @@ def _(record: NodeLeft) -> str:
 
 @narrate.register
 def _(record: FinderChosen) -> str:
-    return f"{record.node} looks for checkpoints ({record.reason})"
+    if not record.readers:
+        return f"{record.node} looks for checkpoints ({record.reason})"
+    names = names_in_words([reader.node for reader in record.readers])
+    return f"{names} look for checkpoints, each at its share ({record.reason})"
 
 
 @narrate.register

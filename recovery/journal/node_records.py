@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from recovery.checkpoints.model import WHOLE, Share
 from recovery.journal.leaving import LeaveCause
 from recovery.messages.exchange import Endpoint
 from recovery.messages.outside import NodeEvidence
@@ -17,6 +18,7 @@ class Joined:
     slots: int
     peer_endpoint: Endpoint | None = None
     launcher_started_s: float = 0.0  # compares within one boot
+    folder_id: str = ""  # of the checkpoint folder that it sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,22 @@ class NodeLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointReader:
+    """A node whose launcher reads its share of each checkpoint."""
+
+    node: str
+    share: Share = WHOLE  # of the files in the folder that it sees
+    folder_id: str = ""  # equal: the same folder
+
+
+@dataclass(frozen=True, slots=True)
 class FinderChosen:
-    """The node whose launcher is to look for checkpoints now."""
+    """The node whose launcher is to look for checkpoints now, or the first of several."""
 
     node: str
     attempt: int  # which is gone, with all before
     reason: str
+    readers: tuple[CheckpointReader, ...] = ()  # all that look; (): `node` alone, at everything
 
 
 @dataclass(frozen=True, slots=True)

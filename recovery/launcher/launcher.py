@@ -515,10 +515,10 @@ def _act_as_member(action: LauncherAction, membership: Membership) -> None:
     match action:
         case AskForFence(attempt=attempt, restore_path=path):
             storage.ask_fence(attempt, path)
-        case WatchCheckpoints():
-            storage.watch()
-        case FindCheckpoints(empty_through=through, revision=revision):
-            storage.ask_found(through, revision)
+        case WatchCheckpoints(share=share):
+            storage.watch(share)
+        case FindCheckpoints(empty_through=through, revision=revision, share=share):
+            storage.ask_found(through, revision, share)
         case KeepLease(lease=None):
             peers.keep(None)
         case KeepLease(lease=kept) if kept is not None:

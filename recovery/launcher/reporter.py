@@ -82,6 +82,7 @@ class Reporter:
             fence_attempt=membership.storage.fence_attempt,
             found=self._found(state, orders),
             known=self._known(orders),
+            folder_id=membership.storage.folder_id,
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,
@@ -107,8 +108,9 @@ class Reporter:
 
     def _known(self, orders: FollowedOrders) -> tuple[FoundCheckpoint, ...]:
         """Return the checkpoints that this node sees, if it reports them for the job."""
-        is_first = orders.newest is not None and orders.newest.group_rank == 0
-        return self._membership.storage.known() if is_first else ()
+        order = orders.newest
+        speaks = order is not None and (order.group_rank == 0 or order.share is not None)
+        return self._membership.storage.known() if speaks else ()
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
         """Return the checkpoints that the newest order asked for, once the search is done."""

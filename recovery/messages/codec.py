@@ -18,6 +18,7 @@ from recovery.messages.exchange import (
     VERSION,
     WITNESSES_MAX,
     Claim,
+    FoundCheckpoint,
     Order,
     RankReport,
     Report,
@@ -38,6 +39,7 @@ LISTS_MAX: Final = {
     "findings": 1024,
     "unreachable": 64,
     "found.checkpoints": 64,
+    "known": 64,
     "hardware.series": 4000,
     "collected.notes": 64,
     "collected.ranks": 1024,
@@ -198,8 +200,9 @@ def _names_in(report: Report) -> Iterator[str]:
         for series in report.hardware.series:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
-    if report.found is not None:
-        yield from (text for one in report.found.checkpoints for text in (one.kind, one.hindrance))
+    yield report.folder_id
+    for told in _checkpoints_in(report):
+        yield from (told.kind, told.hindrance)
     if report.collected is not None:
         yield report.collected.incident_id
 
@@ -219,12 +222,16 @@ def _texts_in(report: Report) -> Iterator[str]:
         yield from (one.text for one in finding.evidence)
     if report.found is not None:
         yield report.found.error or ""
-        for found in report.found.checkpoints:
-            yield from (found.path, found.reason)
+    for told in _checkpoints_in(report):
+        yield from (told.path, told.reason)
     if report.hardware is not None:
         yield report.hardware.note
     if report.collected is not None:
         yield from (report.collected.folder, *report.collected.notes)
+
+
+def _checkpoints_in(report: Report) -> tuple[FoundCheckpoint, ...]:
+    return report.known if report.found is None else (*report.known, *report.found.checkpoints)
 
 
 def _said_by(rank: RankReport) -> list[SaidError]:

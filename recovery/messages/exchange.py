@@ -15,6 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
+from recovery.checkpoints.model import WHOLE, Share
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -211,6 +212,7 @@ class FoundCheckpoint:
     reason: str
     hindrance: str = ""  # value of a recovery.checkpoints.model.Hindrance; "" when valid
     is_step_exact: bool = False  # the step comes from the content, not from the name
+    share: Share = WHOLE  # whose content was read; names and sizes are always checked whole
     # Change of its oldest file; 0: it is one file, or not looked at.
     oldest_unix_s: float = 0.0
 
@@ -296,8 +298,10 @@ class Report:
     controller_id: str = ""
     claim: Claim | None = None  # only while another controller receives its reports
     launch_fault: str = ""  # the launch error for programs: ENOENT, store ...
-    # Checkpoints seen during training, newest first, at most 4; only from group rank 0.
+    # Checkpoints seen during training, newest first, at most 4; only from a node with a share and
+    # from group rank 0.
     known: tuple[FoundCheckpoint, ...] = ()
+    folder_id: str = ""  # of the checkpoint folder that this node sees; empty: none, or not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +335,9 @@ class Order:
     controller_id: str = ""  # UUID of its start: a launcher follows the first one of an epoch
     reads_hardware: int = 0  # number of the record that asks for hardware metrics; 0: not now
     findings: tuple[ToldFinding, ...] = ()  # all findings for this node's agent
+    # What this node reads of each checkpoint, in a look and beside training. None: it looks at all
+    # if `finds_checkpoints` asks, and beside training nobody needs it.
+    share: Share | None = None
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -27,6 +27,7 @@ from recovery.api.wire import (
     Join,
     JoinAnswer,
 )
+from recovery.checkpoints.marks import identify_folder
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import JobKey, key_at_service
 from recovery.journal.limits import Policy
@@ -255,7 +256,9 @@ class Node:
         made = NodeLauncher(self._setup, job, self._clock)
         word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, port_range(options), job.bind_address)
-        storage = Storage(made.fence, make_watch(options, self._clock), made.pins)
+        beside = self._setup.beside
+        folder_id = "" if beside is None else identify_folder(beside)
+        storage = Storage(made.fence, make_watch(options, self._clock), made.pins, folder_id)
         self.link = RemoteLink(
             client, self.request, peers, storage, self._clock, quiet=options.quiet
         )

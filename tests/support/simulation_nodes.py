@@ -22,7 +22,7 @@ from typing import TypeVar
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.model import CheckpointFormat, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
@@ -1078,6 +1078,7 @@ class Host:
                 1.0,
                 one.is_whole,
                 "whole" if one.is_whole else "torn",
+                share=order.share or Share(),
             )
             for one in reversed(world.checkpoints[-20:])
         )
@@ -1174,6 +1175,7 @@ class Host:
             controller_id=self._epoch[1],
             claim=self._claim(),
             unreachable=self._unreachable(),
+            folder_id="shared",
         )
         body, launcher_id = encode_message(world.reword(report)), self.launcher_id
 

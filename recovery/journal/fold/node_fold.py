@@ -6,6 +6,7 @@ from typing import Final
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, is_other_boot
 from recovery.journal.node_records import (
+    CheckpointReader,
     EvidenceTaken,
     FenceWaits,
     FinderChosen,
@@ -41,6 +42,7 @@ def joined_member(before: Member | None, joined: Joined, number: int) -> Member:
         joined=number,
         launcher_since=number,
         boot_since=0,
+        folder_id=joined.folder_id,
     )
     if before is None:
         return after
@@ -97,6 +99,7 @@ def fold_finder_chosen(record: FinderChosen, ledger: Ledger) -> Ledger:
         ledger,
         finder=record.node,
         finder_number=ledger.number,
+        readers=record.readers or (CheckpointReader(record.node),),
         finders=tuple(dict.fromkeys((*ledger.finders, record.node))),
         wish=Wish.NOTHING,
         revision=ledger.number,

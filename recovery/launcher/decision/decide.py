@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from recovery.checkpoints.model import Share
 from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
@@ -221,14 +222,16 @@ def _release_checkpoint(
 
 
 def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecision:
+    if order.ranks:
+        has_share = order.share is not None or order.finds_checkpoints
+        watch = (WatchCheckpoints(order.share or Share()),) if has_share else ()
+        return LauncherDecision(state, watch)
     if not order.finds_checkpoints:
         return LauncherDecision(state)
-    if order.ranks:
-        return LauncherDecision(state, (WatchCheckpoints(),))
     wanted = (order.epoch, order.revision)
     if state.found_for == wanted:
         return LauncherDecision(state)
-    action = FindCheckpoints(state.empty_through, order.revision)
+    action = FindCheckpoints(state.empty_through, order.revision, order.share or Share())
     return LauncherDecision(replace(state, found_for=wanted), (action,))
 
 

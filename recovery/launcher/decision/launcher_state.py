@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from recovery.checkpoints.model import WHOLE, Share
 from recovery.messages.exchange import Order, Peer
 
 
@@ -110,11 +111,14 @@ class ReleaseCheckpoint:
 class WatchCheckpoints:
     """Look at new checkpoints while the ranks train."""
 
+    share: Share = WHOLE  # of each checkpoint's files
+
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoints:
     empty_through: int
     revision: int
+    share: Share = WHOLE  # of each checkpoint's files
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ looks for checkpoints itself. There is nobody to keep a lease with.
 import uuid
 from collections.abc import Callable
 
+from recovery.checkpoints.model import Share
 from recovery.launcher.membership.checkpoint_access import Advance
 from recovery.launcher.membership.lease import Lease
 from recovery.launcher.membership.node_membership import Membership
@@ -38,6 +39,7 @@ class ControllersStorage:
 
     found: Found | None = None
     fence_attempt: int | None = None
+    folder_id = ""
 
     def __init__(self) -> None:
         self.advance: Advance | None = None
@@ -48,7 +50,7 @@ class ControllersStorage:
     def close(self) -> None:
         """Close nothing."""
 
-    def watch(self) -> None:
+    def watch(self, share: Share) -> None:
         """Leave it to the controller."""
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:  # noqa: ARG002 - a protocol
@@ -59,7 +61,7 @@ class ControllersStorage:
         """Know none: the controller watches them itself."""
         return ()
 
-    def ask_found(self, empty_through: int, revision: int) -> None:
+    def ask_found(self, empty_through: int, revision: int, share: Share) -> None:
         """Find nothing: the controller looks for checkpoints itself."""
 
 

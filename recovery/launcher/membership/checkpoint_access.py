@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.errors import RankmendError
-from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.messages.exchange import Found, FoundCheckpoint
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,10 @@ class Watch(Protocol):
 
     def stop(self) -> bool:
         """Look no more."""
+        ...
+
+    def take_share(self, share: Share) -> None:
+        """Read only this share of each checkpoint's files in every look that begins from now on."""
         ...
 
     def candidates(
@@ -69,14 +73,18 @@ class Advance:
 class Storage:
     """The three wishes are kept apart, and of each only the newest counts."""
 
-    def __init__(self, fence: Fence, watch: Watch | None, pins: Pins | None = None) -> None:
+    def __init__(
+        self, fence: Fence, watch: Watch | None, pins: Pins | None = None, folder_id: str = ""
+    ) -> None:
+        """``folder_id``: of the checkpoint folder; empty where there is none or it is not known."""
+        self.folder_id = folder_id
         self._fence = fence
         self._watch = watch
         self._pins = pins
         self._wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._wanted_attempt: tuple[int, str | None] | None = None  # and what it restores
-        self._wanted_look: tuple[int, int] | None = None  # empty through, revision of the order
+        self._wanted_look: tuple[int, int, Share] | None = None  # empty through, order's revision
         self._is_read_wanted = True
         self._is_ending = False
         self._thread: threading.Thread | None = None
@@ -90,9 +98,10 @@ class Storage:
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
 
-    def watch(self) -> None:
+    def watch(self, share: Share) -> None:
         """Look at checkpoints beside training, so that finding them later is quick."""
         if self._watch is not None:
+            self._watch.take_share(share)
             self._watch.start()
 
     def known(self) -> tuple[FoundCheckpoint, ...]:
@@ -111,11 +120,11 @@ class Storage:
             self._wanted_attempt = (attempt, restore_path)
             self._changed.notify_all()
 
-    def ask_found(self, empty_through: int, revision: int) -> None:
+    def ask_found(self, empty_through: int, revision: int, share: Share) -> None:
         """Have the folder looked at for this order, by a look that begins after this call."""
         with self._changed:
             self.found = None
-            self._wanted_look = (empty_through, revision)
+            self._wanted_look = (empty_through, revision, share)
             self._is_read_wanted = True
             self._changed.notify_all()
 
@@ -169,13 +178,14 @@ class Storage:
         except (OSError, RankmendError) as error:
             log.warning("the fence beside the checkpoints can't be read: %s", error)
 
-    def _look(self, empty_through: int, revision: int) -> None:
+    def _look(self, empty_through: int, revision: int, share: Share) -> None:
         verdicts: tuple[CheckpointVerdict, ...] = ()
         error = None
         try:
             if self._pins is not None:
                 self._pins.mend()
             if self._watch is not None:
+                self._watch.take_share(share)
                 verdicts = self._watch.candidates(enough=ENOUGH)
         except (OSError, RankmendError) as caught:
             error = str(caught)
@@ -211,5 +221,6 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         verdict.reason,
         verdict.hindrance.value if verdict.hindrance else "",
         one.is_step_exact,
+        verdict.share,
         one.oldest_unix_s,
     )

@@ -10,6 +10,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
+from recovery.checkpoints.model import Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
@@ -67,6 +68,9 @@ class FakeNode:
         self.slots = 1
         self.is_silent = False
         self.unreachable: tuple[str, ...] = ()
+        self.folder_id = "shared"
+        self.told: dict[str, object] = {}  # of the checkpoint, where it differs
+        self.look_error: str | None = None
 
     def take(self, order: Order) -> None:
         self.orders.append(order)
@@ -84,8 +88,11 @@ class FakeNode:
             self.empty_through = max(self.empty_through, order.attempt, self.attempt)
             self.attempt, self.ranks = 0, {}
         if order.finds_checkpoints:
-            told = FoundCheckpoint("/c/7", 7, "npz", 1, 1.0, True, "whole")
-            self.found = Found(self.empty_through, (told,), None, order.revision)
+            told = FoundCheckpoint(
+                "/c/7", 7, "npz", 1, 1.0, True, "whole", share=order.share or Share()
+            )
+            told = replace(told, **self.told)
+            self.found = Found(self.empty_through, (told,), self.look_error, order.revision)
 
     def report(self) -> Report:
         self.number += 1
@@ -95,6 +102,7 @@ class FakeNode:
             number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
             peer_endpoint=Endpoint(self.name, 7000), found=self.found,
             launcher_started_s=self.started_s, unreachable=self.unreachable,
+            folder_id=self.folder_id,
         )  # fmt: skip
 
 
@@ -463,14 +471,113 @@ def test_without_a_new_place_to_meet_no_attempt_starts(training: Bench) -> None:
     assert len(training.records(AttemptStarted)) == 2
 
 
-def test_checkpoints_are_looked_for_by_one_launcher_after_the_fence() -> None:
-    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+SEARCHING = replace(SETTINGS, has_checkpoints=True, nodes_min=3)
+
+
+def shares_asked(bench: Bench) -> list[dict[str, tuple[int, int]]]:
+    """Return for each look which node was asked for which share."""
+    return [
+        {one.node: (one.share.number, one.share.count) for one in chosen.readers}
+        or {chosen.node: (0, 1)}
+        for chosen in bench.records(FinderChosen)
+    ]
+
+
+def test_the_nodes_of_the_next_attempt_look_for_checkpoints_after_the_fence_each_at_its_share() -> (
+    None
+):
+    bench = Bench(SEARCHING)
     bench.beat(2.0)
 
     (chosen,) = bench.records(FinderChosen)
     assert (chosen.node, chosen.attempt) == ("a", 0)
-    assert [order.finds_checkpoints for order in bench.nodes["b"].orders] == [False] * 2
-    assert bench.nodes["a"].orders[-1].restore.path == "/c/7"
+    assert shares_asked(bench) == [{"a": (0, 3), "b": (1, 3), "c": (2, 3)}]
+    looks = [order for order in bench.nodes["c"].orders if order.finds_checkpoints]
+    assert [(order.share, order.ranks) for order in looks] == [(Share(2, 3), ())]
+    assert bench.nodes["c"].orders[-1].restore.path == "/c/7"
+
+
+def test_beside_training_each_node_has_its_share_and_what_they_know_together_is_noted() -> None:
+    bench = Bench(SEARCHING)
+    bench.beat(2.0)
+
+    running = [node.orders[-1] for node in bench.nodes.values()]
+
+    assert [order.share for order in running] == [Share(at, 3) for at in range(3)]
+    assert [order.finds_checkpoints for order in running] == [False] * 3
+
+
+def test_one_node_looks_alone_where_it_is_the_only_one() -> None:
+    bench = Bench(replace(SEARCHING, nodes_min=1, nodes_max=1), names="a")
+    bench.beat(2.0)
+
+    assert shares_asked(bench) == [{"a": (0, 1)}]
+    assert bench.nodes["a"].orders[-1].share == Share()
+
+
+def test_a_defect_in_one_share_holds_the_checkpoint_back_and_names_the_node() -> None:
+    bench = Bench(SEARCHING)
+    bench.nodes["b"].told = {
+        "is_valid": False,
+        "reason": "CRC does not fit",
+        "hindrance": "damaged",
+    }
+    bench.beat(2.0)
+
+    (started,) = bench.records(AttemptStarted)
+    assert started.choice.restore is None
+    assert [one.reason for one in started.choice.passed_over] == ["b: CRC does not fit"]
+
+
+def test_the_share_of_a_node_that_can_not_look_is_read_by_the_others() -> None:
+    bench = Bench(SEARCHING)
+    bench.nodes["b"].look_error = "Input/output error"
+    bench.beat(3.0)
+
+    assert shares_asked(bench) == [
+        {"a": (0, 3), "b": (1, 3), "c": (2, 3)},
+        {"a": (0, 2), "c": (1, 2)},
+    ]
+    assert "b can't look: Input/output error" in bench.records(FinderChosen)[-1].reason
+    assert bench.nodes["b"].orders[-1].restore.path == "/c/7"
+
+
+def test_one_node_reads_all_where_the_others_fail_again() -> None:
+    bench = Bench(SEARCHING)
+    bench.nodes["b"].look_error = bench.nodes["c"].look_error = "Input/output error"
+    bench.beat(3.0)
+
+    assert shares_asked(bench)[1:] == [{"a": (0, 1)}]
+    assert bench.placed == ["a", "b", "c"]
+
+
+def test_a_node_that_does_not_answer_holds_nobody_up_once_another_has() -> None:
+    bench = Bench(SEARCHING)
+    take = bench.nodes["b"].take
+
+    def take_nothing_to_find(order: Order) -> None:
+        take(order if not order.finds_checkpoints else replace(order, finds_checkpoints=False))
+
+    bench.nodes["b"].take = take_nothing_to_find
+    bench.beat(40.0)
+    assert len(bench.records(FinderChosen)) == 1  # a launcher may take 30 s
+
+    bench.beat(20.0)
+
+    assert shares_asked(bench)[1] == {"a": (0, 2), "c": (1, 2)}
+    assert bench.placed == ["a", "b", "c"]
+
+
+def test_a_node_that_speaks_for_the_whole_is_enough() -> None:
+    bench = Bench(SEARCHING)
+    bench.nodes["a"].told = {"share": Share()}
+    take = bench.nodes["b"].take
+    bench.nodes["b"].take = lambda order: take(replace(order, finds_checkpoints=False))
+
+    bench.beat(5.0)
+
+    assert len(bench.records(FinderChosen)) == 1
+    assert bench.placed == ["a", "b", "c"]
 
 
 def test_a_finder_that_falls_silent_is_replaced() -> None:
@@ -478,7 +585,8 @@ def test_a_finder_that_falls_silent_is_replaced() -> None:
     bench.nodes["a"].take = lambda order: setattr(bench.nodes["a"], "is_silent", True)
     bench.beat(POLICY.join_wait_s + 3.0)
 
-    assert [one.node for one in bench.records(FinderChosen)] == ["a", "b"]
+    assert "a" in shares_asked(bench)[0]
+    assert "a" not in shares_asked(bench)[-1]
     assert bench.placed == ["b", "c"]
 
 

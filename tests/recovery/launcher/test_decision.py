@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from recovery.checkpoints.model import Share
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import (
     FENCE_S_MAX,
@@ -253,11 +254,27 @@ def test_checkpoints_are_watched_beside_ranks_and_found_once_without() -> None:
 
     assert found.actions == (FindCheckpoints(2, 5),)
     assert actions(look, replace(found.state, carried=(0, 0))) == ()
-    running = order(attempt=3, finds_checkpoints=True)
+    running = order(attempt=3, share=Share(1, 4))
     assert actions(running, member) == (
         AskForFence(3, None),
         StartRanks(running),
-        WatchCheckpoints(),
+        WatchCheckpoints(Share(1, 4)),
+    )
+
+
+def test_only_the_share_of_the_order_is_read() -> None:
+    member = state(empty_through=2)
+    look = order(ranks=(), finds_checkpoints=True, share=Share(1, 4))
+
+    assert actions(look, member) == (FindCheckpoints(2, 5, Share(1, 4)),)
+
+
+def test_a_node_without_a_share_watches_no_checkpoints() -> None:
+    running = order(attempt=3)
+
+    assert actions(running, state(empty_through=2, fenced_attempt=3)) == (
+        AskForFence(3, None),
+        StartRanks(running),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Share
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
@@ -62,12 +62,16 @@ class Watch:
     def __init__(self) -> None:
         self.verdicts: tuple[CheckpointVerdict, ...] = ()
         self.is_started = False
+        self.share = Share()
 
     def start(self) -> None:
         self.is_started = True
 
     def stop(self) -> bool:
         return True
+
+    def take_share(self, share: Share) -> None:
+        self.share = share
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
         return self.verdicts

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
+from recovery.checkpoints.model import Share
 from recovery.messages import exchange
 from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
@@ -274,6 +275,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         exchange.RankEvidence,
         exchange.Found,
         exchange.FoundCheckpoint,
+        Share,
     ],
 )
 def test_every_field_is_listed_in_the_documentation(message: type) -> None:
