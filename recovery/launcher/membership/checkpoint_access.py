@@ -5,6 +5,7 @@ asks and goes on; `wake` is called when there is an answer to read.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Storage:
         self._wanted_look: tuple[int, int, Share] | None = None  # empty through, order's revision
         self._is_read_wanted = True
         self._is_ending = False
+        self._found_here: frozenset[str] = frozenset()  # what the last look found valid
         self._thread: threading.Thread | None = None
         self.advance: Advance | None = None
         self.found: Found | None = None
@@ -113,8 +115,9 @@ class Storage:
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` tells the end.
 
-        Where the checkpoint that it restores is not to be seen here, that is said. Ranks start all the
-        same: a script may have one rank read it and tell the others.
+        Where the checkpoint that it restores was found here and is gone by now, that is an error: ranks
+        would start only to fail. Where it never was here, that is said alone: a script may have
+        one rank read it and tell the others.
         """
         with self._changed:
             self._wanted_attempt = (attempt, restore_path)
@@ -150,7 +153,7 @@ class Storage:
                 if attempt is None:  # ranks wait for the fence: it goes first
                     look, self._wanted_look = self._wanted_look, None
             if attempt is not None:
-                self._do_advance(attempt[0])
+                self._do_advance(*attempt)
             if is_read_wanted:
                 self._read_fence()
             if look is not None:
@@ -163,14 +166,21 @@ class Storage:
         wanted = (self._wanted_attempt, self._wanted_look)
         return self._is_ending or self._is_read_wanted or any(one is not None for one in wanted)
 
-    def _do_advance(self, attempt: int) -> None:
+    def _do_advance(self, attempt: int, path: str | None) -> None:
         error = None
         try:
             self._fence.advance(attempt)
             self.fence_attempt = attempt
         except (OSError, RankmendError) as caught:
             error = f"attempt {attempt} can't be fenced in: {caught}"
+        if error is None and path in self._found_here and not self._is_there(path):
+            error = f"{path} was deleted after it was chosen"
         self.advance = Advance(attempt, error)
+
+    def _is_there(self, path: str) -> bool:
+        if not os.path.lexists(path) and self._pins is not None:
+            self._pins.mend()
+        return os.path.lexists(path)
 
     def _read_fence(self) -> None:
         try:
@@ -189,6 +199,7 @@ class Storage:
                 verdicts = self._watch.candidates(enough=ENOUGH)
         except (OSError, RankmendError) as caught:
             error = str(caught)
+        self._found_here = frozenset(one.candidate.path for one in verdicts if one.is_valid)
         told = tuple(map(_told, verdicts[:CANDIDATES_MAX]))
         found = Found(empty_through, told, error, revision)
         with self._changed:

@@ -388,6 +388,25 @@ def test_checkpoints_are_looked_for_where_the_order_asks_for_it(
     ]
 
 
+def test_no_ranks_start_from_a_checkpoint_that_was_deleted_after_it_was_found_here(
+    make: Callable[[str], Member],
+) -> None:
+    a = make("a")
+    path = a.folder / "step-5.pt"
+    path.touch()
+    candidate = Candidate(str(path), 5, CheckpointFormat.TORCH, 10, 1.0)
+    a.watch.verdicts = (CheckpointVerdict(candidate, True, "complete"),)
+    a.send(attempt=2, ranks=(), finds_checkpoints=True)
+    a.wait(lambda report: report.found is not None)
+
+    path.unlink()
+    a.send(attempt=3, ranks=(0, 1), revision=2, restore=Restore(str(path), 5))
+    report = a.wait(lambda report: report.launch_error is not None)
+
+    assert report.launch_error == f"{path} was deleted after it was chosen"
+    assert all(rank.pid == 0 for rank in report.ranks)
+
+
 def test_asked_to_stop_while_no_controller_answers_it_stops_its_own_ranks(
     make: Callable[[str], Member], job_id: uuid.UUID
 ) -> None:

@@ -1,0 +1,84 @@
+"""The copy of the budgets is written, and nobody waits for it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rankmend.errors import StorageError
+from recovery.checkpoints.budget_writer import BudgetWriter
+from recovery.checkpoints.marks import BudgetCopy
+
+
+class SlowCopy(BudgetCopy):
+    """A copy on storage that answers when the test lets it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_asked, self.answers = threading.Event(), threading.Event()
+        self.saved: list[bytes] = []
+
+    def save(self, content: bytes) -> None:
+        self.is_asked.set()
+        self.answers.wait(60)
+        self.saved.append(content)
+        super().save(content)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[SlowCopy]:
+    made = SlowCopy(tmp_path / ".rankmend" / "budgets.json")
+    yield made
+    made.answers.set()
+
+
+def test_the_newest_copy_is_written_and_those_that_waited_are_dropped(copy: SlowCopy) -> None:
+    writer = BudgetWriter(copy)
+
+    writer.save(b"1")
+    assert copy.is_asked.wait(30)
+    writer.save(b"2")
+    writer.save(b"3")
+    copy.answers.set()
+    writer.close(30)
+
+    assert copy.saved == [b"1", b"3"]
+    assert writer.load() == b"3"
+
+
+def test_storage_that_hangs_is_left_to_itself(copy: SlowCopy) -> None:
+    writer = BudgetWriter(copy)
+    writer.save(b"1")
+
+    writer.close(0.01)
+
+    assert copy.saved == []
+
+
+def test_an_error_is_told_at_the_next_write_and_over_once_one_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "budgets.json"
+    path.parent.write_text("no folder")
+    writer = BudgetWriter(BudgetCopy(path))
+
+    def save_until(is_enough: Callable[[str], bool]) -> None:
+        deadline_s = time.monotonic() + 30
+        while time.monotonic() < deadline_s:
+            error = ""
+            try:
+                writer.save(b"1")
+            except StorageError as caught:
+                error = str(caught)
+            if is_enough(error):
+                return
+            time.sleep(0.005)
+        pytest.fail("never")
+
+    save_until(lambda error: "cannot write" in error)
+    path.parent.unlink()
+    path.parent.mkdir()
+    save_until(lambda error: not error)
+
+    writer.close(30)
+    assert path.read_bytes() == b"1"
