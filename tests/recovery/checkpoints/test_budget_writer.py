@@ -77,7 +77,7 @@ def test_an_error_is_told_at_the_next_write_and_over_once_one_succeeds(tmp_path:
 
     save_until(lambda error: "cannot write" in error)
     path.parent.unlink()
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)  # the writer may have made it by now
     save_until(lambda error: not error)
 
     writer.close(30)
