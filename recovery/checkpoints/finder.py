@@ -17,19 +17,27 @@ from rankmend.errors import SourceError
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.folder import check_part, check_structure, explain_in, survey_folder
+from recovery.checkpoints.formats.nvrx_local import held_parts
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.known_files import KnownFiles
 from recovery.checkpoints.listing import Listing, Sighting
 from recovery.checkpoints.manifests import Manifests, Stamp
 from recovery.checkpoints.model import (
     Candidate,
+    CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
     Hindrance,
     Share,
 )
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
+from recovery.checkpoints.reader import (
+    ChangedError,
+    DefectError,
+    FileReader,
+    PartsMissingError,
+    Signature,
+)
 from recovery.checkpoints.storage_calls import StorageCalls
 
 PENDING: Final = "not checked yet"
@@ -327,6 +335,8 @@ class CheckpointFinder:
         layout = format_of(candidate.format)
         if verdict.is_valid and layout is not None and (step := layout.step(tree)) is not None:
             verdict = replace(verdict, candidate=replace(candidate, step=step, is_step_exact=True))
+        if verdict.is_valid and candidate.format is CheckpointFormat.NVRX_LOCAL:
+            verdict = replace(verdict, parts=held_parts(tree))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
             reason = "changed while it was read"
             return CheckpointVerdict(candidate, False, reason, Hindrance.WRITING)
@@ -347,6 +357,8 @@ def _check(
 ) -> CheckpointVerdict:
     try:
         proofs, is_whole = check()
+    except PartsMissingError as error:
+        return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED, parts=error.parts)
     except DefectError as error:
         return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
     if is_whole:

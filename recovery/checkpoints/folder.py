@@ -15,6 +15,7 @@ from typing import Final
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.formats.dcp import MARKER
+from recovery.checkpoints.formats.nvrx_local import DIRTY_PART
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
@@ -86,7 +87,7 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                     defect = f"more than {settings.entries_max} entries"
                     return Survey((), frozenset(), 0, 0.0, None, defect)
                 name = os.path.relpath(entry.path, folder)
-                if entry.name == OWN_FOLDER:
+                if entry.name == OWN_FOLDER or DIRTY_PART.fullmatch(entry.name):
                     continue
                 if is_temporary(entry.name):
                     defects.append(f"a save was under way: {shown(name)} is left in it")

@@ -123,6 +123,18 @@ class Share:
 WHOLE: Final = Share()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class HeldPart:
+    """One rank's part of a save that lies on this node, and whose content is whole.
+
+    Of formats whose parts may lie on the local disks of several nodes.
+    """
+
+    step: int  # of the save; 0: the candidate is one save
+    rank: int  # that wrote it
+    holder: int  # rank that finds it: where it is another, a replica
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
     """Whether a candidate can be restored, and in words why or why not."""
@@ -132,6 +144,7 @@ class CheckpointVerdict:
     reason: str
     hindrance: Hindrance | None = None  # None: valid, or a peer one version older sent it
     share: Share = Share()  # whose content it speaks for; names and sizes are always checked whole
+    parts: tuple[HeldPart, ...] = ()  # here, where others may lie on other nodes' disks
 
     @property
     def looks_like_checkpoint(self) -> bool:

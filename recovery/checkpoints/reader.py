@@ -10,6 +10,7 @@ from typing import Final
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.digests import BLOCK_BYTES, new_digest
+from recovery.checkpoints.model import HeldPart
 
 CHUNK_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 1 << 16
@@ -20,6 +21,14 @@ Signature = tuple[str, int, int, int]
 
 class DefectError(RankmendError):
     """The candidate can't be restored; the message is the reason for a person."""
+
+
+class PartsMissingError(DefectError):
+    """Not all parts are here. Those that are were read; the others may lie on other nodes' disks."""
+
+    def __init__(self, reason: str, parts: tuple[HeldPart, ...]) -> None:
+        super().__init__(reason)
+        self.parts = parts
 
 
 class ChangedError(DefectError):

@@ -15,6 +15,7 @@ from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.joined_checkpoints import (
     divide,
+    homes_of,
     join_checkpoints,
     needs_another_look,
     readers_of,
@@ -82,19 +83,22 @@ class CheckpointSearch:
         ledger = self.ledger
         if ledger.finder is None:
             return self._ask_all() or StillLooking(())
+        if self._is_on_local_disks and self._has_moved:
+            return self.look_again("the nodes of the next attempt are others")
         answers = self._hear()
         if not answers.told:
             return self._ask_another(answers)
-        joined = join_checkpoints(ledger.readers, answers.told)
+        homes = homes_of(self.placement, ledger.members)
+        saved_by = ledger.world_size if ledger.attempt else 0
+        joined = join_checkpoints(ledger.readers, answers.told, homes, saved_by)
         is_settled = not needs_another_look(joined)
         if answers.pending:
             has_valid = is_settled and any(verdict.is_valid for verdict in joined)
-            if has_valid and self.since("settled", ledger.finder_number) >= _SETTLE_S:
-                return joined
-            return StillLooking(answers.pending)
-        if is_settled or len(ledger.readers) == 1:
-            return joined
-        return self._ask_fewer(answers)
+            if not has_valid or self.since("settled", ledger.finder_number) < _SETTLE_S:
+                return StillLooking(answers.pending)
+        elif not is_settled and len(ledger.readers) > 1 and not self._is_on_local_disks:
+            return self._ask_fewer(answers)
+        return joined
 
     def look_again(self, reason: str) -> FinderChosen:
         """Return that those who looked do so again, or those of the placement where it is another."""
@@ -104,6 +108,18 @@ class CheckpointSearch:
         if len(readers) == 1:
             return FinderChosen(ledger.finder, ledger.attempt, reason)
         return FinderChosen(readers[0].node, ledger.attempt, reason, readers)
+
+    @property
+    def _is_on_local_disks(self) -> bool:
+        """Whether the nodes see different folders, so that none can read for another."""
+        seen = homes_of(self.placement, self.ledger.members).values()
+        return len({home.folder_id for home in seen}) > 1
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether other nodes were asked than those that the next attempt is to run on."""
+        wanted = readers_of(self.placement, self.ledger.members)
+        return {one.node for one in wanted} != {one.node for one in self.ledger.readers}
 
     def _hear(self) -> Answers:
         ledger = self.ledger
@@ -155,6 +171,10 @@ class CheckpointSearch:
         """Return who looks where nobody has found anything out."""
         if answers.pending:
             return StillLooking(answers.pending)
+        if self._is_on_local_disks and answers.failed:
+            raise StorageError(f"nobody can look for checkpoints: {answers.missing}")
+        if self._is_on_local_disks:
+            return StillLooking(answers.late)
         if not answers.failed:
             return self._ask_one() or StillLooking(answers.late)
         following = self._ask_one() if len(self.ledger.finders) < _FINDERS_MAX else None

@@ -14,7 +14,12 @@ def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ..
     """Return the verdicts; what a newer launcher calls by another name is of an unknown format."""
     return tuple(
         CheckpointVerdict(
-            _candidate(one), one.is_valid, one.reason, _HINDRANCES.get(one.hindrance), one.share
+            _candidate(one),
+            one.is_valid,
+            one.reason,
+            _HINDRANCES.get(one.hindrance),
+            one.share,
+            one.parts,
         )
         for one in found
     )

@@ -2,7 +2,7 @@
 
 Launchers that see one folder each read a share of a checkpoint's files: it is valid once all shares
 are, or once one launcher speaks for the whole, and a defect in any share damages it. A node speaks only
-for the share that it was given.
+for the share that it was given. Where nodes see different folders, `recovery.job.local_disks` joins these.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from typing import Final
 from detectors.wording import names_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.order import newest_first
+from recovery.job.local_disks import RankHome, join_disks
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Member
 from recovery.journal.node_records import CheckpointReader
@@ -20,8 +21,9 @@ from recovery.journal.node_records import CheckpointReader
 READERS_MAX: Final = 16
 """Launchers that share the reading of one folder.
 
-At 1 GB/s each, 16 read 2.8 TB in 3 minutes, which is less than usual between two saves. Each reader also lists
-the folder every few seconds: 2,000 of them would be a load that a metadata server notices.
+At 200 MB/s each (`--checkpoint-check-rate`), 16 read 2.8 TB in 15 minutes beside training, and a recovery
+reads as fast as it can. Each reader also lists the folder every few seconds: 2,000 of them would be a load that a
+metadata server notices.
 """
 # Defects of the checkpoint itself, whoever sees them first.
 _DEFECTS: Final = (Hindrance.DAMAGED, Hindrance.WRITING, Hindrance.MISSING, Hindrance.ALIAS)
@@ -37,18 +39,25 @@ def readers_of(
     Of the nodes that see one folder at most READERS_MAX read, spread evenly. A node that does not
     say which folder it sees is taken to see that of the first one that does.
     """
-    told = {place.node: _folder_of(members.get(place.node)) for place in placement}
-    usual = next((folder for folder in told.values() if folder), "")
+    seen = _folders_of(placement, members)
     folders: dict[str, list[str]] = defaultdict(list)
-    for node, folder in told.items():
-        folders[folder or usual].append(node)
+    for node, folder in seen.items():
+        folders[folder].append(node)
     readers = {}
     for folder, nodes in folders.items():
         count = min(len(nodes), READERS_MAX)
         for number in range(count):
             node = nodes[number * len(nodes) // count]
             readers[node] = CheckpointReader(node, Share(number, count), folder)
-    return tuple(readers[node] for node in told if node in readers)
+    return tuple(readers[node] for node in seen if node in readers)
+
+
+def homes_of(placement: Sequence[Placement], members: Mapping[str, Member]) -> dict[int, RankHome]:
+    """Return where each rank of a placement is to run."""
+    seen = _folders_of(placement, members)
+    return {
+        rank: RankHome(place.node, seen[place.node]) for place in placement for rank in place.ranks
+    }
 
 
 def divide(readers: Sequence[CheckpointReader]) -> tuple[CheckpointReader, ...]:
@@ -59,13 +68,33 @@ def divide(readers: Sequence[CheckpointReader]) -> tuple[CheckpointReader, ...]:
 
 
 def join_checkpoints(
-    readers: Sequence[CheckpointReader], told: _Told
+    readers: Sequence[CheckpointReader],
+    told: _Told,
+    homes: Mapping[int, RankHome] | None = None,
+    saved_by: int = 0,
 ) -> tuple[CheckpointVerdict, ...]:
     """Return one verdict on each checkpoint, newest first, from what each node has told.
 
-    ``told`` lacks the nodes that have not answered. A verdict that only needs another share, or
-    another look, is `Hindrance.UNREAD`.
+    ``told`` lacks the nodes that have not answered. ``homes``: where each rank is to run, and
+    ``saved_by``: how many ranks have saved; both count on local disks alone. A verdict that only
+    needs another share, or another look, is `Hindrance.UNREAD`.
     """
+    folders: dict[str, list[CheckpointReader]] = defaultdict(list)
+    for reader in readers:
+        folders[reader.folder_id].append(reader)
+    joined = {folder: _join_folder(members, told) for folder, members in folders.items()}
+    if len(joined) == 1 or not homes:
+        return next(iter(joined.values()))
+    silent = {
+        folder
+        for folder, members in folders.items()
+        if not any(reader.node in told for reader in members)
+    }
+    return join_disks(joined, homes, saved_by, silent)
+
+
+def _join_folder(readers: Sequence[CheckpointReader], told: _Told) -> tuple[CheckpointVerdict, ...]:
+    """Return one verdict on each checkpoint of one folder."""
     if len(readers) == 1:
         (reader,) = readers
         return tuple(_of_its_share(reader, one) for one in told.get(reader.node, ()))
@@ -87,8 +116,12 @@ def needs_another_look(verdicts: Sequence[CheckpointVerdict]) -> bool:
     return False
 
 
-def _folder_of(member: Member | None) -> str:
-    return "" if member is None else member.folder_id
+def _folders_of(placement: Sequence[Placement], members: Mapping[str, Member]) -> dict[str, str]:
+    """Return which folder each node sees."""
+    found = {place.node: members.get(place.node) for place in placement}
+    ids = {node: "" if member is None else member.folder_id for node, member in found.items()}
+    usual = next((folder for folder in ids.values() if folder), "")
+    return {node: folder or usual for node, folder in ids.items()}
 
 
 def _of_its_share(reader: CheckpointReader, verdict: CheckpointVerdict) -> CheckpointVerdict:

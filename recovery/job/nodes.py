@@ -9,7 +9,7 @@ from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.hang_verdict import collection_for
-from recovery.job.joined_checkpoints import join_checkpoints, readers_of
+from recovery.job.joined_checkpoints import homes_of, join_checkpoints, readers_of
 from recovery.job.membership import (
     Gone,
     Word,
@@ -293,7 +293,8 @@ class JobNodes:
             for one in readers
             if (report := self.report_of(one.node)) is not None and report.known
         }
-        return join_checkpoints(readers, told)
+        homes = homes_of(ledger.placement, ledger.members)
+        return join_checkpoints(readers, told, homes, ledger.world_size)
 
     def heard_at_s(self, node: str) -> float:
         """Return when the node was last heard; not before this controller started to hear."""

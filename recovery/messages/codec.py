@@ -44,6 +44,8 @@ LISTS_MAX: Final = {
     "collected.notes": 64,
     "collected.ranks": 1024,
 }
+# Twice what 4 iterations of 2 sessions take with 72 ranks and 2 replicas of each part.
+PARTS_MAX: Final = 4096
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
 
 _M = TypeVar("_M", Report, Order)
@@ -161,6 +163,9 @@ def decode_order(body: bytes) -> Order:
 
 def _refuse_long(report: Report) -> None:
     """Raise if a name, text or list is too long: the controller keeps each node's newest report."""
+    parts = sum(len(told.parts) for told in _checkpoints_in(report))
+    if parts > PARTS_MAX:
+        raise MessageError(f"report: its checkpoints have {parts} parts, at most {PARTS_MAX}")
     for name, most in LISTS_MAX.items():
         count = len(_list_at(report, name))
         if count > most:

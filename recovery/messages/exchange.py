@@ -15,7 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
-from recovery.checkpoints.model import WHOLE, Share
+from recovery.checkpoints.model import WHOLE, HeldPart, Share
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -215,6 +215,7 @@ class FoundCheckpoint:
     share: Share = WHOLE  # whose content was read; names and sizes are always checked whole
     # Change of its oldest file; 0: it is one file, or not looked at.
     oldest_unix_s: float = 0.0
+    parts: tuple[HeldPart, ...] = ()  # on this node's own disk, of formats that divide a save so
 
 
 @dataclass(frozen=True, slots=True)

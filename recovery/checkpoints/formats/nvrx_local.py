@@ -2,17 +2,22 @@
 
 Each rank renames its own part from a `.dirty` name, so a save is whole when every rank has a part
 of one iteration. The script's manager finds the newest one itself: the session folder is the
-candidate. Source: nvidia-resiliency-ext 0.6.0, checkpointing/local/ckpt_managers/local_manager.py.
+candidate. On local disks a node has the folders of the ranks that run, or once ran, on it; a rank looks into
+its own folder alone, where replicas of other ranks' parts lie, too. A `.dirty` part that was left is ignored.
+Source: nvidia-resiliency-ext 0.4.1, checkpointing/local/ckpt_managers/{base,local}_manager.py.
 """
 
 import re
 from collections import defaultdict
 from typing import Final
 
+from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import DefectError
+from recovery.checkpoints.model import CheckpointFormat, HeldPart
+from recovery.checkpoints.reader import PartsMissingError
 
+DIRTY_PART: Final = re.compile(r"iter_[0-9]{7,}_[0-9]+_local\.dirty\.pt")
+_ITERATIONS_MAX: Final = 4  # told of; its manager keeps one, and a second one while it saves
 _PART: Final = re.compile(r"([0-9]+)/iter_([0-9]{7,})_([0-9]+)_local\.pt")
 
 
@@ -32,10 +37,24 @@ class NvrxLocalFormat:
         if step is None:
             newest = max(iterations)
             rank = min(ranks - iterations[newest])
-            raise DefectError(
-                f"no iteration is there for all {len(ranks)} ranks: {newest} lacks rank {rank}"
-            )
+            reason = f"no iteration is there for all {len(ranks)} ranks: {newest} lacks rank {rank}"
+            for name in tree.files:
+                if _PART.fullmatch(name) is not None:
+                    with tree.open(name) as reader:
+                        check_file(reader, identify(reader).format)
+            raise PartsMissingError(reason, held_parts(tree))
         return f"iteration {step} of {len(ranks)} ranks"
+
+
+def held_parts(tree: Tree) -> tuple[HeldPart, ...]:
+    """Return the parts that lie here, of the newest iterations."""
+    parts = sorted(
+        HeldPart(int(match[2]), int(match[3]), int(match[1]))
+        for name in tree.files
+        if (match := _PART.fullmatch(name)) is not None
+    )
+    newest = sorted({part.step for part in parts})[-_ITERATIONS_MAX:]
+    return tuple(part for part in parts if part.step in newest)
 
 
 def _iterations(tree: Tree) -> tuple[set[int], dict[int, set[int]]]:

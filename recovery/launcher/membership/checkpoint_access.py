@@ -234,4 +234,5 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         one.is_step_exact,
         verdict.share,
         one.oldest_unix_s,
+        verdict.parts,
     )

@@ -370,6 +370,43 @@ def test_an_nvrx_session_is_at_the_newest_iteration_that_all_ranks_have(tmp_path
     assert verdict.candidate.step == 10
 
 
+def parts(verdict: CheckpointVerdict) -> list[tuple[int, int, int]]:
+    return [(part.step, part.rank, part.holder) for part in verdict.parts]
+
+
+def test_an_nvrx_session_tells_which_parts_lie_here(tmp_path: Path) -> None:
+    save_nvrx(tmp_path, 10)
+    write(tmp_path / "session" / "0" / "iter_0000010_5_local.pt", torch_file())  # a replica
+
+    (verdict,) = find(tmp_path)
+
+    assert parts(verdict) == [(10, 0, 0), (10, 1, 1), (10, 5, 0)]
+
+
+def test_an_nvrx_session_that_lacks_parts_tells_of_those_that_are_whole(tmp_path: Path) -> None:
+    save_nvrx(tmp_path, 10)
+    (tmp_path / "session" / "2").mkdir()  # of a rank that ran here once
+
+    (verdict,) = find(tmp_path)
+    assert not verdict.is_valid
+    assert parts(verdict) == [(10, 0, 0), (10, 1, 1)]
+
+    write(tmp_path / "session" / "1" / "iter_0000010_1_local.pt", torch_file()[:-40])
+    (verdict,) = find(tmp_path)
+    assert parts(verdict) == []
+    assert "1/iter_0000010_1_local.pt" in verdict.reason
+
+
+def test_an_nvrx_part_whose_save_was_killed_is_ignored(tmp_path: Path) -> None:
+    save_nvrx(tmp_path, 10)
+    write(tmp_path / "session" / "1" / "iter_0000020_1_local.dirty.pt", torch_file()[:50])
+
+    (verdict,) = find(tmp_path)
+
+    assert verdict.is_valid, verdict.reason
+    assert verdict.candidate.step == 10
+
+
 def test_a_dcp_shard_that_ends_before_its_last_item_is_torn(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import torch

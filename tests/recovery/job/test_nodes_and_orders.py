@@ -10,7 +10,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
-from recovery.checkpoints.model import Share
+from recovery.checkpoints.model import HeldPart, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
@@ -578,6 +578,35 @@ def test_a_node_that_speaks_for_the_whole_is_enough() -> None:
 
     assert len(bench.records(FinderChosen)) == 1
     assert bench.placed == ["a", "b", "c"]
+
+
+def test_on_local_disks_each_node_of_the_next_attempt_is_asked_for_its_own() -> None:
+    bench = Bench(replace(SETTINGS, has_checkpoints=True))
+    for node in bench.nodes.values():
+        node.folder_id = f"disk of {node.name}"
+        node.told = {"kind": "nvrx_local", "parts": (HeldPart(7, ord(node.name) - ord("a"), 0),)}
+    take = bench.nodes["b"].take
+    bench.nodes["b"].take = lambda order: take(replace(order, finds_checkpoints=False))
+    bench.beat(POLICY.join_wait_s + 3.0)
+    assert shares_asked(bench) == [{"a": (0, 1), "b": (0, 1)}]
+
+    bench.nodes["b"].is_silent = True
+    bench.beat(POLICY.node_silent_s + 3.0)
+
+    assert shares_asked(bench)[1:] == [{"a": (0, 1), "c": (0, 1)}]
+    assert bench.placed == ["a", "c"]
+
+
+def test_a_storage_that_no_node_can_read_on_its_own_disk_fails_the_start() -> None:
+    bench = Bench(SEARCHING)
+    for node in bench.nodes.values():
+        node.folder_id, node.look_error = f"disk of {node.name}", "Input/output error"
+    bench.beat(3.0)
+
+    assert len(bench.records(FinderChosen)) == 1
+    outcome = bench.control.outcome
+    assert outcome is not None
+    assert "a can't look: Input/output error" in outcome.reason
 
 
 def test_a_finder_that_falls_silent_is_replaced() -> None:

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
-from recovery.checkpoints.model import Share
+from recovery.checkpoints.model import HeldPart, Share
 from recovery.messages import exchange
-from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_order, decode_report, encode_message
+from recovery.messages.codec import (
+    MESSAGE_BYTES_MAX,
+    PARTS_MAX,
+    decode_order,
+    decode_report,
+    encode_message,
+)
 from recovery.messages.exchange import (
     Order,
     RankError,
@@ -182,6 +188,35 @@ def test_a_report_that_does_not_fit_is_refused_with_field_and_value(
         decode_report(changed(REPORT, **changes))
 
 
+SEEN = exchange.FoundCheckpoint(
+    "/c/session", 10, "nvrx_local", 100, 1.0, True, "whole",
+    share=Share(1, 4), parts=(HeldPart(10, 2, 2), HeldPart(10, 0, 2)),
+)  # fmt: skip
+
+
+def test_shares_and_parts_come_back_as_they_were() -> None:
+    report = replace(REPORT, known=(SEEN,), folder_id="5f" * 16)
+
+    assert decode_report(encode_message(report)) == report
+
+
+@pytest.mark.parametrize("share", [(4, 4), (-1, 4), (0, 0)])
+def test_a_share_that_there_is_not_is_refused(share: tuple[int, int]) -> None:
+    body = changed(
+        replace(REPORT, known=(SEEN,)), known__0__share={"number": share[0], "count": share[1]}
+    )
+
+    with pytest.raises(MessageError, match=r"known\[0\]\.share"):
+        decode_report(body)
+
+
+def test_a_report_of_more_parts_than_a_node_can_hold_is_refused() -> None:
+    parts = tuple(HeldPart(10, rank, rank) for rank in range(PARTS_MAX + 1))
+
+    with pytest.raises(MessageError, match=f"have {PARTS_MAX + 1} parts, at most {PARTS_MAX}"):
+        decode_report(encode_message(replace(REPORT, known=(replace(SEEN, parts=parts),))))
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -276,6 +311,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         exchange.Found,
         exchange.FoundCheckpoint,
         Share,
+        HeldPart,
     ],
 )
 def test_every_field_is_listed_in_the_documentation(message: type) -> None:
