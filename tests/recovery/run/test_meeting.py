@@ -19,8 +19,10 @@ from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import RecordsLost
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
-from recovery.run.meeting import HostGuard, MeetingClient, Site
+from recovery.run.host_guard import HostGuard
+from recovery.run.meeting_client import MeetingClient
 from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder, HostNote
+from recovery.run.meeting_site import Site
 from recovery.run.options import (
     Meeting,
     Mode,
@@ -56,7 +58,7 @@ def test_the_command_line_says_who_hosts_the_controller(
     ("options", "part"),
     [
         ({"standalone": True, "nnodes": "2"}, "--standalone is for one node"),
-        ({"controller": "https://a", "standalone": True}, "exclude"),
+        ({"controller": "https://a", "standalone": True}, "mutually exclusive"),
         ({"nnodes": "2", "rdzv_endpoint": "h", "shrink_multiple": 2}, "MIN:MAX"),
         ({"nnodes": "4:3"}, "MIN <= MAX"),
         ({"nnodes": "two"}, "'two'"),

@@ -1,0 +1,86 @@
+"""Hosts the controller of a meeting: the service of `rankmend controller`, in threads of this launcher."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rankmend.clock import Clock, SystemClock
+from rankmend.errors import ConfigError
+from recovery.api.wire import Join
+from recovery.cluster.cluster import ClusterController
+from recovery.cluster.cluster_limits_file import PolicyFile
+from recovery.job.nodes import Orders
+from recovery.job.settings import JobSettings
+from recovery.journal.job_records import JobOutcome
+from recovery.journal.records import Entry
+from recovery.journal.store import Journal
+from recovery.run.meeting_site import Site, bind_address
+from recovery.run.one_node import tell
+from recovery.service.controller_config import Config, Limits
+from recovery.service.meeting_secret import Identity
+from recovery.service.served_job import Core, Parts, make_core
+from recovery.service.server import Service, ServiceThread
+from recovery.service.tokens import Tokens
+
+
+class MeetingHost:
+    """The controller's service in this launcher, for one job."""
+
+    def __init__(self, site: Site, identity: Identity, epoch: int, port: int, state: Path) -> None:
+        self._site = site
+        self._epoch = epoch
+        bind = bind_address(site.address)
+        listen = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clock = SystemClock()
+        config = Config(listen=listen, state_dir=str(state), limits=Limits(reports_per_node=50.0))
+        self.service = Service(
+            config,
+            clock,
+            Tokens([identity.entry()]),
+            PolicyFile(policy=site.policy),
+            parts_for=self._parts,
+            make_core=self._make_core,
+            context=identity.context(),
+        )
+        self._thread = ServiceThread(self.service)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._thread.stop()
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        """The job's outcome, once it has ended."""
+        ended = [one.outcome for one in self.service.worker.jobs.known.values()]
+        return next((outcome for outcome in ended if outcome is not None), None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a launcher is waiting for an order."""
+        return self.service.board.waiting > 0
+
+    def _parts(self, desk: ClusterController, join: Join) -> Parts:
+        if join.key != self._site.key.text:
+            raise ConfigError(
+                f"this controller manages job {self._site.key.name!r}, identified by "
+                f"{self._site.key.reason}, not {join.name!r}"
+            )
+        return Parts(desk, desk, budget_copy=self._site.budgets, epoch_min=self._epoch)
+
+    def _make_core(
+        self,
+        journal: Journal,
+        orders: Orders,
+        settings: JobSettings,
+        parts: Parts,
+        clock: Clock,
+        on_entry: Callable[[Entry], None],
+    ) -> Core:
+        def heard(entry: Entry) -> None:
+            on_entry(entry)
+            if not self._site.quiet:
+                tell(entry)
+
+        return make_core(journal, orders, settings, parts, clock, heard)
