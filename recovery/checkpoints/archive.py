@@ -11,6 +11,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from isal.isal_zlib import crc32  # 3 to 12 times as fast as zlib's
+
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import CHUNK_BYTES, DefectError, FileReader
 
@@ -179,7 +181,7 @@ def check_members(reader: FileReader, archive: Archive, has_checksums: bool = Tr
         if member.method == _STORED:
             crc = 0
             for chunk in reader.chunks(begin, member.packed_bytes):
-                crc = zlib.crc32(chunk, crc)
+                crc = crc32(chunk, crc)
         else:
             crc = _inflated_crc(reader, member, begin)
         if crc != member.crc:
@@ -197,7 +199,7 @@ def read_small(reader: FileReader, archive: Archive, name: str, bytes_max: int) 
                     data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, bytes_max)
                 except zlib.error:
                     return None
-            return data if zlib.crc32(data) == member.crc else None
+            return data if crc32(data) == member.crc else None
     return None
 
 
@@ -228,12 +230,12 @@ def _inflated_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
                 data = inflater.decompress(rest, CHUNK_BYTES)
                 rest = inflater.unconsumed_tail
                 size += len(data)
-                crc = zlib.crc32(data, crc)
+                crc = crc32(data, crc)
                 if size > member.size_bytes:
                     raise DefectError(f"{shown(member.name)} unpacks to more than it claims")
         while not inflater.eof and (data := inflater.decompress(b"", CHUNK_BYTES)):
             size += len(data)
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
     except zlib.error as error:
         raise DefectError(f"{shown(member.name)} can't be unpacked") from error
     if size != member.size_bytes or not inflater.eof:

@@ -115,6 +115,7 @@ def check_file(reader: FileReader, kind: CheckpointFormat) -> str:
 
 
 def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
+    reader.expect_all()
     archives = read_archives(reader)
     members = [member for archive in archives for member in archive.members]
     if kind is CheckpointFormat.NPZ:

@@ -192,6 +192,8 @@ class KnownFiles:
         try:
             with FileReader(signature[0], deadline, is_whole=True) as reader:
                 reader.check_unchanged(signature)
+                if reads_all:
+                    reader.expect_all()
                 is_checked = check_one(reader)
                 takes_digests = reads_all or reader.unread_bytes <= _LITTLE_BYTES
                 digests = reader.digests() if takes_digests else None
@@ -241,6 +243,7 @@ def _count(files: Iterable[CheckedFile], is_whole: bool) -> Coverage:
 def _read_digests(signature: Signature, deadline: Deadline) -> bytes:
     with FileReader(signature[0], deadline, is_whole=True) as reader:
         reader.check_unchanged(signature)
+        reader.expect_all()
         digests = reader.digests()
         reader.check_unchanged(signature)
     return digests

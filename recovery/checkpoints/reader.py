@@ -14,6 +14,7 @@ from recovery.checkpoints.model import HeldPart
 
 CHUNK_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 1 << 16
+_AHEAD_BYTES: Final = 8 << 20
 
 # path, inode, size, mtime_ns: equal signatures mean equal bytes
 Signature = tuple[str, int, int, int]
@@ -123,6 +124,11 @@ class FileReader:
             yield piece
             offset += len(piece)
 
+    def expect_all(self) -> None:
+        """Have the storage send the whole file, always a little ahead of what is read."""
+        if self._tape is not None:
+            self._tape.fetch_ahead()
+
     @property
     def unread_bytes(self) -> int:
         """Return how much `digests` has yet to read."""
@@ -172,9 +178,16 @@ class _Tape:
         self._begin = self.end = 0  # of the chunk in the buffer, in the file
         self._hash = new_digest()
         self._digests: list[bytes] = []
-        with contextlib.suppress(OSError):  # advice alone: not every file system takes it
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)
+        self._fetched = 0  # asked for ahead, if `fetch_ahead` was called
+        _advise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        _advise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)  # training's pages stay in the cache
+
+    def fetch_ahead(self) -> None:
+        """Ask for the next bytes now; the kernel's own read-ahead begins small in each file."""
+        end = min(self.end + 2 * _AHEAD_BYTES, self._size_bytes)
+        if end > self._fetched:
+            _advise(self._descriptor, self._fetched, end - self._fetched, os.POSIX_FADV_WILLNEED)
+            self._fetched = end
 
     def at(self, offset: int, count: int) -> memoryview | None:
         """Return exactly these bytes, or None where they are not in one chunk or not to come next."""
@@ -199,6 +212,8 @@ class _Tape:
 
     def _advance(self) -> None:
         begin, end = self.end, min(self.end + CHUNK_BYTES, self._size_bytes)
+        if self._fetched and begin + _AHEAD_BYTES >= self._fetched:
+            self.fetch_ahead()
         at = begin
         while at < end:
             self._deadline.check()
@@ -215,3 +230,8 @@ class _Tape:
     def _take_digest(self) -> None:
         self._digests.append(self._hash.digest())
         self._hash = new_digest()
+
+
+def _advise(descriptor: int, offset: int, count: int, advice: int) -> None:
+    with contextlib.suppress(OSError):  # not every file system takes advice
+        os.posix_fadvise(descriptor, offset, count, advice)
