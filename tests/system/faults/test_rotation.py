@@ -1,11 +1,13 @@
 """A rotation that deletes the chosen checkpoint while ranks restore it costs no step and no attempt at zero."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.framework_saves import require
-from tests.system.faults.harness import Job
+from tests.system.faults.harness import JOBS, Job
+from tests.system.faults.test_nodes import POLICY, Nodes, free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -44,6 +46,30 @@ def test_ranks_that_failed_to_read_it_get_the_same_one_again(make_job: Make) -> 
     assert job.wait() == 0, job.output
     assert restored(job) == [None, "step-10", "step-10"]
     assert not list(job.checkpoints.glob(".rankmend/pinned/*"))
+
+
+def test_of_two_nodes_one_puts_back_what_the_ranks_of_both_read(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    nodes = Nodes(
+        tmp_path,
+        "2",
+        [f"--folder={tmp_path / 'checkpoints'}", "--patient"],
+        flags=[
+            f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+            f"--config={tmp_path / 'policy.toml'}",
+            "--checkpoint-marker=COMMIT",
+        ],
+        script=JOBS / "rotating.py",
+    )
+    try:
+        nodes.start("a", "b")
+
+        assert nodes.wait_ends("a", "b") == [0, 0], nodes.output
+    finally:
+        nodes.close()
+
+    assert nodes.output.count("step-10 was deleted while it was being restored: put back") == 1
+    assert not list(nodes.checkpoints.glob(".rankmend/pinned/*"))
 
 
 @pytest.mark.torch

@@ -1,6 +1,6 @@
-"""Two ranks that save a folder every five steps; in the second attempt rank 0 deletes what rank 1 has yet to read.
+"""Ranks that save a folder every five steps; in the second attempt rank 0 deletes what the others have yet to read.
 
-``--patient``: rank 1 begins to read only once the folder is there again. Else it reads at once, and fails.
+``--patient``: they begin to read only once the folder is there again. Else they read at once, and fail.
 """
 
 import argparse
@@ -18,6 +18,7 @@ parser.add_argument("--folder", type=Path, required=True)
 parser.add_argument("--patient", action="store_true")
 options = parser.parse_args()
 rank, attempt = int(os.environ["RANK"]), int(os.environ["RANKMEND_ATTEMPT"])
+world_size = int(os.environ["WORLD_SIZE"])
 
 
 def wait_for(path: Path) -> None:
@@ -43,7 +44,7 @@ def load() -> int:
         wait_for(deleted)
     if attempt == 2 and options.patient:
         wait_for(path)
-    return int(np.load(path / "rank1.npz")["step"])
+    return int(np.load(path / f"rank{rank}.npz")["step"])
 
 
 def save(step: int) -> None:
@@ -51,8 +52,9 @@ def save(step: int) -> None:
     new.mkdir(exist_ok=True)
     np.savez(new / f"rank{rank}.npz", step=step)
     if rank == 0:
-        wait_for(new / "rank1.npz")
-        time.sleep(0.05)  # for rank 1 to close its file
+        for other in range(1, world_size):
+            wait_for(new / f"rank{other}.npz")
+        time.sleep(0.05)  # for the others to close their files
         (new / "COMMIT").write_text("1")
         new.rename(final)
     else:
