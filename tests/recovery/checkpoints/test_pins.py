@@ -184,14 +184,12 @@ def test_what_a_killed_launcher_left_goes_with_the_next_attempt(tmp_path: Path, 
 
 def test_of_launchers_that_share_the_folder_one_pins(tmp_path: Path, pins: Pins) -> None:
     path = save_trainer(tmp_path, 40)
-    pins.holding(tmp_path, path)
-    other = pins.make(tmp_path)
+    one = pins.holding(tmp_path, path)
 
-    other.hold(1, str(path))
-    other.release(1)
-    other.close()
+    is_others = Pin(tmp_path, 1, str(path), 100, 6).make(Deadline(SystemClock(), 30))
 
-    assert other.pinned is None
+    assert not is_others
+    assert one.pinned == str(path)
     assert links(tmp_path) == ["1/checkpoint-40"]
 
 
