@@ -20,7 +20,7 @@ from rankmend.links import RUNBOOKS, check_runbooks
 GPUS_MAX: Final = 64
 GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
 GPU_CALL_S_MAX: Final = 300.0
-SERVICE_STATE_DIR: Final = Path("/var/lib/rankmend-agent")  # of deploy/systemd
+SERVICE_STATE_DIR: Final = Path("/var/lib/rankmend-agent")  # as in deploy/systemd
 COLLECTORS: Final = (
     "ranks",
     *host.COLLECTORS,

@@ -38,7 +38,7 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import RankError
 
-STEPS_PER_H = 600  # of 6 s
+STEPS_PER_H = 600  # steps of 6 s
 CHECKPOINTS_KEPT = 3
 YEAR_H = 8766.0
 JOB_H = 54 * 24.0  # a job's length, as Llama 3's; then another one begins

@@ -72,7 +72,7 @@ class Trial:
     first_step_s: float | None = None
     all_ranks_s: float | None = None
     steps_recomputed: int | None = None
-    started_s: float | None = None  # of the slowest new process, as the following ones
+    started_s: float | None = None  # the slowest new process's, like the following ones
     imported_s: float | None = None
     connected_s: float | None = None
     restored_s: float | None = None

@@ -65,7 +65,7 @@ TORCH = Workload("PyTorch DDP, gloo", EXAMPLES / "digits_torch" / "train.py", 20
 class Fault:
     signal: signal.Signals
     rank: int
-    at_ratio: float  # of all steps
+    at_ratio: float  # share of all steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ class RunResult:
     steps: int
     elapsed_s: float
     accuracy_ratio: float
-    sha256: str  # of the final parameters
-    phases: Phases | None  # of the recovery, where there was one
+    sha256: str  # hash of the final parameters
+    phases: Phases | None  # phases of the recovery, if there was one
 
 
 class Screen:

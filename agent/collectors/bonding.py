@@ -13,7 +13,7 @@ from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
-_LINKS_MAX = 64  # of one bond
+_LINKS_MAX = 64  # per bond
 
 FAMILIES: Final[tuple[Family, ...]] = (
     gauge("bond_links", "", ("bond",), "Links that belong to the bond."),

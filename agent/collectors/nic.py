@@ -231,7 +231,7 @@ class _Port:
 @dataclass(frozen=True, slots=True)
 class _Device:
     folder: str
-    labels: Labels  # of its own counters: without a port
+    labels: Labels  # for the device's own counters: without a port
     info: Metric
     ports: tuple[_Port, ...]
     hardware: tuple[tuple[str, str, Labels], ...]

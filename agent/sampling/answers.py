@@ -23,7 +23,7 @@ class CollectorAnswer:
     metrics: tuple[Metric, ...] = ()
     revision: Revision = NEVER  # when a sample last changed
     layout: Revision = NEVER  # when the names, the labels or the order of the samples last changed
-    changed_at: Sequence[Revision] = field(default=(), repr=False)  # of each sample
+    changed_at: Sequence[Revision] = field(default=(), repr=False)  # one revision per sample
 
 
 NO_ANSWER: Final = CollectorAnswer()

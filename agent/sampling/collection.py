@@ -61,9 +61,9 @@ class CollectorView:
     interval_s: float
     outcome: CollectorOutcome
     error: str  # why absent or broken; else empty
-    age_s: float  # of its newest answer, or of the agent if there is none
-    duration_s: float | None  # of the last finished run
-    running_s: float | None  # of the run in progress; None: none
+    age_s: float  # age of its newest answer, or of the agent if there is none
+    duration_s: float | None  # the last finished run; None: none yet
+    running_s: float | None  # the run in progress; None: none
     idle_s: float  # since the newest run began, or since the agent started
     failures: int
     is_stale: bool

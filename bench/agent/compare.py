@@ -49,7 +49,7 @@ PSS_MIB_MAX = 48.0
 READY_S_MAX = 1.0
 GPUS, NICS, SENSORS, RANKS = 8, 10, 60, 8
 GOLDEN = 0.618  # its multiples spread evenly over a second
-HEADERS = {  # of Prometheus 2.42
+HEADERS = {  # as Prometheus 2.42 sends them
     "Accept": "application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
     "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
     "Accept-Encoding": "gzip",
@@ -98,7 +98,7 @@ class Figures:
     name: str
     processes: int
     pss_mib: float
-    cpu_ratio: float  # of one core
+    cpu_ratio: float  # share of one core
     scrape_p50_s: float
     scrape_p99_s: float
     ready_s: float
@@ -290,8 +290,8 @@ class HelperFigures:
     """The root helper, which systemd starts each minute and which ends when idle."""
 
     pss_mib: float
-    cpu_s: float  # of one start with its questions and its end
-    alive_s: float  # of each minute, when questions are answered at once
+    cpu_s: float  # for one start with its questions and its end
+    alive_s: float  # per minute, if questions are answered at once
 
 
 def measure_helper(folder: Path) -> HelperFigures:

@@ -54,7 +54,7 @@ def z_score(table: HostTable) -> Named:
     worst = np.zeros(len(table.nodes))
     for matrix in table.values.values():
         with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of times without any sample
+            warnings.simplefilter("ignore", RuntimeWarning)  # about times without any sample
             score = np.abs(matrix - np.nanmean(matrix, axis=0)) / np.nanstd(matrix, axis=0)
         worst = np.fmax(worst, np.nanmax(np.where(np.isfinite(score), score, 0.0), axis=1))
     row = int(np.argmax(worst))

@@ -68,7 +68,7 @@ class OwnRule:
     summary: str
     fires: dict[str, str]  # series and its values, which make it fire at minute 15
     quiet: dict[str, str]
-    labels: dict[str, str] = field(default_factory=dict)  # of the firing alert
+    labels: dict[str, str] = field(default_factory=dict)  # labels of the firing alert
     value: str = ""  # that its summary shows
 
 

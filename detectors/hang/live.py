@@ -103,7 +103,7 @@ class RankStand:
     sections_entered: int = 0
     step_times_s: tuple[float, ...] = ()  # its recent steps
     collectives_entered: int = 0
-    collective_timeout_s: float | None = None  # of the process group of its newest collective
+    collective_timeout_s: float | None = None  # set for the process group of its newest collective
     has_pairs: bool = False  # it sends to or receives from single ranks
 
 

@@ -13,7 +13,7 @@ from detectors.hang.flight_dump import Operation
 from detectors.hang.standings import ONE_SIDED, GroupStanding, JobStandings, RankStandings
 from detectors.parallel_groups import Group
 
-BEHIND_RATIO_MAX: Final = 0.5  # of a group, or of the job: if more lag, they share one cause
+BEHIND_RATIO_MAX: Final = 0.5  # share of a group, or of the job: if more lag, they share one cause
 
 
 @dataclass(frozen=True, slots=True)

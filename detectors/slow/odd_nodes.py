@@ -45,9 +45,9 @@ class HostLimits:
     continuity_s: float = 240.0  # Minder: over 4 minutes
     window_s: float = 60.0  # smoothed and compared as a whole
     times: float = 4.0  # multiples of the others' distances to each other
-    share: float = 0.1  # of the peers' level, for metrics without a figure of their own
-    nodes_min: int = 3  # of two nodes, neither is the odd one
-    culprits_share: float = 0.25  # of the nodes; if more are odd, they share one cause
+    share: float = 0.1  # share of the peers' level, for metrics without their own figure
+    nodes_min: int = 3  # with two nodes, neither is the odd one
+    culprits_share: float = 0.25  # share of the nodes; if more are odd, they share one cause
     held: float = 0.9  # share of the windows in the continuity time
 
 

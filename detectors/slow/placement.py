@@ -10,7 +10,7 @@ import numpy as np
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
-SHARE_MIN: Final = 0.75  # of a part's workers must be slow; noise hides some
+SHARE_MIN: Final = 0.75  # this share of a part's workers must be slow; noise hides some
 RATIO: Final = 1.5  # a delay this far above the rest is hot: transfer times vary by tens of percent
 LINES_MAX: Final = 100_000
 NAMES_MAX: Final = 100_000
@@ -23,7 +23,7 @@ class SharedPart:
 
     kind: str  # rank, host, rail, switch, sender, receiver, link
     name: str
-    share: float  # of its workers that are slow
+    share: float  # the share of its workers that are slow
 
 
 def locate(

@@ -192,7 +192,7 @@ def _always(
     pair = len(rows) == 2
     others = outside(rows, len(shifts)) if pair else rows[rows != row][:SAMPLE_MAX]
     if len(others) < 2:
-        return None  # of two workers, either may have more to do
+        return None  # with two workers, either may have more to do
     levels = row_medians(shifts[others])
     levels = np.abs(levels[np.isfinite(levels)])
     spread = 1.4826 * float(np.median(levels)) if len(levels) else np.inf

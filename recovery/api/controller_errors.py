@@ -42,7 +42,7 @@ class BusyError(UnreachableError):
     ) -> None:
         super().__init__(message, retry_after_s, problems)
         self.status = status
-        self.reason = reason  # of a 503: recovery.api.wire.Problem.refusal
+        self.reason = reason  # for a 503: recovery.api.wire.Problem.refusal
 
 
 class RefusedError(ControllerError):

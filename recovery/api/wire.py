@@ -129,7 +129,7 @@ class JoinAnswer(Struct):
 class Accepted(Struct):
     """A report is queued."""
 
-    revision: int  # of the newest order for its node
+    revision: int  # the revision of its node's newest order
     # Of the controller that decides for the job; a launcher that follows another one says so in its
     # reports. 0 and empty: not known.
     epoch: int = 0

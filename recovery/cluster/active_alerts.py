@@ -73,7 +73,7 @@ class ActiveAlerts:
         self._rules = rules
         self._flaps = _flaps(rules)
         self._active: dict[str, ActiveAlert] = {}
-        self._tracks: dict[str, Track] = {}  # of what fired within the flap window
+        self._tracks: dict[str, Track] = {}  # alerts that fired within the flap window
         self._shares = Shares() if shares is None else shares
 
     def take_rules(self, rules: AlertRules) -> None:
@@ -227,7 +227,7 @@ class ActiveAlerts:
             sorted(rank for job_id, rank in active.told_ranks if job_id == job.job_id)
         )
         if not set(ranks) <= set(job.ranks):
-            ranks = ()  # of an earlier placement: what stands there now is what counts
+            ranks = ()  # from an earlier placement: the present ranks count
         return NodeEvidence(
             identity=target.key,
             alertname=target.alertname,

@@ -25,7 +25,7 @@ from recovery.journal.cluster_records import (
 )
 from recovery.journal.records import Entry
 
-_BLAMES_KEPT: Final = 100  # of one node
+_BLAMES_KEPT: Final = 100  # per node
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 

@@ -38,8 +38,8 @@ class PlanRequest:
 class Answer:
     judgement: Judgement
     reason: str  # one sentence for `rankmend why`
-    cause: WaitCause = WaitCause.CLUSTER  # of a WAIT
-    about: str = ""  # of a WAIT: names and counts; the same is told once
+    cause: WaitCause = WaitCause.CLUSTER  # the cause of a WAIT
+    about: str = ""  # names and counts of a WAIT; an equal one is journaled once
 
 
 class Gate(Protocol):

@@ -22,7 +22,7 @@ ALERTS_MAX: Final = 10_000  # in one message: a switch of 64 hosts with 100 seri
 ACTIVE_MAX: Final = 100_000  # in all, in one Alertmanager
 LABELS_MAX: Final = 64  # Prometheus' own targets have some 30
 KEPT_MAX: Final = 256  # characters of a label that is kept; a device or alert name has some 40
-RANKS_MAX: Final = 1_000  # of one node: 72 GPUs and what else may come
+RANKS_MAX: Final = 1_000  # per node: 72 GPUs today, with room to grow
 TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]%-]{0,252}")
 _NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"

@@ -23,7 +23,7 @@ from recovery.messages.outside import trains
 
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
 TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it
-_NODES_MAX: Final = 100  # of one job, that a person must look at
+_NODES_MAX: Final = 100  # notices about unproved nodes per job
 _SLOW_MAX: Final = 32  # ranks of one job; more of them have a common cause
 
 

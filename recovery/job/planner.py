@@ -25,7 +25,7 @@ from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_re
 class Scene:
     """A job's nodes as a plan finds them. One machine: none to choose from."""
 
-    nodes: tuple[str, ...] = ()  # of the newest attempt
+    nodes: tuple[str, ...] = ()  # the newest attempt's
     spares: int = 0  # usable nodes beside them
     sizes: tuple[int, ...] = ()  # numbers of nodes that the job can run on, the largest first
     # Nodes that can't be used, and suspects, which are left for a spare only.

@@ -26,7 +26,7 @@ class JobSettings:
     nodes_min: int
     nodes_max: int
     slots: int  # ranks a node
-    pid: int = 0  # of the controller's process, for the journal
+    pid: int = 0  # the controller's process, for the journal
     policy: Policy = field(default_factory=Policy)
     # Between SIGTERM and SIGKILL of a planned stop where nobody says another: Slurm's KillWait,
     # 30 s by default, is what a launcher under it has.

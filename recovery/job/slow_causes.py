@@ -27,8 +27,8 @@ PEERS_MAX: Final = 8  # nodes beside the slow ranks' own: a median needs no more
 # thousands of nodes every few seconds.
 PATIENCE_S: Final = 30.0
 BEFORE_S: Final = 4.0  # two looks: a rank may have been slow for so long when a look first saw it
-LINES_MAX: Final = 8  # of evidence in a record
-_SERIES_MAX: Final = 2_000  # of one node, as launchers tell at most
+LINES_MAX: Final = 8  # lines of evidence in a record
+_SERIES_MAX: Final = 2_000  # per node; launchers report at most as many
 _SECTIONS: Final = {section.value: section for section in SlowSection}
 
 

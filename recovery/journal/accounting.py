@@ -45,7 +45,7 @@ class Account:
     steps_recomputed: int | None = None  # None: steps can't be compared, or not yet known
     caught_up_s: float | None = None  # fault to passing the highest step from before
     caught_up_step: int | None = None
-    reason: str = ""  # of the last event
+    reason: str = ""  # the last event's reason
 
 
 @dataclass(slots=True)

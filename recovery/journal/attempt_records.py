@@ -46,7 +46,7 @@ class Choice:
     restore: Restore | None  # None: from the beginning
     reason: str
     passed_over: tuple[PassedOver, ...] = ()
-    modified_unix_s: float | None = None  # of the checkpoint: a file can be overwritten
+    modified_unix_s: float | None = None  # the checkpoint's; a file can be overwritten
     # A person started the job again and what earlier attempts had saved is gone: steps, budgets
     # and checkpoints of before count no more.
     is_new_run: bool = False

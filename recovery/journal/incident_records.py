@@ -43,7 +43,7 @@ class IncidentOpened:
     incident_id: str
     failure: Failure
     fault_age_s: float  # how long before this record the fault happened
-    highest_step: int | None  # of all attempts
+    highest_step: int | None  # over all attempts
     policy: Policy  # the limits in force
 
 

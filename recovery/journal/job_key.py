@@ -30,7 +30,7 @@ class JobKey:
     name: str  # for people
     reason: str  # what the key was made from
     remedy: str = _OTHER_NAME  # what to do about a job that has this key by mistake
-    label: str = ""  # of the state folder, if `name` may differ between two starts
+    label: str = ""  # names the state folder, if `name` may differ between two starts
     is_derived: bool = False  # not chosen by the user: a start beside a running one is another job
 
     @property

@@ -40,7 +40,9 @@ class LauncherStarted:
     world_size: int
     pid: int
     rankmend_version: str
-    epoch: int = 0  # of this start, above all earlier ones; 0 from a version that did not count
+    epoch: int = (
+        0  # epoch of this start, above all earlier ones; 0 from a version that did not count
+    )
     controller_id: str = ""
 
 

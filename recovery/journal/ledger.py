@@ -69,7 +69,7 @@ class OpenIncident:
     state: IncidentState
     failure: Failure
     highest_before: int | None
-    last_failure: Failure  # of the newest try
+    last_failure: Failure  # the newest try's failure
     policy: Policy  # the limits in force when it was opened
     plan: Plan | None = None  # the newest that was decided
     waits: tuple[Plan, str] | None = None  # a plan that must not be carried out yet, and why
@@ -100,8 +100,8 @@ class Member:
     peer_endpoint: Endpoint | None
     launcher_started_s: float
     joined: int  # number of the record by which it first joined
-    launcher_since: int  # of the record by which this launcher came
-    boot_since: int  # of the record by which its boot changed; 0: it never did
+    launcher_since: int  # number of the record that introduced this launcher
+    boot_since: int  # number of the record in which its boot changed; 0: it never did
     replaced: frozenset[str] = frozenset()  # older launchers: refused for ever
     left: str | None = None  # why it gets no ranks, in words
     left_cause: LeaveCause | None = None  # the same, for decisions
@@ -142,13 +142,13 @@ class SlowNow:
     """A rank that is called slow, and why once that is known."""
 
     found: SlowFound
-    number: int  # of its record
+    number: int  # its record's number
     why: SlowExplained | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    number: int = 0  # of the newest entry
+    number: int = 0  # the newest entry's number
     job_id: str | None = None
     name: str = ""
     nodes: tuple[str, ...] = ()
@@ -173,10 +173,10 @@ class Ledger:
     # Restarts of the last day that no new step followed: attempt, unix seconds.
     stepless: tuple[tuple[int, float], ...] = ()
     has_advanced: bool = False  # the newest attempt has made progress
-    last_fault: Fault | None = UNSEEN  # of the newest failure; None: it is nothing to count
+    last_fault: Fault | None = UNSEEN  # the newest failure's fault; None: it does not count
     # Identity of a checkpoint, and what its restores without progress ended with.
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
-    last_restore_path: str | None = None  # of any attempt of this run
+    last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     base_step: int | None = None  # highest step that an attempt of this run was restored from
@@ -193,10 +193,12 @@ class Ledger:
     epoch: int = 0  # starts of a controller on this journal
     controller_id: str = ""
     members: Mapping[str, Member] = field(default_factory=dict)
-    placement: tuple[Placement, ...] = ()  # of the newest attempt; (): that of the settings
-    started_number: int = 0  # of the newest attempt's record
+    placement: tuple[Placement, ...] = ()  # the newest attempt's; (): that of the settings
+    started_number: int = 0  # number of the newest attempt's record
     has_lost_lease: bool = False  # the newest attempt is one of a lost journal, and keeps a lease
-    replaced_number: int = 0  # of the record by which a node's launcher was last replaced, or ended
+    replaced_number: int = (
+        0  # number of the record in which a node's launcher was last replaced or ended
+    )
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0

@@ -42,7 +42,9 @@ def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mo
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4]))
         covers = target == point or point in target.parents
-        if covers and len(point.parts) >= len(found_point.parts):  # of equals the last is on top
+        if covers and len(point.parts) >= len(
+            found_point.parts
+        ):  # the last of several equal mounts is on top
             found_point, found_type = point, kind
     if found_type in NETWORK_TYPES or found_type in NETWORK_FUSE_TYPES:
         raise JournalError(

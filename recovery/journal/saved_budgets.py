@@ -23,7 +23,7 @@ class SavedBudgets:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # of the attempt, while it may still run, by group rank
+    nodes: tuple[str, ...] = ()  # the attempt's nodes by group rank, while it may still run
     has_lease: bool = False  # its launchers keep one
 
 

@@ -65,7 +65,7 @@ class Bundle:
 
     file: str
     incident_id: str
-    size_bytes: int  # of the file
+    size_bytes: int  # size of the file
     files: tuple[Packed, ...]
     left_out: tuple[str, ...]
 

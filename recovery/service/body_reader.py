@@ -30,7 +30,7 @@ class BodyReader:
     """Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._total_bytes = 0  # of all bodies in progress
+        self._total_bytes = 0  # size of all bodies in progress
         self._subject_bytes: Counter[str] = Counter()
 
     async def read(

@@ -30,7 +30,7 @@ class Call(Generic[Given]):
     subject: Subject
     parts: Mapping[str, str]  # checked parts of the path
     given: Given  # the decoded body or query
-    size_bytes: int = 0  # of the body
+    size_bytes: int = 0  # size of the body
     rules: AlertRules | None = None  # the rules by which alerts were read
     known: Mapping[str, RegisteredJob] = field(
         default_factory=dict

@@ -73,7 +73,9 @@ class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
-    receiver: str = ""  # of this controller in their configuration: only its alerts are read
+    receiver: str = (
+        ""  # this controller's receiver in their configuration: only its alerts are read
+    )
     runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 

@@ -58,7 +58,7 @@ class _Row(Generic[_E]):
     kind: type[_E]
     status: int | Callable[[_E], int]
     problem: Callable[[_E], wire.Problem] = lambda error: wire.Problem(str(error))
-    not_now: NotNow | None = None  # of a 503
+    not_now: NotNow | None = None  # for a 503
     retry_after_s: Callable[[_E], int | None] = lambda _error: None
 
 

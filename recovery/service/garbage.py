@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-GROWTH_RATIO: Final = 0.5  # of what was there after the last look: what cycles may hold at most
+GROWTH_RATIO: Final = 0.5  # share of the memory after the last look that cycles may take
 # What 1,600 connections take: a look at a service with 2,000 nodes takes 0.3 s.
 GROWTH_BYTES_MIN: Final = 128 * 1024 * 1024
 _STATM: Final = Path("/proc/self/statm")

@@ -40,7 +40,7 @@ class RegisteredJob:
     owner: str
     name: str
     outcome: JobOutcome | None  # None while it runs
-    path: Path  # of its folder
+    path: Path  # its folder
     incident_prefix: str  # with which the ids of its incidents begin
 
 

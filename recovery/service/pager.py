@@ -24,7 +24,7 @@ from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 
 LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond
-ANSWER_S_MAX: Final = 15.0  # of the deciding thread
+ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
 STOP_S_MAX: Final = 2.0
 AUDIENCE: Final = ("to", "people")  # label by which Alertmanager routes these, and nothing else
 

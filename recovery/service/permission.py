@@ -32,9 +32,9 @@ class Touches(Enum):
     OWN_PART = "its own part"  # a list, which leaves out what lies outside the limits
     JOB = "a job"  # named by path, query or incident
     NODE = "a node"
-    NODES = "nodes"  # of a maintenance window
+    NODES = "nodes"  # the nodes of a maintenance window
     SCOPE = "the scope"  # `cluster`, `job:UUID` or `node:NAME`
-    OWN_JOB = "its own job"  # of a launcher: the job must be its subject's own
+    OWN_JOB = "its own job"  # a launcher's: the job must be its subject's own
     ALERTS = "alerts"  # their nodes; their jobs, where the subject is limited to some
 
 
@@ -59,10 +59,10 @@ class JobQuery(msgspec.Struct):
 class Asked:
     """A request, decoded."""
 
-    parts: Mapping[str, str]  # of the path
+    parts: Mapping[str, str]  # parts of the path
     query: Any = None
     body: Any = None
-    targets: tuple[AlertTarget, ...] = ()  # of alerts
+    targets: tuple[AlertTarget, ...] = ()  # what the alerts concern
     is_act: bool = False
 
 
@@ -80,7 +80,7 @@ class Touch:
 
     is_cluster: bool = False
     job_ids: tuple[str, ...] = ()  # known jobs; an incident may belong to one of several
-    job_names: tuple[str, ...] = ()  # of a job that joins
+    job_names: tuple[str, ...] = ()  # name of a joining job
     absent: str = "no job"  # what to answer where none of them is within the limits
     owner_only: bool = False  # the jobs must belong to the subject
     is_whole_job: bool = False  # commands the job on all of its nodes

@@ -42,7 +42,7 @@ class Takes(Generic[Given]):
 @dataclass(frozen=True, slots=True)
 class Body(Takes[Given]):
     schema: Any  # its type in the description
-    decode: Callable[[bytes, float], Given]  # of the body and the time now, unix seconds
+    decode: Callable[[bytes, float], Given]  # takes the body and the current time in unix seconds
     bytes_max: int = SMALL_BYTES
 
 

@@ -42,7 +42,7 @@ TICK_S: Final = 0.25  # ages and time-outs are seconds
 # ticks, so that reports are heard and other jobs looked after; and none waits longer than a second.
 _TICK_SHARE: Final = 1 / 3
 _TICK_S_MAX: Final = 1.0
-_CONTROLLER_ID: Final = str(uuid.uuid4())  # of this start of the process
+_CONTROLLER_ID: Final = str(uuid.uuid4())  # names this start of the process
 _LAUNCHERS_KEPT: Final = 20_000
 OVERRIDE_FACTOR_MAX: Final = 10
 

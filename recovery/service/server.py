@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 10.0  # for the journals; systemd waits 15 s
 BACKLOG: Final = 2048  # 2,000 launchers that come back at once; the kernel cuts it at somaxconn
 START_S_MAX: Final = 30.0
-RELOAD_S_MAX: Final = 15.0  # of the deciding thread; a disk that takes longer is broken
+RELOAD_S_MAX: Final = 15.0  # for the deciding thread; a disk that takes longer is broken
 _QUIET: Final = logging.getLogger("recovery.service.http")
 _QUIET.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 

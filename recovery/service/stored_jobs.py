@@ -45,7 +45,7 @@ class StoredJob(msgspec.Struct, frozen=True):
 
     owner: str  # subject of the token
     secret: str
-    join: Join  # of the first launcher of the newest run
+    join: Join  # by the first launcher of the newest run
     incident_prefix: str = (
         ""  # of its incidents' ids; empty, of older controllers: as the UUID begins
     )

@@ -45,10 +45,10 @@ NONCE_BYTES: Final = 32
 EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
 SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
 ASKED_AT_ONCE: Final = 64
-ASK_AFTER: Final = 1 / 3  # of the lease without the controller: then the launcher asks its peers
-ROUND_EVERY: Final = 1 / 6  # of the lease: several rounds before it ends
+ASK_AFTER: Final = 1 / 3  # share of the lease without the controller after which it asks its peers
+ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
 PROBED: Final = 8  # peers asked at a time while the controller is there, for `unreachable`
-PROBE_EVERY: Final = 1 / 3  # of the lease; at once in a new attempt, which may not live for long
+PROBE_EVERY: Final = 1 / 3  # share of the lease; at once in a new attempt, which may not live long
 UNREACHABLE_MAX: Final = 100
 LOOK_S: Final = 0.2
 CLOSE_S_MAX: Final = 5.0
@@ -69,7 +69,7 @@ class PeerWord:
     job_id: str
     node: str
     launcher_id: str
-    attempt: int  # of its ranks; 0 before the first
+    attempt: int  # its ranks' attempt; 0 before the first
     empty_through: int
 
     def runs(self, attempt: int) -> bool:

@@ -51,7 +51,7 @@ class KernelProcess:
     ppid: int
     group: int
     session: int
-    flags: int  # of the main thread
+    flags: int  # the main thread's flags
     threads: int  # 0 or 1 in a zombie of which nothing runs any more
     start_ticks: int  # clock ticks since boot
     resident_bytes: int
