@@ -23,6 +23,7 @@ from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
+from tests.support.kill_points import markdown_table as kill_points  # noqa: E402
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -107,6 +108,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/kernel-log.md", "kinds"): kernel_kinds,
     ("docs/reference/kernel-log.md", "ways"): kernel_ways,
     ("docs/reference/thresholds.md", "causes"): causes,
+    ("docs/use/frameworks.md", "kills"): kill_points,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }
 

@@ -14,12 +14,17 @@ import pytest
 REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-long`, which installs them
 
 
-def require(*libraries: str) -> None:
-    """Skip the test where a library is missing; fail where it has to be there."""
+def require(*libraries: str, is_optional: bool = False) -> None:
+    """Skip the test where a library is missing; fail where it has to be there.
+
+    ``is_optional``: `make .venv/.frameworks` leaves it out.
+    """
     missing = [name for name in libraries if find_spec(name) is None]
     if not missing:
         return
     reason = f"{', '.join(missing)} is not installed: make .venv/.frameworks"
+    if is_optional:
+        pytest.skip(f"{', '.join(missing)} is not installed: pip install it beside the frameworks")
     if os.environ.get(REQUIRED):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -123,6 +128,52 @@ def pretrained(folder: Path) -> None:
     """Save steps 10 and 20 as shards with an index."""
     for step in (10, 20):
         _tiny_llama().save_pretrained(folder / f"step_{step}", max_shard_size="5KB")
+
+
+def deepspeed(folder: Path) -> None:
+    """Save steps 10 and 20 with ZeRO stage 2 on each of two ranks."""
+    import deepspeed as ds
+    import torch
+
+    # Else DeepSpeed compiles an operator for shared memory when it starts, for minutes.
+    ds.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    ds.init_distributed("gloo")
+    model = torch.nn.Linear(8, 8)
+    engine, *_rest = ds.initialize(
+        model=model,
+        optimizer=torch.optim.Adam(model.parameters()),
+        config={
+            "train_micro_batch_size_per_gpu": 2,
+            "zero_optimization": {"stage": 2},
+            "zero_allow_untested_optimizer": True,
+        },
+    )
+    for step in range(1, 21):
+        engine.backward(engine(torch.ones(2, 8)).sum())
+        engine.step()
+        if step % 10 == 0:
+            engine.save_checkpoint(folder, f"global_step{step}")
+    torch.distributed.destroy_process_group()
+
+
+def megatron(folder: Path) -> None:
+    """Save iterations 10 and 20 of a tensor that two ranks share, without a GPU to wait for."""
+    import torch
+    from megatron.core import dist_checkpointing, parallel_state
+
+    torch.cuda.current_device = lambda: "cpu"  # the device of a flag that the ranks share
+    torch.cuda.synchronize = lambda *_device: None
+    torch.distributed.init_process_group("gloo")
+    parallel_state.initialize_model_parallel()
+    rank = torch.distributed.get_rank()
+    weight = dist_checkpointing.ShardedTensor.from_rank_offsets("w", torch.ones(8), (0, rank, 2))
+    for iteration in (10, 20):
+        path = folder / f"iter_{iteration:07}"
+        path.mkdir(exist_ok=True)
+        dist_checkpointing.save({"model": {"w": weight}, "iteration": iteration}, str(path))
+        torch.distributed.barrier()
+        (folder / "latest_checkpointed_iteration.txt").write_text(str(iteration))
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

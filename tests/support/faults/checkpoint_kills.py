@@ -1,11 +1,19 @@
-"""Runs a training script and kills rank 0 at a chosen point of a save, a rotation or a restore.
+"""Runs a training script and kills one rank at chosen points of a save, a rotation or a restore.
 
-    checkpoint_kills.py PLAN SCRIPT ARGUMENTS...
+    checkpoint_kills.py MODULES PLAN SCRIPT ARGUMENTS...
 
-PLAN is a JSON list of kills, one after the other, each at most one an attempt: a pattern of the event, the
-how-many-th event that is (from 1), and how the rank dies: "before" the event, or "half" way through it (a
-file that is half written). The file `kills` in the working folder counts them. Events are texts such as `save out/checkpoint-20/optimizer.pt` (torch.save and safetensors), `write PATH`,
-`read PATH`, `os.rename FROM TO`, `os.remove PATH`, `shutil.rmtree PATH`; a pattern is searched in them.
+MODULES: those whose saves are heard, with commas between. PLAN: a JSON list of kills, at most one an
+attempt, one after the other (`tests.support.kill_points`).
+The file `kills` in the working folder gets the number of each attempt that was killed. Events are texts, in
+which a kill's pattern is searched:
+
+    start, end                          the script's
+    step                                of a torch optimizer, before it changes parameters; `rankmend.step`
+    save PATH, saved PATH               before and after torch.save, safetensors' save_file, numpy.savez
+    read PATH, write PATH               before a file is opened
+    os.rename FROM TO, os.remove PATH, os.mkdir PATH, shutil.rmtree PATH
+
+After the last kill rank 0 writes every event to the file named by CHECKPOINT_KILLS_TRACE, if that is set.
 """
 
 import json
@@ -17,80 +25,129 @@ import sys
 from pathlib import Path
 
 COUNT = Path("kills")
+TRACE = "CHECKPOINT_KILLS_TRACE"
+WRITERS = {  # the function that writes a file, and which of its arguments is the path
+    "torch": ("save", 1),
+    "safetensors.torch": ("save_file", 1),
+    "safetensors.numpy": ("save_file", 1),
+    "numpy": ("savez", 0),
+}
+AUDITED = ("os.rename", "os.remove", "os.mkdir", "shutil.rmtree")
 
 
 def count():
-    return int(COUNT.read_text()) if COUNT.exists() else 0
-
-
-def die():
-    COUNT.write_text(str(count() + 1))
-    os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        signal.pause()
+    return len(COUNT.read_text().split()) if COUNT.exists() else 0
 
 
 class Kill:
-    def __init__(self, pattern, count=1, how="before"):
-        self.pattern, self.left, self.is_half = re.compile(pattern), count, how == "half"
-
-    def meets(self, event):
-        if self.left <= 0 or self.pattern.search(event) is None:
-            return False
-        self.left -= 1
-        return self.left == 0
+    def __init__(self, event, count, cut, kept_ratio):
+        self.pattern, self.left, self.cut, self.kept_ratio = (
+            re.compile(event),
+            count,
+            cut,
+            kept_ratio,
+        )
 
     def hear(self, event):
-        if self.meets(event):
-            die()
+        if self.left > 0 and self.pattern.search(event):
+            self.left -= 1
+            if self.left == 0:
+                self.die()
 
-    def around(self, original, place):
-        """Return the function that writes a file, with the kill before or half way through it."""
-
-        def write(*arguments, **named):
-            path = arguments[place] if len(arguments) > place else named.get("f")
-            is_met = isinstance(path, (str, os.PathLike)) and self.meets(f"save {path}")
-            if is_met and not self.is_half:
-                die()
-            result = original(*arguments, **named)
-            if is_met:
-                os.truncate(path, Path(path).stat().st_size // 2)
-                die()
-            return result
-
-        return write
-
-    def audit(self, event, arguments):
-        if event == "open" and isinstance(arguments[0], str):
-            mode, flags = arguments[1], arguments[2]
-            is_write = bool(flags & (os.O_WRONLY | os.O_RDWR)) if mode is None else mode[0] in "wxa"
-            self.hear(f"{'write' if is_write else 'read'} {arguments[0]}")
-        elif event in ("os.rename", "os.remove", "shutil.rmtree"):
-            self.hear(" ".join([event, *(str(one) for one in arguments[:2])]))
+    def die(self):
+        for path in Path().glob(self.cut) if self.cut else ():
+            os.truncate(path, int(path.stat().st_size * self.kept_ratio))
+        with COUNT.open("a") as file:
+            file.write(os.environ["RANKMEND_ATTEMPT"] + "\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            signal.pause()
 
 
-def arm(kill):
-    import torch
+class Trace:
+    def __init__(self, path):
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    torch.save = kill.around(torch.save, 1)
-    try:
-        import safetensors.torch
-    except ImportError:
-        pass
-    else:
-        safetensors.torch.save_file = kill.around(safetensors.torch.save_file, 1)
-    sys.addaudithook(kill.audit)
+    def hear(self, event):
+        os.write(self.descriptor, f"{event}\n".encode())
+
+
+def audit(listener, event, arguments):
+    if event == "open" and isinstance(arguments[0], str):
+        mode, flags = arguments[1], arguments[2]
+        is_write = bool(flags & (os.O_WRONLY | os.O_RDWR)) if mode is None else mode[0] in "wxa"
+        listener.hear(f"{'write' if is_write else 'read'} {arguments[0]}")
+    elif event in AUDITED:
+        listener.hear(" ".join([event, *(str(one) for one in arguments[:2])]))
+
+
+def heard(listener, original, place):
+    """Return the function that writes a file, with an event before and after it."""
+
+    def write(*arguments, **named):
+        path = arguments[place] if len(arguments) > place else named.get("f")
+        is_path = isinstance(path, (str, os.PathLike))
+        if is_path:
+            listener.hear(f"save {path}")
+        result = original(*arguments, **named)
+        if is_path:
+            listener.hear(f"saved {path}")
+        return result
+
+    return write
+
+
+def wrap_step(listener):
+    """Hear `rankmend.step`, which replaces itself with another function when it is first called."""
+    import rankmend
+
+    original = rankmend.step
+
+    def step(number):
+        nonlocal original
+        listener.hear("step")
+        original(number)
+        if rankmend.step is not step:
+            original, rankmend.step = rankmend.step, step
+
+    rankmend.step = step
+
+
+def listen(listener, modules):
+    """Tell the listener of whatever happens in this process from now on."""
+    for module in modules:
+        name, place = WRITERS[module]
+        there = __import__(module, fromlist=[name])
+        setattr(there, name, heard(listener, getattr(there, name), place))
+    if "torch" in sys.modules:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        register_optimizer_step_pre_hook(lambda *_arguments: listener.hear("step"))
+    wrap_step(listener)
+    sys.addaudithook(lambda event, arguments: audit(listener, event, arguments))
+
+
+def choose_listener(kills):
+    rank, done = int(os.environ["RANK"]), count()
+    if done < len(kills) and kills[done]["rank"] == rank:
+        kill = kills[done]
+        return Kill(kill["event"], kill["count"], kill["cut"], kill["kept_ratio"])
+    if TRACE in os.environ and rank == 0:
+        return Trace(os.environ[TRACE])
+    return None
 
 
 def main():
-    kills = json.loads(sys.argv[1])
-    if os.environ["RANK"] == "0" and count() < len(kills):
-        if kills[count()] == ["start"]:
-            die()
-        arm(Kill(*kills[count()]))
-    sys.argv = sys.argv[2:]
+    modules, plan = sys.argv[1:3]
+    listener = choose_listener(json.loads(plan))
+    if listener is not None:
+        listener.hear("start")
+        listen(listener, [module for module in modules.split(",") if module])
+    sys.argv = sys.argv[3:]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
+    if listener is not None:
+        listener.hear("end")
 
 
 if __name__ == "__main__":

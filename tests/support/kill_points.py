@@ -1,0 +1,287 @@
+"""The points at which `tests/system/test_framework_recovery.py` kills a job of each framework.
+
+docs/use/frameworks.md has the table, which `make docs` writes from here. Every job saves at steps 10, 20, 30
+and so on up to 80 and keeps two checkpoints; its attempts are killed in the order of `Point`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+STEPS: Final = 80
+
+
+class Point(Enum):
+    """What rank 0 was about when it was killed, and what the next attempt has to begin from."""
+
+    START = ("before the first line of the script", "zero", None)
+    TRAINING = ("in a step before the first save", "zero", None)
+    FIRST_FILE = ("in the middle of the first file of a save", "the save before", 10)
+    LOADING = ("while the checkpoint is loaded", "the same again", 10)
+    BETWEEN = ("between two files of a save", "the save before", 20)
+    LOADED = ("after the load, in the first step", "the same again", 20)
+    LAST_FILE = ("before the last file of a save is there", "the save before", 30)
+    ROTATION = ("after a save, before the oldest is removed", "the new one", 50)
+    HALF_ROTATED = ("while the oldest is removed", "the new one", 60)
+    END = ("after the last save, at the script's end", "the new one", 80)
+
+    def __init__(self, when: str, begins: str, step: int | None) -> None:
+        self.when = when
+        self.begins = begins
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A rank's death at an event of `tests/support/faults/checkpoint_kills.py`."""
+
+    event: str  # regular expression
+    count: int = 1  # the how-many-th such event
+    rank: int = 0
+    cut: str = ""  # files that lose their end, as a shell pattern: a write that did not get further
+    kept_ratio: float = 0.5
+    note: str = ""  # for the table, where the point is another one in this format
+    step: int | None = None  # that the next attempt begins from, if not the point's
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A row of the table of frameworks, and its kills."""
+
+    label: str
+    script: str
+    folder: str
+    resume: tuple[str, ...]
+    saves: tuple[str, ...]  # paths of a save of a step, which a restart may be given
+    kills: Mapping[Point, Kill]
+    needs: str
+    modules: str = "torch"  # whose saves are heard
+    ranks: int = 2
+    arguments: tuple[str, ...] = ()
+    is_deterministic: bool = True
+    is_optional: bool = False  # no part of `make .venv/.frameworks`
+
+    def kill(self, point: Point) -> Kill:
+        return self.kills.get(point, _EVERYWHERE.get(point, Kill("never")))
+
+    def step_after(self, point: Point) -> int | None:
+        """Return the step of the checkpoint that the attempt after this kill begins from."""
+        step = self.kill(point).step
+        return point.step if step is None else step
+
+
+_RENAMED: Final = "before it gets its name"
+_LAST_IS_OLD: Final = "`last.ckpt` still is the save before; the new one, which is whole, is used"
+_EVERYWHERE: Final = {
+    Point.START: Kill("^start$"),
+    Point.TRAINING: Kill("^step$", 5),
+    Point.LOADED: Kill("^step$"),
+    Point.END: Kill("^end$"),
+}
+
+FRAMEWORKS: Final = {
+    "npz": Framework(
+        "npz",
+        "numpy_loop.py",
+        "ckpt",
+        ("--resume", "{checkpoint}"),
+        ("step_{step}.npz",),
+        {
+            Point.FIRST_FILE: Kill(
+                "^saved .*step_20", cut="ckpt/step_20.npz", kept_ratio=0, note="the file is empty"
+            ),
+            Point.LOADING: Kill("^read .*step_10"),
+            Point.BETWEEN: Kill(
+                "^saved .*step_30", cut="ckpt/step_30.npz", note="half of the file is written"
+            ),
+            Point.LAST_FILE: Kill(
+                "^saved .*step_40",
+                cut="ckpt/step_40.npz",
+                kept_ratio=0.99,
+                note="the end of the file is missing",
+            ),
+            Point.ROTATION: Kill("^os.remove .*step_30"),
+            Point.HALF_ROTATED: Kill("^os.remove .*step_40", note="of two, one is removed"),
+        },
+        "numpy",
+        "numpy",
+        ranks=1,
+    ),
+    "safetensors": Framework(
+        "safetensors",
+        "numpy_loop.py",
+        "ckpt",
+        ("--resume", "{checkpoint}"),
+        ("step_{step}",),
+        {
+            Point.FIRST_FILE: Kill("^saved .*step_20/model", cut="ckpt/step_20/model.safetensors"),
+            Point.LOADING: Kill("^read .*step_10/optimizer"),
+            Point.BETWEEN: Kill("^save .*step_30/optimizer"),
+            Point.LAST_FILE: Kill("^save .*step_40/progress"),
+            Point.ROTATION: Kill("^shutil.rmtree .*step_30"),
+            Point.HALF_ROTATED: Kill("^os.remove", 2),
+        },
+        "safetensors",
+        "safetensors.numpy",
+        ranks=1,
+        arguments=("--kind", "safetensors"),
+    ),
+    "ddp": Framework(
+        "DDP, `torch.save`",
+        "ddp.py",
+        "ckpt",
+        ("--resume", "{checkpoint}"),
+        ("step_{step}.pt",),
+        {
+            Point.FIRST_FILE: Kill(
+                "^saved .*step_20", cut="ckpt/step_20.tmp", kept_ratio=0, note="the file is empty"
+            ),
+            Point.LOADING: Kill("^read .*step_10"),
+            Point.BETWEEN: Kill(
+                "^saved .*step_30", cut="ckpt/step_30.tmp", note="half of the file is written"
+            ),
+            Point.LAST_FILE: Kill("^os.rename .*step_40", note=_RENAMED),
+            Point.ROTATION: Kill("^os.remove .*step_30"),
+            Point.HALF_ROTATED: Kill("^os.remove .*step_40", note="of two, one is removed"),
+        },
+        "torch",
+    ),
+    "fsdp2": Framework(
+        "FSDP2, DCP",
+        "fsdp2.py",
+        "ckpt",
+        ("--resume", "{checkpoint}"),
+        ("step_{step}",),
+        {
+            Point.FIRST_FILE: Kill("^write .*step_20/.metadata", cut="ckpt/step_20/__0_0.distcp"),
+            Point.LOADING: Kill("^read .*step_10/__0_0"),
+            Point.BETWEEN: Kill("^write .*step_30/__1_0", rank=1),
+            Point.LOADED: Kill("^step$", 2),  # the first is made by get_state_dict, before the load
+            Point.LAST_FILE: Kill("^os.rename .*step_40/.metadata"),
+            Point.ROTATION: Kill("^shutil.rmtree .*step_30"),
+            Point.HALF_ROTATED: Kill("^os.remove __"),
+        },
+        "torch",
+    ),
+    "hf_trainer": Framework(
+        "Trainer",
+        "hf_trainer.py",
+        "out",
+        ("--resume_from_checkpoint", "{checkpoint}"),
+        ("checkpoint-{step}",),
+        {
+            Point.FIRST_FILE: Kill(
+                "^saved .*checkpoint-20/model", cut="out/checkpoint-20/model.safetensors"
+            ),
+            Point.LOADING: Kill("^read .*checkpoint-10/optimizer.pt"),
+            Point.BETWEEN: Kill("^save .*checkpoint-30/scheduler.pt"),
+            Point.LAST_FILE: Kill("^write .*checkpoint-40/trainer_state.json"),
+            Point.ROTATION: Kill("^shutil.rmtree .*checkpoint-30"),
+            Point.HALF_ROTATED: Kill("^os.remove optimizer.pt"),
+        },
+        "transformers",
+        "torch,safetensors.torch",
+        ranks=1,
+    ),
+    "accelerate": Framework(
+        "Accelerate",
+        "accelerate_loop.py",
+        "out",
+        ("--resume_from_checkpoint", "{checkpoint}"),
+        ("step_{step}",),
+        {
+            Point.FIRST_FILE: Kill("^saved .*step_20/model", cut="out/step_20/model.safetensors"),
+            Point.LOADING: Kill("^read .*step_10/optimizer"),
+            Point.BETWEEN: Kill("^save .*step_30/optimizer"),
+            Point.LAST_FILE: Kill("^save .*step_40/custom_checkpoint"),
+            Point.ROTATION: Kill("^shutil.rmtree .*step_30"),
+            Point.HALF_ROTATED: Kill("^os.remove optimizer.bin"),
+        },
+        "accelerate",
+        "torch,safetensors.torch",
+        ranks=1,
+    ),
+    "lightning": Framework(
+        "Lightning",
+        "lightning_fit.py",
+        "ckpt",
+        ("--ckpt_path", "{checkpoint}"),
+        ("epoch=0-step={step}.ckpt", "last.ckpt"),
+        {
+            Point.FIRST_FILE: Kill("^os.rename .*step=20", cut="ckpt/tmp*"),
+            Point.LOADING: Kill("^read .*(step=10|last)"),
+            Point.BETWEEN: Kill(
+                "^os.rename .*last",
+                2,
+                step=30,
+                note=_LAST_IS_OLD,
+            ),
+            Point.LOADED: Kill("^step$", step=30),
+            Point.LAST_FILE: Kill("^os.rename .*step=40", note=_RENAMED),
+            Point.ROTATION: Kill("^os.remove .*step=", step=40),
+            Point.HALF_ROTATED: Kill("^os.rename .*last", step=50, note=_LAST_IS_OLD),
+        },
+        "lightning",
+        ranks=1,
+        is_deterministic=False,  # within an epoch it begins the data loader anew
+    ),
+    "deepspeed": Framework(
+        "DeepSpeed",
+        "deepspeed_loop.py",
+        "ckpt",
+        ("--load", "{checkpoint_dir}", "--tag", "{checkpoint_tag}"),
+        ("global_step{step}",),
+        {
+            Point.FIRST_FILE: Kill(
+                "^saved .*step20/mp_rank", cut="ckpt/global_step20/mp_rank_00_model_states.pt"
+            ),
+            Point.LOADING: Kill("^read .*step10/.*optim"),
+            Point.BETWEEN: Kill("^save .*step30/zero_pp_rank_0"),
+            Point.LOADED: Kill("^step$", 2),  # the first is made by DeepSpeed, before the load
+            Point.LAST_FILE: Kill("^save .*step40/zero_pp_rank_1", rank=1),
+            Point.ROTATION: Kill("^shutil.rmtree .*step30"),
+            Point.HALF_ROTATED: Kill("^os.remove zero"),
+        },
+        "deepspeed",
+        is_optional=True,
+    ),
+    "orbax": Framework(
+        "JAX, Orbax",
+        "orbax_loop.py",
+        "ckpt",
+        ("--restore_step", "{checkpoint_step}"),
+        ("{step}",),
+        {
+            Point.FIRST_FILE: Kill(r"^write .*/20\..*/array_metadatas/"),
+            Point.LOADING: Kill("^read .*/10/default/"),
+            Point.BETWEEN: Kill(r"^write .*/30\..*/_METADATA"),
+            Point.LAST_FILE: Kill(r"^os.rename .*/40\.[^ /]* [^ ]*/40$", note=_RENAMED),
+            Point.ROTATION: Kill("^shutil.rmtree .*/30 "),
+            Point.HALF_ROTATED: Kill("^os.remove [^/ ]+ ", 2),
+        },
+        "orbax",
+        "",
+        ranks=1,
+    ),
+}
+
+
+def markdown_table() -> str:
+    """Return the table of points and frameworks, with the notes below it."""
+    heads = ("killed", "next attempt begins from", *(one.label for one in FRAMEWORKS.values()))
+    notes: list[str] = []
+    rows = [heads, ("---",) * len(heads)]
+    for point in Point:
+        cells = []
+        for framework in FRAMEWORKS.values():
+            note = framework.kill(point).note
+            if note and note not in notes:
+                notes.append(note)
+            cells.append(f"yes ({notes.index(note) + 1})" if note else "yes")
+        rows.append((point.when, point.begins, *cells))
+    equal = ("yes" if one.is_deterministic else "not compared" for one in FRAMEWORKS.values())
+    rows.append(("never again", "parameters at the end equal those of an undisturbed run", *equal))
+    table = "".join("| " + " | ".join(row) + " |\n" for row in rows)
+    listed = "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1))
+    return f"{table}\n{listed}.\n"
