@@ -1,7 +1,7 @@
 """Checkpoints at scale: several launchers that each read a share, and what that costs training.
 
     python bench/checkpoint_shares.py throughput [--shards 1000] [--megabytes 8] [--readers 4]
-    python bench/checkpoint_shares.py beside [--pairs 20] [--rate 100]
+    python bench/checkpoint_shares.py beside [--pairs 20] [--rate 200]
 
 `throughput`: a DCP folder, read by launchers' finders and by plain readers of the same bytes, in
 turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each round) and with a warm one.
@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a training run")
-    parser.add_argument("--rate", type=float, default=100.0, help="MB/s beside training")
+    parser.add_argument("--rate", type=float, default=200.0, help="MB/s beside training")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()

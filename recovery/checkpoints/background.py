@@ -145,13 +145,15 @@ class CheckpointWatch:
         yield_to_training()
         while True:
             with self._changed:
+                self._changed.wait_for(lambda: self._is_stopping or self._is_idle())
                 if self._has_looked:
                     self._changed.wait_for(
                         lambda: self._is_stopping, self._settings.scan_interval_s
                     )
-                self._changed.wait_for(lambda: self._is_stopping or self._is_idle())
                 if self._is_stopping:
                     return
+                if not self._is_idle():  # a caller came meanwhile
+                    continue
                 self._is_awaited = False
                 deadline = Deadline(
                     self._clock,

@@ -122,19 +122,23 @@ def test_stopping_does_not_wait_for_the_rate(tmp_path: Path) -> None:
     assert watch.stop(timeout_s=60)
 
 
-def test_the_slow_thread_alone_has_a_low_priority() -> None:
+def test_the_slow_thread_and_its_reads_alone_have_a_low_priority() -> None:
     told: list[tuple[int, object]] = []
+
+    def tell() -> None:
+        thread = threading.get_native_id()
+        io_class = psutil.Process(thread).ionice()[0]  # type: ignore[index]
+        told.append((os.getpriority(os.PRIO_PROCESS, thread), io_class))
 
     def lower() -> None:
         yield_to_training()
-        thread = threading.get_native_id()
-        told.append((os.getpriority(os.PRIO_PROCESS, thread), psutil.Process(thread).ionice()))
+        tell()
+        begin(tell).join(60)  # each read has a thread of its own
 
-    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    tell()
     begin(lower).join(60)
+    tell()
 
-    nice, (io_class, _level) = told[0]  # type: ignore[misc]
-    assert nice == max(NICE, before)
-    assert io_class is psutil.IOPRIO_CLASS_IDLE
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
-    assert psutil.Process(threading.get_native_id()).ionice()[0] is not psutil.IOPRIO_CLASS_IDLE
+    before, lowered, read, after = told
+    assert lowered == read == (max(NICE, before[0]), psutil.IOPRIO_CLASS_IDLE)
+    assert after == before
