@@ -87,9 +87,8 @@ class RankProgress:
     sections_entered: int
     collectives_entered: int
     collectives_completed: int
-    collective_timeout_s: (
-        float | None
-    )  # of the newest collective's process group, or None if unknown
+    # set for the newest collective's process group; None: unknown
+    collective_timeout_s: float | None
     step_count: int
     records: tuple[StepRecord, ...]  # newest last, at most what was asked for
 

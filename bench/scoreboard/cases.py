@@ -22,7 +22,7 @@ except ImportError:  # Python 3.10
 
 KNOWN = Path(__file__).with_name("known.toml")
 KINDS = ("slow", "hang", "hosts")
-VERDICTS = ("culprits", "nobody", "unknown")  # of the last two nobody may be named
+VERDICTS = ("culprits", "nobody", "unknown")  # the last two must name nobody
 IDENTITIES = ("rank", "stage", "dp_rank", "worker", "host", "device")
 TRUTH_KEYS = {"name", "kind", "data", "verdict", "class", "culprits", "onset", "end", "source"}
 FACTORS = (1.15, 1.5, 2.5)

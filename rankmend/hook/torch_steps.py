@@ -61,7 +61,7 @@ def _register(module):
 
 class _Counter:
     def __init__(self):
-        self._step = None  # of the current training step; None before the first
+        self._step = None  # number of the current training step; None before the first
         self._first = 1  # number of the first step that counts
         self._stepped = set()  # ids of the optimizers that stepped in it
         self._held_ns = []  # times of the first steps, which are not reported yet

@@ -172,7 +172,7 @@ class CheckpointView(Struct):
     format_name: str
     step: int | None
     steps_since: int | None
-    age_s: float  # of its newest file
+    age_s: float  # age of its newest file
     size_bytes: int | None
     saves: int  # measured, of the newest ones
     interval_s: float | None  # usual, from the begin of a save to the next
@@ -180,7 +180,7 @@ class CheckpointView(Struct):
     stall_source: str  # value of a recovery.journal.attempt_records.StallSource
     save_s: float | None  # from the first change of its files to the last
     write_bytes_per_s: float | None
-    restore_s: float | None  # of the newest restore, slowest rank
+    restore_s: float | None  # the newest restore, on the slowest rank
     read_bytes_per_s: float | None
     failures: float  # older ones count less: half after 7 days of running
     ran_s: float  # time in which these came

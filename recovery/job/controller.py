@@ -111,9 +111,8 @@ class Controller:
         self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()
         self._stop_wanted: StopRequested | None = None
-        self._strangers: frozenset[str] = (
-            frozenset()
-        )  # the nodes last logged as following another controller
+        # the nodes last logged as following another controller
+        self._strangers: frozenset[str] = frozenset()
         self._waits: str | None = None  # why it waits for launchers that follow another controller
         self._waits_topic = ""  # the same without its changing figures
         self._ticked_at_s: float | None = None

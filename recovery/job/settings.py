@@ -40,9 +40,8 @@ class JobSettings:
     shrink_multiple: int = 0
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
-    epoch_min: int = (
-        0  # claimed elsewhere: this start of the controller counts as this one at least
-    )
+    # claimed elsewhere: this start of the controller counts as this one at least
+    epoch_min: int = 0
     controller_id: str = ""  # UUID of this start of the controller
     # Ids of incidents begin with it; empty: the first block of the job's UUID. A service sees to it that no two jobs have the same.
     incident_prefix: str = ""

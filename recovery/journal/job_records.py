@@ -40,9 +40,8 @@ class LauncherStarted:
     world_size: int
     pid: int
     rankmend_version: str
-    epoch: int = (
-        0  # epoch of this start, above all earlier ones; 0 from a version that did not count
-    )
+    # epoch of this start, above all earlier ones; 0 from a version that did not count
+    epoch: int = 0
     controller_id: str = ""
 
 

@@ -196,9 +196,8 @@ class Ledger:
     placement: tuple[Placement, ...] = ()  # the newest attempt's; (): that of the settings
     started_number: int = 0  # number of the newest attempt's record
     has_lost_lease: bool = False  # the newest attempt is one of a lost journal, and keeps a lease
-    replaced_number: int = (
-        0  # number of the record in which a node's launcher was last replaced or ended
-    )
+    # number of the record in which a node's launcher was last replaced or ended
+    replaced_number: int = 0
     rendezvous_used: frozenset[tuple[str, int]] = frozenset()
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0

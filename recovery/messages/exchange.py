@@ -181,7 +181,7 @@ class ToldFinding:
     """A finding about the job; the node's agent exports it as a metric and an alert."""
 
     key: str  # equal for the same finding
-    kind: str  # of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
+    kind: str  # one of detectors.finding.Kind: rank_slow, rank_hung, rank_failed
     ranks: tuple[int, ...]  # culprits on this node; none: no rank here is blamed
     section: str = ""  # for a slow rank
     cause: str = (
@@ -225,7 +225,7 @@ class Found:
     empty_through: int  # the look came after every process up to this attempt was gone
     checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
     error: str | None = None  # why the folder can't be read
-    revision: int = 0  # of the order that asked: an older look doesn't count
+    revision: int = 0  # the revision of the order that asked; an older look doesn't count
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     collected: Collected | None = None  # evidence of the incident that the newest order names
     launcher_id: str = ""  # UUID of this start of the launcher
-    number: int = 0  # of this report, from 1 for each launcher_id: older ones are ignored
+    number: int = 0  # this report's number, from 1 for each launcher_id; older reports are ignored
     slots: int = 0  # ranks that this node can run; 0: as many as ordered
     rendezvous: Endpoint | None = None  # its suggestion for the next attempt: a fresh port
     peer_endpoint: Endpoint | None = None  # where other launchers check that it lives
@@ -312,7 +312,7 @@ class Order:
     version: int
     job_id: str
     revision: int  # grows with every order of the job
-    attempt: int  # of the ranks below; without ranks, the attempt that must be gone
+    attempt: int  # the attempt of the ranks below; without ranks, the attempt that must be gone
     ranks: tuple[int, ...]  # global ranks of this node, local rank = place in this list
     world_size: int
     group_rank: int  # number of this node
@@ -326,7 +326,7 @@ class Order:
     collect_s: float = 0.0  # longest delay of the kill for that; 0: ranks are dying, don't ask them
     node: str = ""  # node that the order is for
     launcher_id: str = ""  # start of that node's launcher; empty: any
-    epoch: int = 0  # of the controller: launchers refuse an older one
+    epoch: int = 0  # the controller's epoch; launchers refuse an older one
     rendezvous: Endpoint | None = None  # None: the launcher chooses (one node)
     # The same list for every launcher of the attempt: all of them, or WITNESSES_MAX spread evenly.
     # More than half of this list is the majority that a lease asks for.

@@ -29,7 +29,7 @@ class NodeEvidence:
     device: str  # GPU UUID, NIC ...; empty for the host
     severity: Severity
     action: (
-        str  # of the node's policy table: none, watch, restart_app, reset_gpu, reboot, drain ...
+        str  # as in the node's policy table: none, watch, restart_app, reset_gpu, reboot, drain ...
     )
     summary: str
     since_age_s: float

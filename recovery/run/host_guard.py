@@ -121,7 +121,7 @@ class HostGuard:
         state = _reign(site.state, epoch, is_continued=is_ours)
         try:
             host = MeetingHost(site, identity, epoch, port, state)
-            host.start()  # of two launchers on one machine, the one that gets the port is host
+            host.start()  # if two launchers share the machine, the one that gets the port is host
         except (ConfigError, JobHeldError) as error:
             if is_sure:
                 raise

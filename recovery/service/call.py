@@ -32,9 +32,8 @@ class Call(Generic[Given]):
     given: Given  # the decoded body or query
     size_bytes: int = 0  # size of the body
     rules: AlertRules | None = None  # the rules by which alerts were read
-    known: Mapping[str, RegisteredJob] = field(
-        default_factory=dict
-    )  # jobs when the request was permitted
+    # jobs when the request was permitted
+    known: Mapping[str, RegisteredJob] = field(default_factory=dict)
     job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
 

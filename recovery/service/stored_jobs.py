@@ -46,9 +46,8 @@ class StoredJob(msgspec.Struct, frozen=True):
     owner: str  # subject of the token
     secret: str
     join: Join  # by the first launcher of the newest run
-    incident_prefix: str = (
-        ""  # of its incidents' ids; empty, of older controllers: as the UUID begins
-    )
+    # prefix of its incidents' ids; empty from older controllers: the UUID's first block
+    incident_prefix: str = ""
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -33,9 +33,8 @@ from recovery.service.roles import DeniedError, Subject, TooManyError
 from recovery.service.route import RequestKind, Route
 from recovery.service.routes import ROUTES
 
-_FAILED_LOGINS: Final = Rate(
-    1.0, 100.0
-)  # per address: enough for a fleet with an old token, too few to guess one
+# per address: enough for a fleet with an old token, too few to guess one
+_FAILED_LOGINS: Final = Rate(1.0, 100.0)
 _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     FullError: "full",
     TooManyError: "rate",

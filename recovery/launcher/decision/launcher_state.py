@@ -37,9 +37,8 @@ class LauncherState:
     can_collect: bool = False  # evidence of a hang
     evidence_wait_s: float = 0.0  # how long a collection may still delay the kill
     fenced_attempt: int | None = None  # the last attempt for which the storage has answered
-    reached_at_s: float = float(
-        "-inf"
-    )  # last contact with the controller or a majority of peers; CLOCK_BOOTTIME
+    # last contact with the controller or a majority of peers; CLOCK_BOOTTIME
+    reached_at_s: float = float("-inf")
     stop_asked_at_s: float | None = None  # when a signal or the time limit asked for the job's end
     grace_s: float = 30.0  # for a planned stop without a controller's order
     report_pause_min_s: float = 0.0  # the shortest pause that the controller accepts

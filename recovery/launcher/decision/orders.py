@@ -9,9 +9,8 @@ from typing import Final
 
 from recovery.messages.exchange import Claim, Order
 
-ATTEMPT_MAX: Final = (
-    2**31 - 1
-)  # a progress file stores it in 32 bits; at one attempt a second, 68 years
+# a progress file stores it in 32 bits; at one attempt a second, 68 years
+ATTEMPT_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +24,8 @@ class FollowedOrders:
     controller_id: str = ""  # the first controller of that epoch
     newest: Order | None = None  # carried out or not
     standing: Order | None = None  # the newest order that places ranks
-    answered_by: tuple[int, str] = (
-        0,
-        "",
-    )  # epoch and UUID of the controller that accepts our reports
+    # epoch and UUID of the controller that accepts our reports
+    answered_by: tuple[int, str] = (0, "")
 
     @property
     def group_count(self) -> int:

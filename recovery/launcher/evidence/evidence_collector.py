@@ -36,9 +36,8 @@ log = logging.getLogger(__name__)
 
 NOTES_MAX: Final = 32
 REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost
-TOLD_BYTES_MAX: Final = (
-    2 << 20
-)  # a message may have 8 MiB; a trimmed dump takes 4 kB and its groups
+# a message may have 8 MiB; a trimmed dump takes 4 kB and its groups
+TOLD_BYTES_MAX: Final = 2 << 20
 # Shares of the allowed time: reading the state of every thread may take the first, and the last is
 # reserved for writing the answers.
 _READING_SHARE: Final = 0.4

@@ -17,9 +17,8 @@ LISTED_MAX: Final = 1000  # pids in one message
 SURVIVORS_MAX: Final = 100
 TEXT_MAX: Final = 2000  # characters in a message for a person
 EVERY_ATTEMPT: Final = 2**62
-STANDBY_ATTEMPT: Final = (
-    2**40
-)  # attempt of a process that is not a rank yet: newer than every real one
+# attempt of a process that is not a rank yet: newer than every real one
+STANDBY_ATTEMPT: Final = 2**40
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,8 @@ class Rendezvous:
     address: str
     port: int
     is_hosted: bool  # True: we host the store; False: rank 0 does
-    agent_store: str = (
-        "False"  # TORCHELASTIC_USE_AGENT_STORE; docs/use/several-nodes.md explains the values
-    )
+    # TORCHELASTIC_USE_AGENT_STORE; docs/use/several-nodes.md explains the values
+    agent_store: str = "False"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,8 @@ def parse_streams(text: str, local_world_size: int) -> tuple[Streams, ...]:
 class OutputPlan:
     """Where each local rank's output goes."""
 
-    log_folder: (
-        Path | None
-    )  # folder of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
+    # folder of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
+    log_folder: Path | None
     redirects: tuple[Streams, ...]  # to a file instead of the console
     tee: tuple[Streams, ...]  # to a file as well as the console
     shown_local_ranks: frozenset[int] | None  # on the console; None: all

@@ -180,9 +180,8 @@ class StandbyPool:
         if self._node is not None:
             environment[ENV_NODE] = self._node
         if self._count > 1:
-            environment.setdefault(
-                "OMP_NUM_THREADS", "1"
-            )  # like a rank, because it is read at import
+            # like a rank, because it is read at import
+            environment.setdefault("OMP_NUM_THREADS", "1")
         argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
         try:
             output = open_new(self._log(slot))
