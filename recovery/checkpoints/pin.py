@@ -92,7 +92,7 @@ class Pin:
 
     def beside_changed_ns(self) -> int | None:
         """Return when an entry was last made or removed beside the checkpoint."""
-        return _changed_ns(os.path.dirname(self.path))  # noqa: PTH120 - odd bytes stay
+        return _changed_ns(_folder_of(self.path))
 
     def is_there(self) -> bool:
         """Return whether the links still are: without them, nothing is to be put back.
@@ -140,7 +140,7 @@ class Pin:
         if step is None:
             return False
         pattern = name_pattern(_named(self.path))
-        with os.scandir(os.path.dirname(self.path)) as scan:  # noqa: PTH120 - odd bytes stay
+        with os.scandir(_folder_of(self.path)) as scan:
             for entry in scan:
                 number = step_of(entry.name)
                 if number is None or number <= step or is_ignored(entry.name):
@@ -170,7 +170,7 @@ class Pin:
             if depth > self._depth_max:
                 raise PinError(f"it has more than {self._depth_max} levels of folders")
             self._folders[source], self._times[source] = status, status.st_mtime_ns
-            os.mkdir(target, 0o700)  # noqa: PTH102 - odd bytes stay
+            Path(target).mkdir(0o700)
             for name in _names(source):
                 self._link(f"{source}/{name}", f"{target}/{name}", deadline, depth + 1)
             _take_status(target, status)
@@ -182,7 +182,7 @@ class Pin:
             shutil.rmtree(again, ignore_errors=True)
             _link_again(link, again, deadline)
             try:
-                os.rename(again, path)  # noqa: PTH104 - odd bytes stay
+                Path(again).rename(path)
             except OSError as error:
                 shutil.rmtree(again, ignore_errors=True)
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -190,9 +190,9 @@ class Pin:
                 raise
         else:
             os.link(link, path, follow_symlinks=False)
-        parent = self._folders.get(os.path.dirname(path))  # noqa: PTH120 - odd bytes stay
+        parent = self._folders.get(_folder_of(path))
         if parent is not None:
-            _take_status(os.path.dirname(path), parent)  # noqa: PTH120 - odd bytes stay
+            _take_status(_folder_of(path), parent)
         return True
 
 
@@ -243,7 +243,7 @@ def _missing(path: str, link: str) -> Iterator[str]:
 
 def _link_again(source: str, target: str, deadline: Deadline) -> None:
     status = os.lstat(source)
-    os.mkdir(target, 0o700)  # noqa: PTH102 - odd bytes stay
+    Path(target).mkdir(0o700)
     with os.scandir(source) as scan:
         for entry in scan:
             deadline.check()
@@ -259,7 +259,7 @@ def _take_status(folder: str, status: os.stat_result) -> None:
 
     Its owner may write in any case: it has to be renamed, or removed.
     """
-    os.chmod(folder, stat.S_IMODE(status.st_mode) | 0o700)  # noqa: PTH101 - odd bytes stay
+    Path(folder).chmod(stat.S_IMODE(status.st_mode) | 0o700)
     with contextlib.suppress(PermissionError):  # another user's
         os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -268,7 +268,7 @@ def _parts_of(path: str, entries_max: int) -> tuple[str, ...]:
     """Return the other files of a save whose files lie side by side, by their names."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         return ()
-    folder = os.path.dirname(path)  # noqa: PTH120 - odd bytes stay
+    folder = _folder_of(path)
     names = _names(folder)
     if len(names) > entries_max:
         return ()
@@ -281,6 +281,10 @@ def _parts_of(path: str, entries_max: int) -> tuple[str, ...]:
         if save.main.path == path:
             return tuple(other.path for other in save.others)
     return ()
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
 
 
 def _named(path: str) -> Candidate:
