@@ -17,14 +17,13 @@ from rankmend.errors import SourceError
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.folder import check_part, check_structure, explain_in, survey_folder
-from recovery.checkpoints.formats.nvrx_local import held_parts
+from recovery.checkpoints.formats.format import DividedFormat
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.known_files import KnownFiles
 from recovery.checkpoints.listing import Listing, Sighting
 from recovery.checkpoints.manifests import Manifests, Stamp
 from recovery.checkpoints.model import (
     Candidate,
-    CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
     Hindrance,
@@ -335,8 +334,8 @@ class CheckpointFinder:
         layout = format_of(candidate.format)
         if verdict.is_valid and layout is not None and (step := layout.step(tree)) is not None:
             verdict = replace(verdict, candidate=replace(candidate, step=step, is_step_exact=True))
-        if verdict.is_valid and candidate.format is CheckpointFormat.NVRX_LOCAL:
-            verdict = replace(verdict, parts=held_parts(tree))
+        if verdict.is_valid and isinstance(layout, DividedFormat):
+            verdict = replace(verdict, parts=layout.parts(tree))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
             reason = "changed while it was read"
             return CheckpointVerdict(candidate, False, reason, Hindrance.WRITING)

@@ -10,8 +10,9 @@ from collections import defaultdict
 from typing import Any, Final
 
 from recovery.checkpoints.archive import read_archives, read_small
-from recovery.checkpoints.formats.tree import Tree, require_whole_range
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.formats.parts import lacks_parts
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.model import CheckpointFormat, HeldPart
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.pickle_stream import PICKLE_BYTES_MAX, Opaque, is_pickle, read_plain
 from recovery.checkpoints.plain_values import STEPS_END, step_in
@@ -47,15 +48,24 @@ class DcpFormat:
     def check(self, tree: Tree) -> str:
         return check_dcp(tree)
 
+    def parts(self, tree: Tree) -> tuple[HeldPart, ...]:
+        """Return the parts of ranks that have a marker of their own; they may lie on their nodes' disks."""
+        if MARKER in tree.files:
+            return ()
+        ranks = sorted(int(match[1]) for match in tree.matching(_RANK_MARKER))
+        return tuple(HeldPart(0, rank, rank) for rank in ranks)
+
 
 def check_dcp(tree: Tree, skew_s: float = _SKEW_S) -> str:
     """Return what was proved of the shards by the marker; raise DefectError otherwise."""
     markers = [MARKER]
+    missing = None
     if MARKER not in tree.files:
         ranks = {int(match[1]) for match in tree.matching(_RANK_MARKER)}
         if not ranks:
             raise DefectError(f"marker file {MARKER} is missing")
-        require_whole_range(ranks | {int(one[1]) for one in tree.matching(SHARD)}, "__{}_0.distcp")
+        there = ranks | {int(one[1]) for one in tree.matching(SHARD)}
+        missing = next((rank for rank in range(max(there)) if rank not in there), None)
         markers = [f"__{rank}{MARKER}" for rank in sorted(ranks)]
         for match in tree.matching(SHARD):
             if int(match[1]) not in ranks:
@@ -63,6 +73,10 @@ def check_dcp(tree: Tree, skew_s: float = _SKEW_S) -> str:
     shards: set[str] = set()
     for marker in markers:
         shards |= _check_marker(tree, marker, skew_s)
+    if missing is not None:
+        reason = f"__{missing}_0.distcp is missing"
+        here = [match[0] for match in tree.matching(SHARD)]
+        raise lacks_parts(tree, reason, here, DcpFormat().parts(tree))
     return f"marker {markers[0]} and the {len(shards)} shards that it names"
 
 

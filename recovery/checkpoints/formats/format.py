@@ -1,9 +1,9 @@
 """What a checkpoint format knows of its folders."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.model import CheckpointFormat, HeldPart
 
 
 class FolderFormat(Protocol):
@@ -27,4 +27,16 @@ class FolderFormat(Protocol):
 
         The content of each file is checked by the caller, in the same way for all formats.
         """
+        ...
+
+
+@runtime_checkable
+class DividedFormat(FolderFormat, Protocol):
+    """One of which each rank's part may lie on the local disk of its node.
+
+    `check` raises PartsMissingError where parts are missing, and those that are there are whole.
+    """
+
+    def parts(self, tree: Tree) -> tuple[HeldPart, ...]:
+        """Return the parts that lie here; none where the save is not divided."""
         ...

@@ -11,10 +11,9 @@ import re
 from collections import defaultdict
 from typing import Final
 
-from recovery.checkpoints.content import check_file, identify
+from recovery.checkpoints.formats.parts import lacks_parts
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
-from recovery.checkpoints.reader import PartsMissingError
 
 DIRTY_PART: Final = re.compile(r"iter_[0-9]{7,}_[0-9]+_local\.dirty\.pt")
 _ITERATIONS_MAX: Final = 4  # told of; its manager keeps one, and a second one while it saves
@@ -38,23 +37,19 @@ class NvrxLocalFormat:
             newest = max(iterations)
             rank = min(ranks - iterations[newest])
             reason = f"no iteration is there for all {len(ranks)} ranks: {newest} lacks rank {rank}"
-            for name in tree.files:
-                if _PART.fullmatch(name) is not None:
-                    with tree.open(name) as reader:
-                        check_file(reader, identify(reader).format)
-            raise PartsMissingError(reason, held_parts(tree))
+            names = [name for name in tree.files if _PART.fullmatch(name) is not None]
+            raise lacks_parts(tree, reason, names, self.parts(tree))
         return f"iteration {step} of {len(ranks)} ranks"
 
-
-def held_parts(tree: Tree) -> tuple[HeldPart, ...]:
-    """Return the parts that lie here, of the newest iterations."""
-    parts = sorted(
-        HeldPart(int(match[2]), int(match[3]), int(match[1]))
-        for name in tree.files
-        if (match := _PART.fullmatch(name)) is not None
-    )
-    newest = sorted({part.step for part in parts})[-_ITERATIONS_MAX:]
-    return tuple(part for part in parts if part.step in newest)
+    def parts(self, tree: Tree) -> tuple[HeldPart, ...]:
+        """Return the parts that lie here, of the newest iterations."""
+        parts = sorted(
+            HeldPart(int(match[2]), int(match[3]), int(match[1]))
+            for name in tree.files
+            if (match := _PART.fullmatch(name)) is not None
+        )
+        newest = sorted({part.step for part in parts})[-_ITERATIONS_MAX:]
+        return tuple(part for part in parts if part.step in newest)
 
 
 def _iterations(tree: Tree) -> tuple[set[int], dict[int, set[int]]]:

@@ -407,6 +407,31 @@ def test_an_nvrx_part_whose_save_was_killed_is_ignored(tmp_path: Path) -> None:
     assert verdict.candidate.step == 10
 
 
+def save_rank_dcp(path: Path, *ranks: int) -> None:
+    """Save as with use_collectives=False: each rank has a marker of its own."""
+    for rank in ranks:
+        write(path / f"__{rank}_0.distcp", torch_file())
+        marker = pickle.dumps({"storage": [f"__{rank}_0.distcp"]}, protocol=4)
+        write(path / f"__{rank}.metadata", marker)
+
+
+def test_a_dcp_save_with_a_marker_of_each_rank_tells_which_parts_lie_here(tmp_path: Path) -> None:
+    save_rank_dcp(tmp_path / "first" / "step-10", 0, 1)
+    save_rank_dcp(tmp_path / "second" / "step-10", 2, 3)
+
+    (first,) = find(tmp_path / "first")
+    (second,) = find(tmp_path / "second")
+
+    assert (first.is_valid, parts(first)) == (True, [(0, 0, 0), (0, 1, 1)])
+    assert (second.is_valid, second.reason) == (False, "__0_0.distcp is missing")
+    assert parts(second) == [(0, 2, 2), (0, 3, 3)]
+
+    write(tmp_path / "second" / "step-10" / "__3_0.distcp", torch_file()[:-40])
+    (torn,) = find(tmp_path / "second")
+    assert parts(torn) == []
+    assert "__3_0.distcp" in torn.reason
+
+
 def test_a_dcp_shard_that_ends_before_its_last_item_is_torn(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import torch

@@ -143,3 +143,21 @@ def test_a_single_file_counts_on_the_disk_where_rank_0_is_to_run() -> None:
     assert not joined.is_valid
     assert joined.reason == "only on the disk of b, and rank 0 is to run on a"
     assert join({"b": FILE}).hindrance is Hindrance.UNREAD
+
+
+def dcp(*ranks: int, defect: str = "") -> CheckpointVerdict:
+    """Return what a launcher tells of a DCP save with a marker of each rank."""
+    candidate = Candidate("/local/step-30", 30, CheckpointFormat.DCP, 100, 30.0)
+    told = tuple(HeldPart(0, rank, rank) for rank in ranks)
+    hindrance = Hindrance.DAMAGED if defect else None
+    return CheckpointVerdict(candidate, not defect, defect or "whole", hindrance, parts=told)
+
+
+def test_a_save_that_is_one_candidate_keeps_its_step() -> None:
+    joined = join({"a": dcp(0, 1), "b": dcp(2, 3, defect="__0_0.distcp is missing")})
+
+    assert (joined.is_valid, joined.candidate.step) == (True, 30)
+    assert joined.reason == "complete: the parts of 4 ranks, on 2 nodes"
+
+    lost = join({"a": dcp(0, 1), "c": None}, (PLACEMENT[0], Placement("c", (2, 3))))
+    assert lost.reason == "the part of rank 2 is not on the disk of c, where it is to run"
