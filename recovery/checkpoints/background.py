@@ -20,6 +20,8 @@ from recovery.checkpoints.priority import yield_to_training
 
 log = logging.getLogger(__name__)
 
+_Marks = tuple[int, float]  # size in bytes, time of the newest change
+
 
 class Finder(Protocol):
     settings: CheckpointSettings
@@ -47,7 +49,7 @@ class CheckpointWatch:
         self._deadline: Deadline | None = None  # of the look under way
         self._is_awaited = False  # a caller waits for the look under way
         self._verdicts: tuple[CheckpointVerdict, ...] = ()
-        self._seen: dict[str, tuple[tuple[int, float], float]] = {}  # size and time, since when
+        self._seen: dict[str, tuple[_Marks | None, float]] = {}  # and since when
         self._has_looked = False
         self._error: str | None = None
         self.looks_total = 0
@@ -219,10 +221,14 @@ class CheckpointWatch:
             seen = {}
             for verdict in verdicts:
                 candidate = verdict.candidate
-                marks = (candidate.size_bytes, candidate.modified_unix_s)
+                marks: _Marks | None = (candidate.size_bytes, candidate.modified_unix_s)
+                if verdict.hindrance is Hindrance.UNREAD:
+                    marks = None  # of a folder they are not known before it is walked
                 known = self._seen.get(candidate.path)
-                if known is not None and known[0] == marks:
-                    seen[candidate.path] = known
-                else:  # what the first look finds may be old
+                if known is None:  # what the first look finds may be old
                     seen[candidate.path] = (marks, now_s if self._has_looked else float("-inf"))
+                elif marks is None or known[0] in (None, marks):
+                    seen[candidate.path] = (marks or known[0], known[1])
+                else:
+                    seen[candidate.path] = (marks, now_s)
             self._seen = seen

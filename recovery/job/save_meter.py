@@ -131,6 +131,9 @@ class SaveMeter:
                 # A new one is first seen within its grace, in which it does not count as whole.
                 is_old = is_first or verdict.is_valid
                 known = files[candidate.path] = _Files(marks, now_s, now_s, is_old)
+            elif not candidate.size_bytes or not known.marks[0]:
+                # A folder that was listed and not walked, for which a newer one was enough.
+                known.marks = marks if candidate.size_bytes else known.marks
             elif known.marks != marks:
                 if known.is_whole:  # it is written over
                     known.began_at_s, known.is_whole = now_s, False

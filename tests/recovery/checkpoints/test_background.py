@@ -107,6 +107,24 @@ def test_a_storage_clock_that_is_far_off_hides_no_write(tmp_path: Path, watching
     assert valid_names(watch.candidates(is_training=True)) == []
 
 
+def test_a_folder_that_nobody_changes_counts_as_whole_after_its_grace(
+    tmp_path: Path, watching: Watching
+) -> None:
+    settings = CheckpointSettings(marker="DONE", scan_interval_s=0.01, grace_s=0.3)
+    watch = watching(CheckpointFinder(tmp_path, settings))
+    watch.start()
+    wait_for(lambda: watch.looks_total >= 1)
+
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    (folder / "DONE").write_text("done")
+    for path in (save_npz(folder / "a.npz"), folder / "DONE"):
+        date(path, LONG_AGO)
+
+    # Each look first lists the folder, whose size and time it knows only after it has read it.
+    wait_for(lambda: valid_names(watch.known()) == ["step-1"])
+
+
 def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
     tmp_path: Path, watching: Watching
 ) -> None:

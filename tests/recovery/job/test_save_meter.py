@@ -184,6 +184,17 @@ def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before
     assert save(5198.0, 5200.0) == 2.0
 
 
+def test_folder_that_was_only_listed_is_not_written_over(meter: SaveMeter) -> None:
+    listed = verdict(10, 4000.0, size_bytes=0)
+    meter.note_known((verdict(20, 5000.0, is_valid=True), listed), 1000.0)
+    meter.note_known((verdict(10, 4050.0, is_valid=True),), 1010.0)  # the newer one is gone
+    meter.note_known((verdict(20, 5100.0), verdict(10, 4050.0, is_valid=True)), 1020.0)
+    meter.note_known((verdict(20, 5100.0, is_valid=True), listed), 1030.0)
+    meter.note_known((verdict(10, 4050.0, is_valid=True),), 1040.0)
+
+    assert meter.take() == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
+
+
 def test_what_lies_in_the_folder_as_an_attempt_begins_is_none_of_its_saves(
     meter: SaveMeter,
 ) -> None:
