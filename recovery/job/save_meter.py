@@ -28,6 +28,7 @@ _STEPS_KEPT: Final = 1024  # of one rank: a checkpoint is noted 10 s or more aft
 _STEPS_MIN: Final = 8  # for a median
 _STEPS_AROUND: Final = 3  # scripts name a checkpoint by the step just done, or by the next one
 _SAVES_KEPT: Final = 64
+_LOOK_S: Final = 5.0  # scan_interval_s: a change was made at most so long before it was seen
 _PATHS_KEPT: Final = 256
 
 _Marks = tuple[int, float]  # size in bytes, unix seconds of the newest change
@@ -206,7 +207,7 @@ def _saved(candidate: Candidate, files: _Files, before_unix_s: float) -> _Save:
     """Return a save; ``before_unix_s``: end of the one before, which may have left files in this one."""
     oldest = candidate.oldest_unix_s
     span_s = candidate.modified_unix_s - oldest if oldest > before_unix_s else 0.0
-    took_s = max(0.0, span_s, files.changed_at_s - files.began_at_s)
+    took_s = max(0.0, span_s, files.changed_at_s - files.began_at_s - _LOOK_S)
     return _Save(candidate.step, candidate.modified_unix_s, took_s)
 
 

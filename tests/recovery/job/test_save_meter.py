@@ -156,9 +156,9 @@ def test_save_takes_from_the_first_change_to_the_last_that_was_seen(meter: SaveM
     assert taken is not None
     assert (taken.count, taken.interval_s) == (2, 88.0)  # 5,100 - 5,012, by the storage's clock
     meter.note_known((verdict(20, 5160.0),), 1160.0)  # the same path, written over
-    meter.note_known((verdict(20, 5163.0, size_bytes=101),), 1165.0)
-    meter.note_known((verdict(20, 5163.0, size_bytes=101, is_valid=True),), 1180.0)
-    assert meter.take() == SavesSeen(1, 63.0, None, StallSource.UNKNOWN, 5.0)
+    meter.note_known((verdict(20, 5190.0, size_bytes=101),), 1195.0)  # seen up to 5 s later
+    meter.note_known((verdict(20, 5190.0, size_bytes=101, is_valid=True),), 1205.0)
+    assert meter.take() == SavesSeen(1, 90.0, None, StallSource.UNKNOWN, 30.0)
 
 
 def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before(
