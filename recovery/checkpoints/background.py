@@ -47,6 +47,7 @@ class CheckpointWatch:
         self._enough = 1  # of the callers that wait
         self._answer_by_s = 0.0
         self._deadline: Deadline | None = None  # of the look under way
+        self._is_cut = False  # the look under way: ended early, for a caller
         self._is_awaited = False  # a caller waits for the look under way
         self._verdicts: tuple[CheckpointVerdict, ...] = ()
         self._seen: dict[str, tuple[_Marks | None, float]] = {}  # and since when
@@ -134,6 +135,7 @@ class CheckpointWatch:
         only have to read again, and none for older ones once a valid one is known.
         """
         if self._deadline is not None and not self._is_awaited:  # else it is another caller's
+            self._is_cut = True
             has_valid = any(verdict.is_valid for verdict in self._verdicts)
             self._deadline.shorten(0 if has_valid else timeout_s / 2)
 
@@ -188,6 +190,7 @@ class CheckpointWatch:
 
     def _begin(self, deadline: Deadline) -> int:
         self._is_looking = True
+        self._is_cut = False
         self._deadline = deadline
         return self._asked
 
@@ -197,7 +200,8 @@ class CheckpointWatch:
             for verdicts in self._finder.look(deadline, enough):
                 self._publish(ticket, verdicts)
         except RankmendError as caught:
-            error = str(caught)
+            # What was ended for a caller's sake says nothing to callers that were answered before.
+            error = self._error if self._is_cut else str(caught)
             if error != self._error:
                 log.warning("looking for checkpoints failed", extra={"error": error})
         except Exception as caught:

@@ -278,6 +278,40 @@ def test_a_caller_does_not_wait_for_the_background_to_finish(
     assert len(finder.spent) == 1
 
 
+class CutFinder(ScriptedFinder):
+    """Its first look finds a checkpoint, and then reads until its time is over."""
+
+    def __init__(self) -> None:
+        super().__init__(lists_first=True)
+        self.reads = threading.Event()
+        self.looks = 0
+
+    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
+        del enough
+        self.looks += 1
+        yield (verdict("step-1", True, "complete"),)
+        if self.looks > 1:
+            return
+        self.reads.set()
+        try:
+            while True:
+                deadline.check()
+                time.sleep(0.001)
+        except UnfinishedError as error:
+            raise SourceError(str(error)) from error
+
+
+def test_a_look_that_is_ended_for_a_caller_is_no_error(watching: Watching) -> None:
+    finder = CutFinder()
+    watch = watching(finder)
+    watch.start()
+    assert finder.reads.wait(20)
+
+    assert valid_names(watch.candidates()) == ["step-1"]
+
+    assert (watch.errors_total, watch.last_error) == (0, None)
+
+
 def test_several_callers_each_get_an_answer(tmp_path: Path, watching: Watching) -> None:
     save_npz(tmp_path / "step-1.npz")
     save_npz(tmp_path / "step-2.npz")
