@@ -112,7 +112,10 @@ _socket_option = click.option(
 )
 @_socket_option
 def release(for_s: float, socket_path: Path | None) -> None:
-    """Release the GPUs so that they can be reset or change their MIG mode."""
+    """Release the GPUs.
+
+    They can then be reset, or change their MIG mode.
+    """
     _tell(socket_path, {"command": "release", "for_s": for_s})
 
 
@@ -128,7 +131,10 @@ def resume(socket_path: Path | None) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Forget every device that is missing.")
 @_socket_option
 def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> None:
-    """Accept that DEVICES were removed or replaced, and end their findings.
+    """Accept that DEVICES are gone.
+
+    Ends the findings about devices that were removed or replaced.
+
 
     Name a device as its finding does: by name, PCI address, GUID, MAC, UUID or serial number.
     """

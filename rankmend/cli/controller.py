@@ -93,7 +93,10 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
 
 @controller.group()
 def token() -> None:
-    """Add, list and revoke tokens; a running controller reads them on reload."""
+    """Add, list and revoke tokens.
+
+    A running controller reads them on reload.
+    """
 
 
 @token.command()
@@ -221,7 +224,10 @@ _output_option = click.option(
 @_authority_option
 @_output_option
 def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
-    """Renew the controller's certificate, or issue one for other names."""
+    """Renew the controller's certificate.
+
+    Also issues one for other names.
+    """
     from rankmend.errors import RankmendError
     from recovery.service.setup import make_server_files
 
