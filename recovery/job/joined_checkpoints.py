@@ -55,9 +55,10 @@ def readers_of(
 def homes_of(placement: Sequence[Placement], members: Mapping[str, Member]) -> dict[int, RankHome]:
     """Return where each rank of a placement is to run."""
     seen = _folders_of(placement, members)
-    return {
-        rank: RankHome(place.node, seen[place.node]) for place in placement for rank in place.ranks
-    }
+    homes: dict[int, RankHome] = {}
+    for place in placement:
+        homes |= dict.fromkeys(place.ranks, RankHome(place.node, seen[place.node]))
+    return homes
 
 
 def divide(readers: Sequence[CheckpointReader]) -> tuple[CheckpointReader, ...]:
