@@ -13,7 +13,7 @@ from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import counted, shown
 from recovery.checkpoints.reader import DefectError
 
 AUTOMATIC_NAME: Final = re.compile(r"checkpoint_[0-9]+")
@@ -59,4 +59,6 @@ class AccelerateFormat:
         ]
         if missing:
             raise DefectError(f"{shown(missing[0])}, which the save before has, is missing")
-        return f"{', '.join(found) or 'model folders'}, random states of {len(ranks)} ranks"
+        return (
+            f"{', '.join(found) or 'model folders'}, random states of {counted(len(ranks), 'rank')}"
+        )

@@ -13,7 +13,7 @@ from recovery.checkpoints.archive import read_archives, read_small
 from recovery.checkpoints.formats.parts import lacks_parts
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import counted, shown
 from recovery.checkpoints.pickle_stream import PICKLE_BYTES_MAX, Opaque, is_pickle, read_plain
 from recovery.checkpoints.plain_values import STEPS_END, step_in
 from recovery.checkpoints.reader import DefectError, FileReader
@@ -77,7 +77,8 @@ def check_dcp(tree: Tree, skew_s: float = _SKEW_S) -> str:
         reason = f"__{missing}_0.distcp is missing"
         here = [match[0] for match in tree.matching(SHARD)]
         raise lacks_parts(tree, reason, here, DcpFormat().parts(tree))
-    return f"marker {markers[0]} and the {len(shards)} shards that it names"
+    named = counted(len(shards), "shard")
+    return f"marker {markers[0]} and the {named} that it names"
 
 
 def _check_marker(tree: Tree, marker: str, skew_s: float) -> set[str]:

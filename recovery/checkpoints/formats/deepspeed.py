@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.names import counted
 from recovery.checkpoints.pickle_stream import Opaque
 from recovery.checkpoints.plain_values import step_in
 from recovery.checkpoints.reader import DefectError
@@ -64,7 +65,8 @@ def check_deepspeed(tree: Tree) -> str:
             what = f"zero_pp_rank_{{}}_mp_rank_{rank:02}_{kind}_states.pt"
             require_whole_range(shards[kind, rank], what, count)
     count = sum(len(members) for members in shards.values())
-    return f"model states of {max(len(models), 1)} ranks and {count} ZeRO shards"
+    ranks_told = counted(max(len(models), 1), "rank")
+    return f"model states of {ranks_told} and {counted(count, 'ZeRO shard')}"
 
 
 def _first_state(tree: Tree) -> Any:

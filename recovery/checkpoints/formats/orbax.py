@@ -9,6 +9,7 @@ from typing import Final
 
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.names import counted
 from recovery.checkpoints.reader import DefectError
 
 _METADATA: Final = "_CHECKPOINT_METADATA"
@@ -49,5 +50,5 @@ class OrbaxFormat:
                 tree.require(f"{item}{_MANIFEST}")
                 if not any(name.startswith(f"{item}d/") for name in tree.files):
                     raise DefectError(f"{item}d/, which holds the arrays, is missing")
-        proof = f"{_METADATA} with its commit time, {len(items)} items"
+        proof = f"{_METADATA} with its commit time, {counted(len(items), 'item')}"
         return f"{proof}, {_COMMIT} of each" if folders else proof

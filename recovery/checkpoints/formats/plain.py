@@ -8,7 +8,7 @@ from typing import Final
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import has_checkpoint_suffix, shown, step_of
+from recovery.checkpoints.names import counted, has_checkpoint_suffix, shown, step_of
 from recovery.checkpoints.reader import DefectError
 
 DLROVER_TRACKER: Final = "dlrover_latest.txt"
@@ -86,4 +86,4 @@ def _compare_with_earlier(tree: Tree) -> str:
         raise DefectError(f"{shown(missing[0])} is missing: the save before has one")
     count = sum(has_checkpoint_suffix(name) for name in tree.top_files)
     known = "as in the save before" if tree.earlier else "no earlier save to compare with"
-    return f"{count} files ({known})"
+    return f"{counted(count, 'file')} ({known})"

@@ -12,6 +12,7 @@ from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.names import counted
 from recovery.checkpoints.plain_values import step_in
 from recovery.checkpoints.reader import DefectError
 
@@ -54,7 +55,7 @@ class TrainerFormat:
         ranks = {int(match[1]) for match in tree.matching(_RNG)}
         require_whole_range(ranks, "rng_state_{}.pth")
         if ranks:
-            found.append(f"rng states of {len(ranks)} ranks")
+            found.append(f"rng states of {counted(len(ranks), 'rank')}")
         text = ", ".join(found)
         return text if "optimizer" in found else f"{text}; no optimizer (save_only_model)"
 

@@ -142,6 +142,17 @@ def test_names_inside_a_checkpoint_that_would_move_the_cursor_are_made_visible(
     assert reason.startswith("a\\n\\x1b[2J.pt: truncated")
 
 
+def test_a_name_inside_a_checkpoint_that_is_no_utf_8_is_made_visible(tmp_path: Path) -> None:
+    path = save_trainer(tmp_path, 20)
+    (path / os.fsdecode(b"a-\xff.pt")).write_bytes(b"PK\x03\x04")
+
+    (verdict,) = find(tmp_path)
+
+    assert not verdict.is_valid
+    assert verdict.reason.startswith("a-\\udcff.pt: truncated")
+    verdict.reason.encode()  # fit for the journal
+
+
 def test_a_folder_that_links_to_itself_or_its_parent_ends(tmp_path: Path) -> None:
     save_trainer(tmp_path, 10)
     (tmp_path / "checkpoint-20").symlink_to(tmp_path)

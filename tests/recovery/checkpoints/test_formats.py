@@ -271,6 +271,14 @@ def test_any_file_of_torch_that_is_cut_off_or_flipped_is_found(
     assert find(tmp_path)[0].is_valid
 
 
+def test_what_was_found_is_said_in_the_singular_where_it_is_one(tmp_path: Path) -> None:
+    save_orbax(tmp_path, 10)
+
+    (verdict,) = find(tmp_path)
+
+    assert "with its commit time, 1 item, commit_success.txt of each" in verdict.reason
+
+
 # Markers that lie
 
 
