@@ -95,7 +95,7 @@ def test_launcher_in_another_container_is_refused_and_the_first_trains_on(
     other.start()
 
     assert other.wait() == 75, other.output
-    assert "in another container of this machine. It is alive" in other.output
+    assert "in another container of this machine. That owner is alive" in other.output
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
 
 
