@@ -330,6 +330,23 @@ def test_a_torn_folder_says_what_is_wrong(tmp_path: Path, damage: object, reason
     assert told(verdicts)["step-20"].startswith(reason)
 
 
+def test_a_scripts_marker_that_is_older_than_a_file_of_its_save_lies(tmp_path: Path) -> None:
+    """As where a save goes over an older one and dies, and the older one's marker stays."""
+    for name in ("step-10", "step-20"):
+        path = tmp_path / name
+        path.mkdir()
+        for file in ("COMMIT", "model.safetensors"):
+            (path / file).write_bytes(make_safetensors())
+            date(path / file, NOW - 900)
+    date(tmp_path / "step-20" / "model.safetensors", NOW - 300)
+
+    verdicts = find(tmp_path, marker="COMMIT")
+
+    assert valid_names(verdicts) == ["step-10"]
+    reason = "model.safetensors was written after the marker COMMIT"
+    assert told(verdicts)["step-20"] == reason
+
+
 def test_a_marker_that_would_run_code_is_listed_and_not_run(tmp_path: Path) -> None:
     path = save_folder(tmp_path / "step-1")
     command = f"touch {tmp_path}/ran"
