@@ -101,7 +101,7 @@ def test_error_of_prometheus_is_told_with_its_text() -> None:
         pytest.raises(SourceError, match=f"^{base} answered 422 to .*: query too long$"),
     ):
         Prometheus(base).readings({"up": None}, 1.0, 2.0)
-    with pytest.raises(SourceError, match=r"^cannot ask http://127.0.0.1:9: \[Errno 111\] Conn"):
+    with pytest.raises(SourceError, match=r"^cannot query http://127.0.0.1:9: \[Errno 111\] Conn"):
         Prometheus("http://127.0.0.1:9").readings({"up": None}, 1.0, 2.0)
 
 
