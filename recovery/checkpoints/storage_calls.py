@@ -5,9 +5,10 @@ for is not asked again until that thread comes back. Other checkpoints, on serve
 their turn meanwhile.
 """
 
+import queue
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from rankmend.clock import Clock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
@@ -18,6 +19,7 @@ LATE_S: Final = 1.0  # after its deadline, which whoever reads looks at before e
 STALLED_S: Final = 60.0  # one read of 1 MB beside training, where the deadline is far
 HUNG_MAX: Final = 4  # threads left behind at a time
 _LOOK_S: Final = 0.05
+_IDLE_S: Final = 1.0  # then a thread without a call ends
 
 
 class HungError(UnfinishedError):
@@ -46,7 +48,7 @@ class _Call(Generic[T]):
 
 
 class StorageCalls:
-    """Each call has a thread of its own, with the priority of the one that asks."""
+    """Calls run in a second thread, which has the priority of the one that asks."""
 
     def __init__(self, clock: Clock, late_s: float = LATE_S, stalled_s: float = STALLED_S) -> None:
         self._clock = clock
@@ -54,6 +56,7 @@ class StorageCalls:
         self._stalled_s = stalled_s
         self._lock = threading.Lock()
         self._hung: dict[str, float] = {}  # since when, by what was asked
+        self._idle: dict[int, queue.SimpleQueue[tuple[str, _Call[Any]]]] = {}  # by who asks
 
     def run(self, key: str, work: Callable[[], T], deadline: Deadline) -> T:
         """Return what ``work`` returns; raise HungError where it does not return.
@@ -69,10 +72,8 @@ class StorageCalls:
         if hung >= HUNG_MAX:
             raise HungError(f"not looked at: the storage does not answer {hung} earlier reads")
         call = _Call(work, now_s)
-        thread = threading.Thread(
-            target=self._run, args=(key, call), name="storage-call", daemon=True
-        )
-        thread.start()
+        calls = self._worker()
+        calls.put((key, call))
         over_at_s: float | None = None
         while not call.ended.wait(_LOOK_S):
             now_s = self._clock.now_s()
@@ -82,7 +83,21 @@ class StorageCalls:
             is_stalled = now_s - max(call.began_s, deadline.checked_at_s) >= self._stalled_s
             if (is_late or is_stalled) and self._leave(key, call):
                 raise HungError(f"the storage has not answered for {now_s - call.began_s:.0f} s")
+        with self._lock:
+            self._idle[threading.get_ident()] = calls
         return call.result()
+
+    def _worker(self) -> "queue.SimpleQueue[tuple[str, _Call[Any]]]":
+        """Return the queue of a thread that waits for a call of the one that asks."""
+        asks = threading.get_ident()
+        with self._lock:
+            calls = self._idle.pop(asks, None)
+        if calls is None:
+            calls = queue.SimpleQueue()
+            threading.Thread(
+                target=self._run, args=(calls, asks), name="storage-call", daemon=True
+            ).start()
+        return calls
 
     def _leave(self, key: str, call: "_Call[T]") -> bool:
         """Note that the call hangs; return False where it has just ended."""
@@ -92,7 +107,18 @@ class StorageCalls:
             self._hung[key] = call.began_s
             return True
 
-    def _run(self, key: str, call: "_Call[T]") -> None:
-        call.run()
-        with self._lock:
-            self._hung.pop(key, None)
+    def _run(self, calls: "queue.SimpleQueue[tuple[str, _Call[Any]]]", asks: int) -> None:
+        while True:
+            try:
+                key, call = calls.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle.get(asks) is not calls:
+                        continue  # a call is on its way
+                    del self._idle[asks]
+                return
+            call.run()
+            with self._lock:
+                was_left = self._hung.pop(key, None) is not None
+            if was_left:
+                return
