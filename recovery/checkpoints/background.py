@@ -14,7 +14,7 @@ from typing import Protocol
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.finder import PENDING, settle
+from recovery.checkpoints.finder import settle
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.priority import yield_to_training
 
@@ -116,7 +116,7 @@ class CheckpointWatch:
             late = f"not finished within {timeout_s:g} s"
             verdicts = tuple(
                 replace(verdict, reason=late, hindrance=Hindrance.UNREADABLE)
-                if verdict.reason == PENDING
+                if verdict.hindrance is Hindrance.PENDING
                 else verdict
                 for verdict in self._verdicts
             )
@@ -126,7 +126,9 @@ class CheckpointWatch:
         """Return what the last look found, as it counts while training runs; waits for no storage."""
         with self._changed:
             verdicts = self._verdicts if self._has_looked else ()
-            return tuple(self._settle(one) for one in verdicts if one.reason != PENDING)
+            return tuple(
+                self._settle(one) for one in verdicts if one.hindrance is not Hindrance.PENDING
+            )
 
     def _hurry(self, timeout_s: float) -> None:
         """End the look under way early: a caller waits for the one after it.
@@ -226,7 +228,7 @@ class CheckpointWatch:
             for verdict in verdicts:
                 candidate = verdict.candidate
                 marks: _Marks | None = (candidate.size_bytes, candidate.modified_unix_s)
-                if verdict.hindrance is Hindrance.UNREAD:
+                if verdict.hindrance in {Hindrance.PENDING, Hindrance.UNREAD}:
                     marks = None  # of a folder they are not known before it is walked
                 known = self._seen.get(candidate.path)
                 if known is None:  # what the first look finds may be old

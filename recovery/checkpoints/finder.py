@@ -39,7 +39,6 @@ from recovery.checkpoints.reader import (
 )
 from recovery.checkpoints.storage_calls import StorageCalls
 
-PENDING: Final = "not checked yet"
 _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
@@ -101,7 +100,7 @@ class CheckpointFinder:
         ]
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
-        """Yield all verdicts again after each that was reached; at first all are `PENDING`.
+        """Yield all verdicts again after each that was reached; at first all are `Hindrance.PENDING`.
 
         Where the newest valid one was deleted while older ones were read, all begins anew.
         """
@@ -133,8 +132,8 @@ class CheckpointFinder:
             CheckpointVerdict(
                 seen.candidate,
                 False,
-                seen.refusal or PENDING,
-                seen.hindrance if seen.refusal else Hindrance.UNREAD,
+                seen.refusal or "not checked yet",
+                seen.hindrance if seen.refusal else Hindrance.PENDING,
             )
             for seen in sightings
         ]

@@ -63,6 +63,7 @@ class Hindrance(Enum):
     DAMAGED = "damaged"  # looks like a checkpoint: torn, no marker, or not understood
     UNREADABLE = "unreadable"  # an error of the file system, or the time was over
     WRITING = "writing"  # a save is under way, by the look of it
+    PENDING = "pending"  # a look is under way and has not come to it
     UNREAD = "unread"  # not looked at: enough newer ones are valid, or a bound was reached
     MISSING = "missing"  # only a pointer file names it
     ALIAS = "alias"  # another name of a candidate in the same list

@@ -1,7 +1,7 @@
 """Holds the chosen checkpoint from the decision until the ranks train, whatever deletes it meanwhile.
 
 `save_total_limit`, a clean-up job or a second script may delete a checkpoint while ranks read it,
-which takes minutes. One daemon thread links its files (`pin`) beside the start of the ranks, and puts
+which takes minutes. One daemon thread links its files (`pinned_files`) beside the start of the ranks, and puts
 back what vanishes. It holds nothing up: storage that hangs holds the thread alone, and a checkpoint
 that can't be pinned is restored all the same. Once the ranks train, the links go, and nothing is put back any more.
 """
@@ -18,7 +18,7 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.pin import Pin, remove_before
+from recovery.checkpoints.pinned_files import Pin, remove_before
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from rankmend.clock import SystemClock
 from rankmend.errors import SourceError
 from recovery.checkpoints.background import CheckpointWatch, Finder
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.finder import PENDING, CheckpointFinder
+from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import (
     Candidate,
     CheckpointFormat,
     CheckpointSettings,
     CheckpointVerdict,
+    Hindrance,
     Share,
 )
 from tests.recovery.checkpoints.test_finder import date, save_npz, told, valid_names
@@ -144,9 +146,12 @@ def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
 
 
 def verdict(name: str, is_valid: bool, reason: str) -> CheckpointVerdict:
-    return CheckpointVerdict(
-        Candidate(name, None, CheckpointFormat.NPZ, 1, LONG_AGO), is_valid, reason
-    )
+    candidate = Candidate(name, None, CheckpointFormat.NPZ, 1, LONG_AGO)
+    return CheckpointVerdict(candidate, is_valid, reason)
+
+
+def pending(name: str) -> CheckpointVerdict:
+    return replace(verdict(name, False, "not checked yet"), hindrance=Hindrance.PENDING)
 
 
 class ScriptedFinder:
@@ -164,7 +169,7 @@ class ScriptedFinder:
         self.looks += 1
         older = verdict("old", True, "complete")
         if self.lists_first:
-            yield (verdict("new", False, PENDING), older)
+            yield (pending("new"), older)
         self.is_reading.set()
         self.release.wait(20)
         yield (verdict("new", True, "complete"), older)
@@ -249,7 +254,7 @@ class ReadingFinder(ScriptedFinder):
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
-        yield (verdict("new", self.has_valid, "complete" if self.has_valid else PENDING),)
+        yield (verdict("new", True, "complete") if self.has_valid else pending("new"),)
         if self.looks > 1:
             return
         self.is_reading.set()

@@ -11,7 +11,7 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.pin import Pin, PinError
+from recovery.checkpoints.pinned_files import Pin, PinError
 from recovery.checkpoints.pins import CheckpointPins, PinSettings
 from tests.recovery.checkpoints.test_finder import find, save_npz, valid_names
 from tests.recovery.checkpoints.test_formats import save_trainer
@@ -156,7 +156,7 @@ def test_the_next_attempt_holds_its_own_checkpoint_and_no_longer_the_former(
     one.hold(2, str(older))
     wait_for(lambda: one.pinned == str(older), "pinned")
 
-    assert links(tmp_path) == ["2/checkpoint-30"]
+    wait_for(lambda: links(tmp_path) == ["2/checkpoint-30"], "the former let go")
 
 
 def test_a_checkpoint_that_vanished_while_it_failed_to_load_is_there_for_the_next_look(
