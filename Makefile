@@ -40,6 +40,12 @@ $(VENV)/.torch: $(BIN)/python
 $(VENV)/.frameworks: $(VENV)/.torch pyproject.toml
 	$(INSTALL) -e '.[frameworks]' && touch $@ || echo 'no frameworks: the tests that need them fail'
 
+# In a folder of their own: accelerate and transformers import DeepSpeed wherever they find it.
+$(VENV)/.parallel: $(VENV)/.frameworks
+	DS_BUILD_OPS=0 $(INSTALL) --no-deps --no-build-isolation --target $(VENV)/parallel \
+	    deepspeed==0.19.8 megatron-core==0.16.1 einops hjson ninja py-cpuinfo && touch $@ \
+	    || echo 'no DeepSpeed, no megatron-core: the tests that need them are skipped'
+
 demo: $(VENV)/.demo ## train on real data, break it twice, watch it recover (no torch)
 	$(BIN)/python examples/demo.py
 
@@ -62,7 +68,7 @@ test-all: test test-long ## `make test`, then whole jobs, clusters and long simu
 test-quick: $(VENV)/.dev $(VENV)/.torch ## the tests of `make test`, without lint and types
 	$(PYTEST) -m 'not long or real_fault' $(PYTEST_ARGS) || [ $$? = 5 ]
 
-test-long: $(VENV)/.dev $(VENV)/.frameworks ## the tests that only `make test-all` runs
+test-long: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel ## the tests that only `make test-all` runs
 	RANKMEND_TESTS_REQUIRE_FRAMEWORKS=1 $(PYTEST) --hypothesis-profile=thorough \
 	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
 

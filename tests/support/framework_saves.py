@@ -5,6 +5,7 @@ In a process of its own, because the imports take seconds and hundreds of megaby
 
 import os
 import sys
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,27 @@ from typing import Any
 import pytest
 
 REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-long`, which installs them
+PARALLEL = Path(
+    sys.prefix, "parallel"
+)  # where `make .venv/.parallel` puts DeepSpeed and megatron-core
 
 
-def require(*libraries: str, is_optional: bool = False) -> None:
-    """Skip the test where a library is missing; fail where it has to be there.
+def require(*libraries: str, is_parallel: bool = False) -> dict[str, str]:
+    """Skip the test where a library is missing; return the variables with which a process finds all.
 
-    ``is_optional``: `make .venv/.frameworks` leaves it out.
+    Fail where it has to be there. ``is_parallel``: it is one that has a folder of its own.
     """
-    missing = [name for name in libraries if find_spec(name) is None]
+    places = [str(PARALLEL)] if is_parallel and PARALLEL.is_dir() else []
+    missing = [
+        name
+        for name in libraries
+        if find_spec(name) is None and PathFinder.find_spec(name, places) is None
+    ]
     if not missing:
-        return
-    reason = f"{', '.join(missing)} is not installed: make .venv/.frameworks"
-    if is_optional:
-        pytest.skip(f"{', '.join(missing)} is not installed: pip install it beside the frameworks")
-    if os.environ.get(REQUIRED):
+        return {"DS_ACCELERATOR": "cpu", "PYTHONPATH": places[0]} if places else {}
+    made_by = "make .venv/.parallel" if is_parallel else "make .venv/.frameworks"
+    reason = f"{', '.join(missing)} is not installed: {made_by}"
+    if os.environ.get(REQUIRED) and not is_parallel:
         pytest.fail(reason)
     pytest.skip(reason)
 

@@ -60,7 +60,7 @@ class Framework:
     ranks: int = 2
     arguments: tuple[str, ...] = ()
     is_deterministic: bool = True
-    is_optional: bool = False  # no part of `make .venv/.frameworks`
+    is_parallel: bool = False  # its library is from `make .venv/.parallel`
 
     def kill(self, point: Point) -> Kill:
         return self.kills.get(point, _EVERYWHERE.get(point, Kill("never")))
@@ -244,7 +244,7 @@ FRAMEWORKS: Final = {
             Point.HALF_ROTATED: Kill("^os.remove zero"),
         },
         "deepspeed",
-        is_optional=True,
+        is_parallel=True,
     ),
     "orbax": Framework(
         "JAX, Orbax",

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,9 @@ KILLS = ROOT / "tests" / "support" / "faults" / "checkpoint_kills.py"
 TIMEOUT_S = 600
 
 
-def run(folder: Path, framework: Framework, kills: Sequence[Kill]) -> list[str]:
+def run(
+    folder: Path, framework: Framework, kills: Sequence[Kill], found_by: Mapping[str, str]
+) -> list[str]:
     """Run the job as the README does; return the last words of rank 0, one for each time it ended."""
     folder.mkdir()
     (folder / framework.folder).mkdir()
@@ -47,6 +49,7 @@ def run(folder: Path, framework: Framework, kills: Sequence[Kill]) -> list[str]:
     command += [*framework.arguments, *framework.resume]
     environment = {
         **os.environ,
+        **found_by,
         "RANKMEND_STATE_DIR": str(folder / "state"),
         "OMP_NUM_THREADS": "1",
     }
@@ -74,9 +77,9 @@ def test_job_killed_at_each_point_goes_on_from_the_newest_whole_checkpoint(
     name: str, tmp_path: Path
 ) -> None:
     framework = FRAMEWORKS[name]
-    require(framework.needs, is_optional=framework.is_optional)
+    found_by = require(framework.needs, is_parallel=framework.is_parallel)
     folder = tmp_path / "killed"
-    finals = run(folder, framework, [framework.kill(point) for point in Point])
+    finals = run(folder, framework, [framework.kill(point) for point in Point], found_by)
 
     attempts = started(folder)
     killed = [int(attempt) for attempt in (folder / "kills").read_text().split()]
@@ -88,4 +91,4 @@ def test_job_killed_at_each_point_goes_on_from_the_newest_whole_checkpoint(
             paths = [folder / framework.folder / save.format(step=step) for save in framework.saves]
             assert Path(restore.path) in paths, point
     if framework.is_deterministic:
-        assert set(finals) == set(run(tmp_path / "undisturbed", framework, ()))
+        assert set(finals) == set(run(tmp_path / "undisturbed", framework, (), found_by))

@@ -57,8 +57,7 @@ WRITERS = {
     ),
 }
 
-OPTIONAL = {"deepspeed", "megatron"}  # their libraries are no part of `make .venv/.frameworks`
-TWO_RANKS = {"deepspeed", "megatron"}
+PARALLEL = {"deepspeed", "megatron"}  # their libraries are from `make .venv/.parallel`
 ONE_WRITE = {"commit_success.txt"}  # a sentence, of which nobody reads more than that it is there
 
 
@@ -69,11 +68,16 @@ def saved(
     """What the framework saved, once for all tests."""
     name: str = request.param
     libraries = (library.partition(".")[0] for library in WRITERS[name][0])
-    require(*libraries, is_optional=name in OPTIONAL)
+    found_by = require(*libraries, is_parallel=name in PARALLEL)
     folder = tmp_path_factory.mktemp(name)
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        **os.environ,
+        **found_by,
+        "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     command = [sys.executable, "-m"]
-    if name in TWO_RANKS:
+    if name in PARALLEL:
         command += ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     command += ["tests.support.framework_saves", name, str(folder)]
     done = subprocess.run(  # noqa: PLW1510 - its output is shown below
