@@ -229,7 +229,7 @@ def test_jobs_beyond_the_bound_are_refused(make: Callable[..., Bench]) -> None:
     bench = make(jobs_max=1)
     bench.join(key="first")
 
-    with pytest.raises(FullError, match="jobs.at_once_max is 1"):
+    with pytest.raises(FullError, match=r"jobs\.at_once_max is 1"):
         bench.join(key="second")
 
 
