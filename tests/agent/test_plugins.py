@@ -405,6 +405,7 @@ def test_shipped_plugins_are_found_beside_an_old_copy_of_the_package(
 
 
 @pytest.mark.real
+@pytest.mark.long
 def test_example_is_installed_by_pip_and_shown_by_the_agent(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     subprocess.run(["cp", "-r", str(ROOT / "examples" / "plugin"), str(source)], check=True)

@@ -54,6 +54,7 @@ def test_promtool_understands_every_rule_and_the_configuration() -> None:
 
 @NEEDS_PROMTOOL
 @pytest.mark.real
+@pytest.mark.long
 def test_each_rule_fires_for_its_own_finding_and_for_nothing_else(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     (tmp_path / "rules.test.yml").write_text(generate.tests_text(generate.RUNBOOKS))

@@ -256,6 +256,7 @@ def test_trimming_changes_no_view() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.long
 def test_a_dump_that_this_pytorch_writes_is_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import subprocess

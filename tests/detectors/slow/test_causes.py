@@ -140,6 +140,7 @@ def worse(sign: Sign, times: float = 3.0) -> float:
 EACH_SIGN = [(cause, sign) for cause in CAUSES for sign in cause.signs]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cause", "sign"), EACH_SIGN, ids=[f"{c.name}-{n}" for n, (c, _s) in enumerate(EACH_SIGN)]
 )

@@ -96,7 +96,12 @@ def test_only_so_many_threads_are_left_behind(server: threading.Event) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("hanging", "is_folder"), [("more.pt", True), ("trainer_state.json", True), ("step-20", False)]
+    ("hanging", "is_folder"),
+    [
+        ("more.pt", True),
+        pytest.param("trainer_state.json", True, marks=pytest.mark.long),
+        pytest.param("step-20", False, marks=pytest.mark.long),
+    ],
 )
 def test_a_checkpoint_whose_storage_hangs_keeps_no_older_one_from_being_chosen(
     tmp_path: Path, hanging: str, is_folder: bool

@@ -40,7 +40,7 @@ def test_undisturbed_run_crosses_every_boundary_that_the_crash_test_names() -> N
     assert world.started == [1, 2]
 
 
-@pytest.mark.parametrize("kills_launcher", [False, True])
+@pytest.mark.parametrize("kills_launcher", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("crash_at", range(1, BOUNDARIES + 1))
 def test_crash_at_any_boundary_ends_done_with_each_attempt_started_once(
     crash_at: int, kills_launcher: bool

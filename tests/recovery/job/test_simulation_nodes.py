@@ -59,6 +59,7 @@ def test_random_settings_keep_every_rule() -> None:
             break
 
 
+@pytest.mark.long
 def test_a_crash_at_any_boundary_starts_no_attempt_twice_and_forgets_nothing() -> None:
     boundaries = Cluster(KILL).run().control.crossings
 

@@ -231,6 +231,7 @@ def test_packed_body_is_not_unpacked(target: Target, job_id: str) -> None:
     assert target.rss - before < 50 * MIB
 
 
+@pytest.mark.long
 def test_slow_head_is_cut_and_nobody_waits_for_it(target: Target) -> None:
     slow = [target.connect() for _ in range(100)]
     try:
