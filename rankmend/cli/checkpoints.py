@@ -9,7 +9,7 @@ import click
 from rankmend.cli import output
 from rankmend.cli.options import fail, json_option, print_json, seconds, size
 from rankmend.cli.output import echo
-from rankmend.cli.run import DURATION
+from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from rankmend.cli.controller_options import (
 )
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.cli.output import echo
-from rankmend.cli.run import DURATION
 from rankmend.cli.times import TimeOfDay, TimeParameter, ZoneParameter, say_time
+from rankmend.cli.units import DURATION
 
 _TIME = TimeParameter()
 

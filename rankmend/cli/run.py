@@ -11,58 +11,8 @@ from click.core import ParameterSource
 from rankmend.cli.abbreviations import expand
 from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
+from rankmend.cli.units import DURATION, RATE
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
-
-_UNIT_BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
-    """Seconds, or a number with s, m, h or d."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        text = str(value).strip()
-        unit = _UNIT_SECONDS.get(text[-1:], 0)
-        try:
-            seconds = float(text[:-1]) * unit if unit else float(text)
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds < 1e9:
-            self.fail(f"{text!r} is not a duration such as 90, 90s, 30m or 12h", param, ctx)
-        return seconds
-
-
-DURATION = _Duration()
-
-
-class _Rate(click.ParamType):  # type: ignore[type-arg]
-    """Bytes per second, or a number with k, M, G or T."""
-
-    name = "rate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        text = str(value).strip()
-        unit = _UNIT_BYTES.get(text[-1:], 0)
-        try:
-            rate = float(text[:-1]) * unit if unit else float(text)
-        except ValueError:
-            rate = -1.0
-        if not 0 <= rate < 1e15:
-            self.fail(f"{text!r} is not a rate such as 200M, 1.5G or 0", param, ctx)
-        return rate
-
-
-RATE = _Rate()
 
 # torchrun options that are accepted and ignored: rankmend does not poll, and every rank is a separate program.
 _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rankmend.cli.run import RATE
+from rankmend.cli.units import RATE
 from rankmend.clock import SystemClock
 from recovery.run.assembly import make_watch
 from recovery.run.options import RunOptions
