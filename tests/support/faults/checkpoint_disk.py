@@ -2,20 +2,15 @@
 
 import errno
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
-
-from tests.support.agent import wait_for
+from tests.support.faults.fuse_mount import fuse_mount
 
 T = TypeVar("T")
 
@@ -52,27 +47,10 @@ class CheckpointDisk:
 @contextmanager
 def checkpoint_disk(folder: Path) -> Iterator[CheckpointDisk]:
     """Mount an empty folder below ``folder``; skip the test where FUSE is not usable."""
-    if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
-    if find_spec("mfusepy") is None:
-        pytest.skip("mfusepy is not installed")
     disk = CheckpointDisk(folder / "point", folder / "served", folder / "faults")
-    for path in (disk.point, disk.served, disk.faults):
-        path.mkdir(parents=True)
-    program = [sys.executable, "-m", "tests.support.faults.checkpoint_disk"]
-    arguments = [str(path) for path in (disk.point, disk.served, disk.faults)]
-    server = subprocess.Popen([*program, *arguments])
-    try:
-        wait_for(lambda: os.path.ismount(disk.point), "the FUSE mount")
+    module = "tests.support.faults.checkpoint_disk"
+    with fuse_mount(module, disk.point, disk.served, disk.faults, disk.heal):
         yield disk
-    finally:
-        disk.heal()  # before anything that may wait for it
-        subprocess.run(["fusermount3", "-u", "-z", str(disk.point)], timeout=20, check=False)
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
 
 
 def _serve(mountpoint: str, served: Path, faults: Path) -> None:

@@ -2,19 +2,14 @@
 
 import errno
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
-from tests.support.agent import wait_for
+from tests.support.faults.fuse_mount import fuse_mount
 
 
 @dataclass(frozen=True)
@@ -38,26 +33,10 @@ class UnreadableFiles:
 @contextmanager
 def unreadable_files(served: Path, folder: Path) -> Iterator[UnreadableFiles]:
     """Mount ``served`` below ``folder``; skip the test where FUSE is not usable."""
-    if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")
-    if find_spec("mfusepy") is None:
-        pytest.skip("mfusepy is not installed")
-    mounted = UnreadableFiles(folder / "point", folder / "faults")
-    for path in (mounted.point, mounted.faults):
-        path.mkdir(parents=True)
-    program = [sys.executable, "-m", "tests.support.faults.unreadable_files"]
-    server = subprocess.Popen([*program, str(mounted.point), str(served), str(mounted.faults)])
-    try:
-        wait_for(lambda: os.path.ismount(mounted.point), "the FUSE mount")
-        yield mounted
-    finally:
-        mounted.heal()  # before anything that may wait for it
-        subprocess.run(["fusermount3", "-u", "-z", str(mounted.point)], timeout=20, check=False)
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
+    disk = UnreadableFiles(folder / "point", folder / "faults")
+    module = "tests.support.faults.unreadable_files"
+    with fuse_mount(module, disk.point, served, disk.faults, disk.heal):
+        yield disk
 
 
 def _serve(mountpoint: str, served: Path, faults: Path) -> None:
