@@ -324,7 +324,7 @@ class CheckpointFinder:
                 path,
                 survey.signatures,
                 picked,
-                lambda reader: check_part(reader, survey),
+                lambda reader: check_part(reader, survey, tree, candidate.format),
                 deadline,
             )
             return f"{proofs}; {coverage}", coverage.is_whole

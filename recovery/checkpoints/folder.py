@@ -15,6 +15,7 @@ from typing import Final
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.formats.dcp import MARKER
+from recovery.checkpoints.formats.format import ContentFormat
 from recovery.checkpoints.formats.nvrx_local import DIRTY_PART
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
@@ -152,19 +153,26 @@ def check_structure(
     return ", ".join(proofs)
 
 
-def check_part(reader: FileReader, survey: Survey) -> bool | None:
+def check_part(
+    reader: FileReader, survey: Survey, tree: Tree, kind: CheckpointFormat
+) -> bool | None:
     """Return whether this file is of a kind that can be checked, and raise when it is damaged.
 
     None: a marker, which was read with the structure.
     """
     if reader.signature == survey.marker or Path(reader.path).name == MARKER:
         return None
-    kind = identify(reader).format
-    if kind in {CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE} and not has_checkpoint_suffix(
+    layout = format_of(kind)
+    if isinstance(layout, ContentFormat):
+        name = reader.path.removeprefix(f"{tree.path.rstrip('/')}/")
+        if layout.check_content(tree, name, reader):
+            return True
+    content = identify(reader).format
+    if content in {CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE} and not has_checkpoint_suffix(
         reader.path
     ):
         return False
-    check_file(reader, kind)
+    check_file(reader, content)
     return True
 
 

@@ -17,7 +17,7 @@ from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES, blocks_of, new_digest
 from recovery.checkpoints.manifests import FileRecord, Manifests, Stamp
 from recovery.checkpoints.model import Share
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import counted, shown
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
 
 SAMPLE_BLOCKS: Final = 8  # 32 MiB of a checkpoint: 0.3 s at 100 MB/s
@@ -49,9 +49,14 @@ class Coverage:
     is_whole: bool = True  # every file; else only those of the share
 
     def __str__(self) -> str:
-        taken = f", {self.taken} unchanged since they were checked" if self.taken else ""
-        others = f", {self.unchecked} others present" if self.unchecked else ""
-        return f"{self.checked} files checked{taken}{others}"
+        found = []
+        if self.checked or not (self.taken or self.unchecked):
+            found.append(f"{counted(self.checked, 'file')} checked")
+        if self.taken:
+            found.append(f"{self.taken} unchanged since they were checked")
+        if self.unchecked:
+            found.append(f"{self.unchecked} only known to be there")
+        return ", ".join(found)
 
 
 @dataclass

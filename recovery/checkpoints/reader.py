@@ -130,6 +130,11 @@ class FileReader:
             self._tape.fetch_ahead()
 
     @property
+    def expects_all(self) -> bool:
+        """Return whether the whole file will be read, whatever is read of it now."""
+        return self._tape is not None and self._tape.is_fetched_ahead
+
+    @property
     def unread_bytes(self) -> int:
         """Return how much `digests` has yet to read."""
         assert self._tape is not None, "only a whole reader takes digests"
@@ -178,12 +183,14 @@ class _Tape:
         self._begin = self.end = 0  # of the chunk in the buffer, in the file
         self._hash = new_digest()
         self._digests: list[bytes] = []
-        self._fetched = 0  # asked for ahead, if `fetch_ahead` was called
+        self._fetched = 0  # asked for ahead
+        self.is_fetched_ahead = False
         _advise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         _advise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)  # training's pages stay in the cache
 
     def fetch_ahead(self) -> None:
         """Ask for the next bytes now; the kernel's own read-ahead begins small in each file."""
+        self.is_fetched_ahead = True
         end = min(self.end + 2 * _AHEAD_BYTES, self._size_bytes)
         if end > self._fetched:
             _advise(self._descriptor, self._fetched, end - self._fetched, os.POSIX_FADV_WILLNEED)

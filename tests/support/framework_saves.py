@@ -3,6 +3,7 @@
 In a process of its own, because the imports take seconds and hundreds of megabytes.
 """
 
+import json
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -130,6 +131,59 @@ def orbax(folder: Path) -> None:
             items = ocp.args.Composite(state=state, meta=ocp.args.JsonSave({"a": 1}))
             manager.save(step, args=items)
         manager.wait_until_finished()
+
+
+def orbax_arrays(folder: Path) -> None:
+    """Save arrays in each of Orbax's ways, and beside them what TensorStore reads in some of these."""
+    import jax.numpy as jnp
+    import numpy as np
+    import orbax.checkpoint as ocp
+    import tensorstore as ts
+
+    noise = np.random.default_rng(0).normal(size=(300, 512)).astype("float32")
+    state = {"w": jnp.asarray(noise), "h": jnp.ones((400, 7), jnp.bfloat16), "step": 7}
+    path = (folder / "ocdbt").absolute()
+    for step, options in (
+        (10, {"use_ocdbt": True}),
+        (30, {"use_ocdbt": False}),
+        (40, {"use_ocdbt": True, "use_zarr3": True}),
+    ):
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**options)) as saver:
+            saver.save(path / str(step), state)
+    with ocp.CheckpointManager(path) as manager:
+        manager.save(20, args=ocp.args.StandardSave(state), force=True)
+    deep = {"max_decoded_node_bytes": 2000, "max_inline_value_bytes": 20}  # a tree of three levels
+    spec = {"driver": "ocdbt", "base": f"file://{folder}/deep/", "config": deep}
+    store = ts.KvStore.open(spec).result()
+    transaction = ts.Transaction()
+    for number in range(3000):
+        value = b"x" * (number % 50)
+        store.with_transaction(transaction)[f"layers.{number // 100}/{number}"] = value
+    transaction.commit_async().result()
+    for name in ("ocdbt/10", "ocdbt/20/default", "deep"):
+        dumped = json.dumps(_dump_ocdbt(folder / name))
+        (folder / f"{name.replace('/', '-')}.json").write_text(dumped)
+
+
+def _dump_ocdbt(folder: Path) -> dict[str, Any]:
+    """Return of each key the length of its value, or file, offset and length, as TensorStore reads it."""
+    import tensorstore as ts
+
+    base = ts.KvStore.open({"driver": "file", "path": f"{folder}/"}).result()
+    found: dict[str, Any] = {}
+    pending = [(ts.ocdbt.dump(base).result()["versions"][-1]["root"]["location"], b"")]
+    while pending:
+        place, prefix = pending.pop()
+        for entry in ts.ocdbt.dump(base, place).result()["entries"]:
+            key = prefix + entry["key"]
+            if "location" in entry:
+                pending.append((entry["location"], prefix + entry["subtree_common_prefix"]))
+            elif "inline_value" in entry:
+                found[key.decode()] = len(entry["inline_value"])
+            else:
+                _kind, base_path, path, offset, size = entry["indirect_value"].split(":")
+                found[key.decode()] = [base_path + path, int(offset), int(size)]
+    return found
 
 
 def pretrained(folder: Path) -> None:

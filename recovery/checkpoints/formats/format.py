@@ -4,6 +4,7 @@ from typing import Protocol, runtime_checkable
 
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
+from recovery.checkpoints.reader import FileReader
 
 
 class FolderFormat(Protocol):
@@ -39,4 +40,13 @@ class DividedFormat(FolderFormat, Protocol):
 
     def parts(self, tree: Tree) -> tuple[HeldPart, ...]:
         """Return the parts that lie here; none where the save is not divided."""
+        ...
+
+
+@runtime_checkable
+class ContentFormat(FolderFormat, Protocol):
+    """One whose files show only together with others whether they are whole."""
+
+    def check_content(self, tree: Tree, name: str, reader: FileReader) -> bool:
+        """Return whether this file was checked, after `check`; raise DefectError when it is damaged."""
         ...

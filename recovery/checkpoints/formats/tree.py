@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ class Tree:
     deadline: Deadline
     earlier: frozenset[str] = frozenset()  # top-level files of the save before
     earlier_name: str = ""  # of its folder
+    parsed: dict[str, Any] = field(default_factory=dict)  # what its format has read, for later
 
     @property
     def name(self) -> str:
@@ -57,6 +58,7 @@ class Tree:
             ),
             beside=self.top_files | self.top_folders,
             earlier=frozenset(),
+            parsed={},
         )
 
     def missing_since_earlier(self) -> list[str]:

@@ -216,7 +216,7 @@ def test_a_folder_with_its_configured_marker_is_whole(tmp_path: Path, marker: st
 
     assert verdict.is_valid
     assert verdict.reason.startswith(f"complete: marker {marker}, ")
-    assert verdict.reason.endswith("; 1 files checked, 1 others present")
+    assert verdict.reason.endswith("; 1 file checked, 1 only known to be there")
     assert verdict.candidate.step == 7
     assert verdict.candidate.size_bytes > 1000
 
@@ -226,7 +226,7 @@ def test_a_folder_with_dcp_shards_and_a_marker_of_the_script_is_whole(tmp_path: 
 
     verdict = find(tmp_path, marker="COMMIT")[0]
 
-    assert verdict.reason == "complete: marker COMMIT; 2 files checked, 1 others present"
+    assert verdict.reason == "complete: marker COMMIT; 2 files checked, 1 only known to be there"
     assert verdict.candidate.format is CheckpointFormat.FOLDER
 
 

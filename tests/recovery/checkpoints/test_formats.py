@@ -18,6 +18,7 @@ import pytest
 from recovery.checkpoints.model import CheckpointFormat, CheckpointVerdict, Hindrance
 from tests.recovery.checkpoints.test_content import make_safetensors
 from tests.recovery.checkpoints.test_finder import date, find, told, valid_names
+from tests.support.ocdbt_files import write_ocdbt, zarray, zstd_frame
 
 
 def torch_file(content: object = None) -> bytes:
@@ -120,8 +121,7 @@ def save_orbax(root: Path, step: int) -> Path:
     write(path / "commit_success.txt", "ok")
     write(path / "state" / "commit_success.txt", "ok")
     write(path / "state" / "_METADATA", {"use_ocdbt": True})
-    write(path / "state" / "manifest.ocdbt", b"\x0c\xdb\x3a\x2a")
-    write(path / "state" / "d" / "2f8c", b"data")
+    write_ocdbt(path / "state", {"w/.zarray": zarray([1], [1])}, {"w/0": zstd_frame(bytes(4))})
     return path
 
 
@@ -227,7 +227,8 @@ TORN: list[tuple[CheckpointFormat, str, str]] = [
     (CheckpointFormat.ORBAX, "commit_success.txt", "commit_success.txt is missing"),
     (CheckpointFormat.ORBAX, "state/commit_success.txt", "state/commit_success.txt is missing"),
     (CheckpointFormat.ORBAX, "state/manifest.ocdbt", "state/manifest.ocdbt is missing"),
-    (CheckpointFormat.ORBAX, "state/d/2f8c", "state/d/, which holds the arrays, is missing"),
+    (CheckpointFormat.ORBAX, "state/d/0a", "state/d/0a, which manifest.ocdbt names, is missing"),
+    (CheckpointFormat.ORBAX, "state/d/0b", "state/d/0b, which manifest.ocdbt names, is missing"),
     (CheckpointFormat.DLROVER, "rank_1.pt", "rank_1.pt is missing: the save before has one"),
     (CheckpointFormat.SAFETENSORS, "optimizer.pt", "optimizer.pt is missing: the save before"),
     (CheckpointFormat.TORCH, "model_20.pt", "model_20.pt is missing: the save before has one"),

@@ -55,7 +55,7 @@ def test_each_share_sees_the_damage_in_its_own_files_and_the_whole_look_all_of_i
     first, second, whole = (look(tmp_path, one) for one in (Share(0, 2), Share(1, 2), Share()))
 
     assert (first.is_valid, first.share) == (True, Share(0, 2))
-    assert first.reason.endswith("1 files checked, share 1 of 2")
+    assert first.reason.endswith("1 file checked, share 1 of 2")
     assert not second.is_valid
     assert second.reason == whole.reason
     assert second.reason.startswith("__1_0.distcp: CRC of ")
