@@ -13,10 +13,13 @@ from rankmend.cli.controller_names import (
 )
 from rankmend.cli.controller_options import (
     Access,
+    JobClient,
     asking,
+    asking_job,
     confirm,
     controller_options,
     find_job,
+    job_options,
     new_key,
     reason_option,
     tell,
@@ -28,7 +31,6 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from recovery.api import wire
-    from recovery.api.operator_client import OperatorClient
 
 _PLAN_FIELDS = ("step", "without", "try_number")
 
@@ -44,7 +46,7 @@ Examples:
 @click.argument("incident", shell_complete=complete_plan)
 @reason_option(required=False)
 @yes_option
-@controller_options
+@job_options
 @json_option
 def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Approve the pending plan of INCIDENT.
@@ -53,7 +55,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         plan = _waiting(client, incident)
         echo(describe(plan), err=True)
         confirm("Carry out this plan?", yes=yes)
@@ -68,7 +70,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 @click.argument("incident", shell_complete=complete_plan)
 @reason_option(required=False)
 @yes_option
-@controller_options
+@job_options
 @json_option
 def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Reject the pending plan of INCIDENT: this escalates the incident and ends the job.
@@ -77,7 +79,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         plan = _waiting(client, incident)
         echo(describe(plan), err=True)
         confirm(f"Reject this plan? This stops the remaining ranks of job {plan.job}.", yes=yes)
@@ -90,7 +92,7 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 @click.command(epilog="Example: rankmend cancel 4f1c2d3e-7 --reason 'debugging by hand'")
 @click.argument("incident", shell_complete=complete_open)
 @reason_option(required=False)
-@controller_options
+@job_options
 @json_option
 def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
     """Cancel the recovery of INCIDENT and leave its job as it is.
@@ -99,12 +101,12 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         jobs = client.jobs()
         job = next((one for one in jobs if one.incident_id == incident), None)
         if job is None:
             known = sorted(one.incident_id for one in jobs if one.incident_id is not None)
-            fail(f"incident {incident!r} is not open" + _listed("open", known))
+            fail(f"incident {incident!r} is not open" + _listed("open", known) + client.searched)
         done = client.command(
             job.job_id, PersonAct.CANCEL, reason=reason, incident_id=incident, key=new_key()
         )
@@ -137,14 +139,14 @@ Examples:
     shell_complete=complete_node,
     help="Simulate losing this node. [default: losing a rank]",
 )
-@controller_options
+@job_options
 @json_option
 def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
     """Show what rankmend would do if JOB failed now. A dry run: it changes nothing.
 
     JOB is a name or UUID, or the beginning of one. If the job has a pending plan, shows that plan.
     """
-    with asking(access) as client:
+    with asking_job(access) as client:
         found = find_job(client, job)
         shown = client.dry_run(found.job_id, node)
         is_waiting = any(one.incident_id == shown.incident_id for one in client.plans())
@@ -171,13 +173,25 @@ def describe(plan: "wire.PlanView") -> str:
 _JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
 
 
-def _waiting(client: "OperatorClient", incident: str) -> "wire.PlanView":
+def _waiting(client: JobClient, incident: str) -> "wire.PlanView":
     plans = client.plans()
     found = next((plan for plan in plans if plan.incident_id == incident), None)
     if found is None:
         known = [f"{plan.incident_id} ({plan.job})" for plan in plans]
-        fail(f"incident {incident!r} has no pending plan" + _listed("pending", known))
+        fail(_say_ended(client, incident) + _listed("pending", known) + client.searched)
     return found
+
+
+def _say_ended(client: JobClient, incident: str) -> str:
+    """Return that the incident has no pending plan, or that its job has ended."""
+    from recovery.journal.job_records import OutcomeKind
+
+    ended = {kind.value for kind in OutcomeKind}
+    beginning = incident.rpartition("-")[0]  # of the job's UUID
+    for job in client.jobs(with_ended=True) if beginning else ():
+        if job.job_id.startswith(beginning) and job.state in ended:
+            return f"incident {incident}: job {job.name} {job.job_id} has ended: {job.state}: {job.reason}"
+    return f"incident {incident!r} has no pending plan"
 
 
 def _listed(what: str, names: list[str]) -> str:

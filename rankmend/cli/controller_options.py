@@ -4,22 +4,24 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 from click.core import ParameterSource
 
 from rankmend.cli import output
-from rankmend.cli.options import fail, print_json
+from rankmend.cli.options import fail, find_state, print_json, state_option
 from rankmend.cli.output import echo
+from rankmend.errors import RankmendError
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rankmend.cli.folder_client import FolderClient
     from recovery.api import wire
     from recovery.api.controller_errors import (
         BusyError,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         UnreachableError,
     )
     from recovery.api.operator_client import OperatorClient
+    from recovery.messages.outside import PersonAct
 
 USAGE: Final = 2  # exit code of a wrong command line or file, as click's own
 _NAMES_SHOWN: Final = 20  # in an error message
@@ -35,7 +38,8 @@ _NAMES_SHOWN: Final = 20  # in an error message
 _NONE_NAMED: Final = (
     "this command needs a controller: give --controller URL or RANKMEND_CONTROLLER; for a job whose "
     "launchers host the controller (--rdzv-endpoint), give its checkpoint folder with --job-folder. "
-    "A job of `rankmend run` on one node has no such controller: to save and stop it, send SIGTERM to its launcher"
+    "A job of `rankmend run` on one node takes approve, reject, cancel, plan, pause --job, resume --job, restart, "
+    "reset-budgets and stop without a controller"
 )
 _OPTIONS: Final = (
     click.option(
@@ -66,6 +70,34 @@ _OPTIONS: Final = (
 
 _NAMES: Final = ("controller", "token_file", "ca_file", "job_folder")
 
+
+class JobClient(Protocol):
+    """Asks about jobs and commands them: a controller's client, or `rankmend.cli.folder_client`."""
+
+    @property
+    def searched(self) -> str:
+        """Return where jobs were looked for, if the person has not named it; begins with "; "."""
+        ...
+
+    def close(self) -> None: ...
+    def jobs(self, *, with_ended: bool = False) -> "Sequence[wire.JobView]": ...
+    def plans(self) -> "Sequence[wire.PlanView]": ...
+    def dry_run(self, job_id: str, node: str | None = None) -> "wire.PlanView": ...
+    def cluster(self) -> "wire.Cluster": ...
+    def resume(self, reason: str, scope: str = "cluster") -> "wire.Done": ...
+    def command(
+        self,
+        job_id: str,
+        act: "PersonAct",
+        *,
+        reason: str = "",
+        incident_id: str | None = None,
+        node: str | None = None,
+        key: str = "",
+        plan_id: str = "",
+    ) -> "wire.Done": ...
+
+
 expected_option = click.option(
     "--expected", is_flag=True, help="Accept a node that the controller does not know yet."
 )
@@ -88,6 +120,7 @@ class Access:
     token_file: Path | None
     ca_file: Path | None
     job_folder: Path | None = None  # checkpoints of a job whose launchers host its controller
+    state_dir: Path | None = None  # of jobs on this machine, for commands that reach these
 
     @property
     def is_named(self) -> bool:
@@ -109,12 +142,23 @@ def controller_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a controller, or this machine's state folder, as one argument ``access``."""
+
+    @wraps(command)
+    def call(access: Access, state_dir: Path | None, **options: Any) -> None:
+        command(access=replace(access, state_dir=state_dir), **options)
+
+    return state_option(controller_options(call))
+
+
 def access_of(options: Mapping[str, Any]) -> Access:
     """Return the access that the parsed options describe."""
     urls = str(options.get("controller") or "").split(",")
     named = tuple(url.strip() for url in urls if url.strip())
     folder = options.get("job_folder")
-    return Access(named, options.get("token_file"), options.get("ca_file"), folder)
+    state = options.get("state_dir")
+    return Access(named, options.get("token_file"), options.get("ca_file"), folder, state)
 
 
 def is_local(access: Access) -> bool:
@@ -150,6 +194,30 @@ def client_of(access: Access) -> "OperatorClient":
     note = find_host(access.job_folder)
     identity = Identity(note.secret)
     return OperatorClient([note.url], token=identity.token, fingerprint=identity.fingerprint)
+
+
+@contextmanager
+def asking_job(access: Access) -> "Iterator[JobClient]":
+    """Give a client of the controller, or of this machine's jobs on one node if none is named."""
+    if not is_local(access):
+        with asking(access) as client:
+            yield client
+        return
+    from recovery.api.controller_errors import ControllerError
+
+    try:
+        yield local_client(access)
+    except ControllerError as error:
+        _print_refusal(error, access)
+        fail(explain(error, access))
+    except RankmendError as error:
+        fail(str(error))
+
+
+def local_client(access: Access) -> "FolderClient":
+    from rankmend.cli.folder_client import FolderClient
+
+    return FolderClient(find_state(access.state_dir))
 
 
 @contextmanager
@@ -270,7 +338,7 @@ def _hint(error: "UnreachableError", access: Access) -> str | None:
     return None if error.tls_fault is None else hints[error.tls_fault]
 
 
-def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False) -> "wire.JobView":
+def find_job(client: JobClient, wanted: str, *, with_ended: bool = False) -> "wire.JobView":
     """Return the one job with this name or UUID, else the one whose name or UUID has this prefix.
 
     ``with_ended``: if no running job matches, search the jobs that have ended.
@@ -287,7 +355,7 @@ def find_job(client: "OperatorClient", wanted: str, *, with_ended: bool = False)
     return found[0]
 
 
-def _say_no_job(client: "OperatorClient", jobs: "Sequence[wire.JobView]", wanted: str) -> str:
+def _say_no_job(client: JobClient, jobs: "Sequence[wire.JobView]", wanted: str) -> str:
     """Return that no job matches, with an ended job of this name, else similar names and the jobs there are."""
     from recovery.job.spelling import near
 
@@ -297,7 +365,8 @@ def _say_no_job(client: "OperatorClient", jobs: "Sequence[wire.JobView]", wanted
         return f"job {last.name} {last.job_id} has ended: {last.state}: {last.reason}"
     alike = near(wanted, {job.name for job in jobs})
     like = f"similar names: {', '.join(alike)}; " if alike else ""
-    return f"no job {wanted!r}; {like}known jobs: {_names(jobs) if jobs else 'none'}"
+    known = _names(jobs) if jobs else "none"
+    return f"no job {wanted!r}; {like}known jobs: {known}{client.searched}"
 
 
 def _named(jobs: "Sequence[wire.JobView]", wanted: str) -> "list[wire.JobView]":

@@ -8,10 +8,12 @@ import click
 from rankmend.cli.controller_names import complete_job, complete_node
 from rankmend.cli.controller_options import (
     Access,
+    JobClient,
     asking,
-    controller_options,
+    asking_job,
     expected_option,
     find_job,
+    job_options,
     new_key,
     reason_option,
     tell,
@@ -52,7 +54,7 @@ Examples:
 @_scope_options
 @reason_option(required=True)
 @expected_option
-@controller_options
+@job_options
 @json_option
 def pause(
     cluster: bool,
@@ -70,12 +72,13 @@ def pause(
     from recovery.messages.outside import PersonAct
 
     _check_one(cluster, job, node)
-    with asking(access) as client:
-        if job is not None:
-            found = find_job(client, job)
-            done = client.command(found.job_id, PersonAct.PAUSE, reason=reason, key=new_key())
-            text = f"job {found.name}: {done.text}"
-        else:
+    if job is not None:
+        with asking_job(access) as jobs:
+            found = find_job(jobs, job)
+            done = jobs.command(found.job_id, PersonAct.PAUSE, reason=reason, key=new_key())
+        text = f"job {found.name}: {done.text}"
+    else:
+        with asking(access) as client:
             scope = "cluster" if node is None else f"node:{node}"
             text = client.pause(reason, scope, is_expected=expected).text
     tell(text, as_json=as_json)
@@ -91,7 +94,7 @@ Examples:
 )
 @_scope_options
 @reason_option(required=False)
-@controller_options
+@job_options
 @json_option
 def resume(
     cluster: bool, job: str | None, node: str | None, reason: str, access: Access, as_json: bool
@@ -102,13 +105,14 @@ def resume(
     active alerts are ignored until they end and fire again.
     """
     _check_one(cluster, job, node)
-    with asking(access) as client:
-        if job is not None:
-            told = _resume_job(client, job, reason)
-        elif node is not None:
-            told = _resume_node(client, node, reason)
-        else:
-            told = [client.resume(reason).text]
+    if job is not None:
+        with asking_job(access) as jobs:
+            told = _resume_job(jobs, job, reason)
+    else:
+        with asking(access) as client:
+            told = (
+                [client.resume(reason).text] if node is None else _resume_node(client, node, reason)
+            )
     tell(told, as_json=as_json)
 
 
@@ -117,7 +121,7 @@ def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
         raise click.UsageError("give exactly one of --cluster, --job and --node")
 
 
-def _resume_job(client: "OperatorClient", wanted: str, reason: str) -> list[str]:
+def _resume_job(client: JobClient, wanted: str, reason: str) -> list[str]:
     from recovery.messages.outside import PersonAct
 
     job = find_job(client, wanted)

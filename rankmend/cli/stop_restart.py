@@ -1,14 +1,14 @@
-"""`rankmend stop`, `restart` and `reset-budgets`: a person's commands to one job of a controller."""
+"""`rankmend stop`, `restart` and `reset-budgets`: a person's commands to one job."""
 
 import click
 
 from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import (
     Access,
-    asking,
+    asking_job,
     confirm,
-    controller_options,
     find_job,
+    job_options,
     new_key,
     reason_option,
     tell,
@@ -21,7 +21,7 @@ from rankmend.cli.options import json_option
 @click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
 @yes_option
-@controller_options
+@job_options
 @json_option
 def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Stop JOB: send SIGTERM, allow time to save, then end it on every node.
@@ -30,7 +30,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         found = find_job(client, job)
         confirm(f"Stop job {found.name} ({found.world_size} ranks)?", yes=yes)
         client.command(found.job_id, PersonAct.STOP, reason=reason, key=new_key())
@@ -41,7 +41,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 @click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
 @yes_option
-@controller_options
+@job_options
 @json_option
 def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Restart the ranks of JOB from its newest valid checkpoint.
@@ -50,7 +50,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         found = find_job(client, job)
         step = "" if found.highest_step is None else f", at step {found.highest_step}"
         confirm(
@@ -68,7 +68,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 @click.argument("job", shell_complete=complete_job)
 @reason_option(required=False)
 @yes_option
-@controller_options
+@job_options
 @json_option
 def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
     """Reset JOB's restart budget and the failures counted so far.
@@ -78,7 +78,7 @@ def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: boo
     """
     from recovery.messages.outside import PersonAct
 
-    with asking(access) as client:
+    with asking_job(access) as client:
         found = find_job(client, job)
         confirm(
             f"Reset the budget of job {found.name} ({found.restarts} restarts so far)?", yes=yes

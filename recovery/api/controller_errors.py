@@ -12,6 +12,10 @@ class ControllerError(RankmendError):
     """The controller did not carry out a request."""
 
 
+class LauncherError(ControllerError):
+    """The launcher of a job on this machine can't be asked, or does not answer."""
+
+
 class UnreachableError(ControllerError):
     """No controller answered, or none can answer now: try again after a pause."""
 

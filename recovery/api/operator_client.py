@@ -11,6 +11,8 @@ from recovery.messages.outside import PersonAct
 
 
 class OperatorClient(ControllerConnection):
+    searched = ""  # people name the controller that they ask
+
     def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
         return self.ask("GET", f"/v1/jobs?ended={str(with_ended).lower()}", wire.Jobs).jobs
 

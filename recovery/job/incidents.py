@@ -332,8 +332,7 @@ class IncidentRunner:
         text = (
             f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
             f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
-            f"`rankmend approve {incident.state.incident_id}` if it has a controller service, else "
-            f"stop this run and start it with --start-from-scratch"
+            f"`rankmend approve {incident.state.incident_id}`"
         )
         why = WaitReason(WaitCause.CHECKPOINT, text, choice.held_about)
         made = replace(incident.plan, choice=choice)

@@ -4,6 +4,7 @@
     job.json     its UUID, key and name; written once
     lock         held (flock) by the one launcher that runs the job
     run.json     the launcher that runs it now, for `rankmend status`
+    decide.sock  where people reach that launcher (recovery.run.job_door)
     journal.db   recovery.journal.store
     incidents/   evidence, a folder an incident and attempt (recovery.launcher.evidence)
 """

@@ -1,7 +1,8 @@
 """A controller in a thread of the launcher's process: calls instead of HTTP.
 
 The main thread is the launcher's loop. The controller has its own thread, because it waits for the
-disk. They exchange the same reports and orders that otherwise go over the network.
+disk. They exchange the same reports and orders that otherwise go over the network. `ask` has the
+controller's thread do what a person wants.
 """
 
 import contextlib
@@ -9,7 +10,8 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
@@ -23,7 +25,10 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.05
 _REPORTS_MAX: Final = 1000
+_CALLS_MAX: Final = 8  # the door asks for one connection at a time
 _JOIN_S_MAX: Final = 10.0  # for a journal write in progress
+
+_T = TypeVar("_T")
 
 
 class InProcessLink:
@@ -38,9 +43,13 @@ class InProcessLink:
         self._controller = make_controller(self)
         self._launcher: Launcher | None = None
         self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
+        self._calls: queue.Queue[tuple[Callable[[Controller], Any], Future[Any]]] = queue.Queue(
+            _CALLS_MAX
+        )
         self._should_end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._crash: Exception | None = None
+        self._has_ended = False
 
     @property
     def outcome(self) -> JobOutcome | None:
@@ -55,6 +64,17 @@ class InProcessLink:
             queue.Full
         ):  # the disk hangs; the next report contains the same and more
             self._reports.put_nowait(report)
+
+    def ask(self, act: Callable[[Controller], _T]) -> "Future[_T]":
+        """Have the controller's thread run ``act``. Cancelled if that thread has ended, or has too much to do."""
+        future: Future[_T] = Future()
+        try:
+            self._calls.put_nowait((act, future))
+        except queue.Full:
+            future.cancel()
+        if self._has_ended:  # after the put: else nobody would answer
+            self._cancel_calls()
+        return future
 
     def send(self, order: Order) -> None:
         """Deliver an order to the launcher (`recovery.job.nodes.Orders`)."""
@@ -89,8 +109,27 @@ class InProcessLink:
             while self._controller.outcome is None and not self._should_end.is_set():
                 with contextlib.suppress(queue.Empty):
                     self._controller.handle_report(self._reports.get(timeout=_TICK_S))
+                self._answer_calls()
                 self._controller.tick()
         except Exception as error:
             log.exception("the controller failed")
             self._crash = error
+        self._has_ended = True
+        self._cancel_calls()
         self._launcher.finish()
+
+    def _answer_calls(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                act, future = self._calls.get_nowait()
+                if not future.set_running_or_notify_cancel():
+                    continue  # the asker has gone
+                try:
+                    future.set_result(act(self._controller))
+                except Exception as error:  # noqa: BLE001 - the asker's; the job goes on
+                    future.set_exception(error)
+
+    def _cancel_calls(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._calls.get_nowait()[1].cancel()

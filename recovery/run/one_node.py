@@ -3,7 +3,9 @@
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 from rankmend import logs
@@ -11,6 +13,7 @@ from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from rankmend.version import RANKMEND_VERSION
+from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BudgetCopy
@@ -40,6 +43,7 @@ from recovery.run.assembly import (
     say,
 )
 from recovery.run.in_process_link import InProcessLink
+from recovery.run.job_door import JobDoor
 from recovery.run.node_launcher import (
     JobOnNode,
     NodeLauncher,
@@ -47,6 +51,7 @@ from recovery.run.node_launcher import (
     own_folder,
     prove_empty,
 )
+from recovery.run.one_node_desk import answer_person
 from recovery.run.options import (
     RunOptions,
     grace_s,
@@ -164,18 +169,25 @@ class _Session:
         if watch is not None:
             watch.start()
         try:
+            settings = self._settings()
             link = InProcessLink(
-                lambda orders: self._make_controller(journal, orders, made, watch),
+                lambda orders: self._make_controller(journal, orders, made, watch, settings),
                 alone(self._setup.slots),
                 self._last_attempt(journal),
             )
-            return made.serve(link, self._ownership)
+            with self._door(link, settings):
+                return made.serve(link, self._ownership)
         finally:
             if watch is not None:
                 watch.stop()
 
     def _make_controller(
-        self, journal: Journal, orders: Orders, made: NodeLauncher, watch: CheckpointWatch | None
+        self,
+        journal: Journal,
+        orders: Orders,
+        made: NodeLauncher,
+        watch: CheckpointWatch | None,
+        settings: JobSettings,
     ) -> Controller:
         return Controller(
             journal,
@@ -184,9 +196,28 @@ class _Session:
             made.fence,
             self._budgets,
             self._clock,
-            self._settings(),
+            settings,
             None if self._options.quiet else tell,
         )
+
+    @contextmanager
+    def _door(self, link: InProcessLink, settings: JobSettings) -> Iterator[None]:
+        """Let people ask and command the controller; a job whose folder takes no socket runs without."""
+
+        def answer(ask: JobAsk, who: str) -> "Future[JobAnswer]":
+            return link.ask(lambda controller: answer_person(controller, settings, ask, who))
+
+        door = JobDoor(self._folder.path, answer)
+        try:
+            door.open()
+        except OSError as error:
+            say(
+                f"no socket in {self._folder.path}, so `rankmend approve` can't reach this job: {error}"
+            )
+        try:
+            yield
+        finally:
+            door.close()
 
     def _settings(self) -> JobSettings:
         return JobSettings(

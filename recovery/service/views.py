@@ -1,6 +1,5 @@
 """The API's views of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
 
-import hashlib
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,6 @@ from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.alert_intake import fatal
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.incident_records import Plan
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
@@ -18,6 +16,7 @@ from recovery.journal.store import open_readonly
 from recovery.service.served_job import Job
 from recovery.service.stored_jobs import FoundJobs
 from recovery.views.job_view import reason_of, state_of, view_ledger
+from recovery.views.plan_view import view_plan
 
 
 def view_job(job: Job) -> wire.JobView:
@@ -109,31 +108,9 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
 
 def view_plans(job: Job) -> list[wire.PlanView]:
     """Return the plan of a job that waits, if one does."""
-    incident = job.controller.ledger.incident if job.controller is not None else None
-    if incident is None or incident.waits is None:
-        return []
-    plan, reason = incident.waits
-    return [
-        wire.PlanView(
-            job_id=job.job_id,
-            job=job.stored.join.name,
-            incident_id=incident.state.incident_id,
-            try_number=incident.state.try_number,
-            step=plan.step.value,
-            reason=plan.reason,
-            judgement="wait",
-            judgement_reason=reason,
-            without=list(plan.without),
-            plan_id=plan_id(incident.state.incident_id, incident.state.try_number, plan),
-            waits_for=incident.waits_for.value,
-        )
-    ]
-
-
-def plan_id(incident_id: str, try_number: int, plan: Plan) -> str:
-    """Return an id of what a plan does, so that an approval can't apply to another plan."""
-    does = msgspec.json.encode((incident_id, try_number, plan.step, plan.without))
-    return hashlib.sha256(does).hexdigest()[:16]
+    ledger = Ledger() if job.controller is None else job.controller.ledger
+    found = view_plan(ledger, job.job_id, job.stored.join.name)
+    return [] if found is None else [found]
 
 
 def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None) -> wire.PolicyView:

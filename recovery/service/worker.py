@@ -17,7 +17,7 @@ from recovery.cluster.cluster import ClusterController
 from recovery.journal.job_records import PersonActed
 from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
-from recovery.service.dry_run import foresee
+from recovery.service.dry_run import foresee_job
 from recovery.service.job_registry import JobRegistry
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
@@ -151,7 +151,7 @@ class Worker:
 
     def dry_run(self, job_id: str, node: str | None) -> wire.PlanView:
         """Return the plan that would be made if the node, or a rank, failed now."""
-        return foresee(self.jobs.find_running(job_id), self.desk, node)
+        return foresee_job(self.jobs.find_running(job_id), self.desk, node)
 
     def known_nodes(self) -> set[str]:
         """Return the nodes that a launcher, an alert or a person has named."""

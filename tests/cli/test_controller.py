@@ -635,10 +635,21 @@ def test_job_is_restarted_and_stopped_by_a_persons_word(
 def test_command_without_a_controller_says_what_it_needs() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RANKMEND_")}
 
-    done = run(environment, "stop", "train", "--yes")
+    done = run(environment, "drain", "gpu-17", "--reason", "fans")
 
     assert done.returncode == 2
     assert "--controller URL or RANKMEND_CONTROLLER" in done.stderr
+
+
+def test_job_that_is_not_on_this_machine_is_looked_for_in_its_state_folder(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RANKMEND_")}
+
+    done = run({**environment, "RANKMEND_STATE_DIR": str(tmp_path)}, "stop", "train", "--yes")
+
+    assert done.returncode == 1
+    assert "no job 'train'; known jobs: none; searched: jobs of this machine" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert "--controller a controller" in done.stderr
 
 
 def test_who_asks_without_a_token_or_the_role_is_told_which_one_and_where_to_get_it(
