@@ -52,7 +52,9 @@ _COLLECTIVES = (
     "barrier",
     "monitored_barrier",
 )
-_OWN_ERRORS = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+# What a look at PyTorch's and the script's objects may raise. Never all of Exception: a signal
+# handler of the script (a time limit, say) may raise its own in the middle of our code.
+OWN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
 _EVENTS_MAX = 256  # pending; further ones are not timed
 _TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
@@ -81,7 +83,7 @@ class Installer:
                 self.is_done = True
                 _wrap_distributed()
             self.is_done = self.is_done or self._looks >= _LOOKS_MAX
-        except _OWN_ERRORS:  # but no exception of the script's signal handlers
+        except OWN_ERRORS:
             self.is_done = True
 
 
@@ -280,7 +282,7 @@ def _hook_first(tensors, hook):
     """Return the handle of a hook that runs when backward begins, or None where it can't be."""
     try:
         return next(one for one in tensors if one.requires_grad).register_hook(hook)
-    except (*_OWN_ERRORS, StopIteration):  # a gradient edge, or nothing that has a gradient
+    except (*OWN_ERRORS, StopIteration):  # a gradient edge, or nothing that has a gradient
         return None
 
 
@@ -316,7 +318,7 @@ def _read_timeout(group):
         try:
             timeout = group._get_backend(device).options._timeout
             longest_s = max(longest_s, timeout.total_seconds())
-        except _OWN_ERRORS:
+        except OWN_ERRORS:
             pass
     return int(min(longest_s, _TIMEOUT_S_MAX) * 1e9)
 
@@ -341,7 +343,7 @@ class _Events:
             start = self._take()
             start.record()
             return start
-        except _OWN_ERRORS:
+        except OWN_ERRORS:
             return None
 
     def end(self, start, writer):
@@ -354,7 +356,7 @@ class _Events:
                 first, last = self._waiting.popleft()
                 writer.add_wait(int(first.elapsed_time(last) * 1e6))
                 self._free += (first, last)
-        except _OWN_ERRORS:
+        except OWN_ERRORS:
             pass
 
     def _take(self):

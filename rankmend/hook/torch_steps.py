@@ -23,7 +23,7 @@ from time import monotonic_ns
 import rankmend
 from rankmend.hook import layout
 from rankmend.hook.on_import import when_imported
-from rankmend.hook.torch_sections import Installer
+from rankmend.hook.torch_sections import OWN_ERRORS, Installer
 
 _MODULE = "torch.optim.optimizer"
 _OPTIMIZERS_MAX = 100000  # stepped in one training step; more: a new one is made for each
@@ -151,7 +151,7 @@ class _Counter:
             self._followed.add(key)
         try:
             optimizer.register_load_state_dict_post_hook(self._after_load)
-        except Exception:
+        except OWN_ERRORS:
             pass
 
     def _after_load(self, _optimizer):
@@ -174,19 +174,24 @@ class _Counter:
 
 def _is_known_to_script():
     """Return whether a module that is not ours holds rankmend, or the main one a part of it."""
+    parts = {id(value) for value in vars(rankmend).values() if callable(value)}
+    parts.add(id(rankmend))
+    if any(id(value) in parts for value in _names_in(sys.modules.get("__main__")).values()):
+        return True
+    return any(
+        _names_in(module).get("rankmend") is rankmend
+        for name, module in list(sys.modules.items())
+        if type(name) is str and name.partition(".")[0] != "rankmend"
+    )
+
+
+def _names_in(module):
+    """Return a module's names, without running code of its own: a lazy one stays unloaded."""
     try:
-        parts = {id(value) for value in vars(rankmend).values() if callable(value)}
-        parts.add(id(rankmend))
-        main = sys.modules.get("__main__")
-        if any(id(value) in parts for value in vars(main).values()):
-            return True
-        return any(
-            getattr(module, "__dict__", {}).get("rankmend") is rankmend
-            for name, module in list(sys.modules.items())
-            if name.partition(".")[0] != "rankmend"
-        )
-    except Exception:
-        return True  # holding back costs one step's delay, once
+        names = object.__getattribute__(module, "__dict__")
+    except AttributeError:  # anything may stand in sys.modules
+        return {}
+    return names if isinstance(names, dict) else {}
 
 
 def _is_filling(optimizer):
@@ -232,7 +237,7 @@ def _own_step(optimizer):
     try:
         steps = [state["step"] for state in optimizer.state.values() if "step" in state]
         return max(int(step) for step in steps[:_STATES_MAX])  # tensors of one element, numbers
-    except Exception:
+    except OWN_ERRORS:
         return None
 
 
@@ -241,5 +246,5 @@ def _is_capturing():
     try:
         cuda = sys.modules["torch"].cuda
         return cuda.is_initialized() and cuda.is_current_stream_capturing()
-    except Exception:
+    except OWN_ERRORS:
         return False

@@ -439,8 +439,9 @@ def test_exception_out_of_a_signal_handler_is_not_swallowed_by_the_counting(
         while interrupted < 200:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0002)
-                while True:
+                for _ in range(200000):
                     optimizer.step()
+                raise SystemExit("swallowed: %d" % interrupted)
             except Interrupt:
                 interrupted += 1
         print("ended")
@@ -449,6 +450,47 @@ def test_exception_out_of_a_signal_handler_is_not_swallowed_by_the_counting(
 
     assert told == "ended\n"
     assert stand_in.read().step_count > 0
+
+
+@each_python
+@pytest.mark.parametrize(
+    "place",
+    [
+        "optimizer.register_load_state_dict_post_hook = interrupt",
+        "optimizer.state = Fields(values=interrupt)",
+        "sys.modules['torch'].cuda = Fields(is_initialized=interrupt)",
+    ],
+)
+def test_exception_out_of_a_signal_handler_is_not_swallowed_at_the_first_step(
+    stand_in: Rank, python: str, place: str
+) -> None:
+    told = stand_in.run(
+        python,
+        """
+        import os, signal, sys
+        from torch.optim import SGD
+        class Interrupt(Exception):
+            pass
+        class Fields:
+            def __init__(self, **fields):
+                self.__dict__.update(fields)
+        def handler(*_):
+            raise Interrupt
+        signal.signal(signal.SIGUSR1, handler)
+        def interrupt(*_):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for _ in range(1000):
+                pass
+        optimizer = SGD()
+        PLACE
+        try:
+            optimizer.step()
+        except Interrupt:
+            print("interrupted")
+        """.replace("PLACE", place),
+    )
+
+    assert told == "interrupted\n"
 
 
 @each_python
