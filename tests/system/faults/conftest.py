@@ -28,13 +28,17 @@ def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 @pytest.fixture
 def make_lockstep(make_job: Callable[..., Job]) -> Callable[..., Job]:
-    """Make jobs of 60 steps of 10 ms and a checkpoint every 10, which misbehave on request."""
+    """Make jobs of 60 steps of 10 ms and a checkpoint every 10, which misbehave on request.
+
+    They make the last step once the test waits for their end: no fault comes too late.
+    """
 
     def make(*arguments: str, **fields: object) -> Job:
         job = make_job("lockstep.py", **fields)
         job.arguments = [
             f"--checkpoint-dir={job.checkpoints}",
             f"--result={job.folder / 'result.json'}",
+            f"--let-go={job.let_go}",
             *arguments,
         ]
         return job

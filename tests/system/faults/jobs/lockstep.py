@@ -40,6 +40,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--ballast-mb", type=int, default=0, help="memory that dies with a rank")
     parser.add_argument("--timeout-s", type=float, default=60.0)
     parser.add_argument("--until", type=Path, help="ends once this file is there")
+    parser.add_argument("--let-go", type=Path, help="the last step waits for this file")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -109,6 +110,9 @@ def main() -> None:
     ) as ring:
         while step < arguments.steps:
             step += 1
+            if step == arguments.steps and arguments.let_go is not None:
+                while not (arguments.let_go.exists() or stopping[0]):
+                    time.sleep(0.005)
             with rankmend.section("compute"):
                 time.sleep(arguments.step_s)
                 if arguments.until is not None and rank == 0:
