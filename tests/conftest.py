@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 from collections import Counter
@@ -18,6 +19,7 @@ settings.register_profile("quick", deadline=None, max_examples=25)  # `make test
 settings.register_profile("thorough", deadline=None, max_examples=100)  # `make test-all`
 settings.load_profile("quick")
 
+ROOT = Path(__file__).parents[1]
 DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 
 
@@ -39,10 +41,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("no PyTorch installed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker import another part of the test modules first.
+
+    In a clean clone pytest rewrites the asserts of every module that it imports, and keeps the result
+    for the next process. Workers that go through the modules in step would each rewrite all of them.
+    """
+    worker = getattr(session.config, "workerinput", None)  # what pytest-xdist gives its workers
+    if worker is None:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    modules = sorted({name for path in session.config.args for name in _test_modules(path)})
+    for name in modules[number::count]:
+        # Collection tells of a module that cannot be imported, or is to be skipped.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
+
+
+def _test_modules(argument: str) -> Iterator[str]:
+    """Yield the names of the test modules in a file or folder of the command line."""
+    path = Path(argument.partition("::")[0]).absolute()
+    for file in path.rglob("test_*.py") if path.is_dir() else [path]:
+        if file.is_relative_to(ROOT) and file.suffix == ".py":
+            yield ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
 @pytest.hookimpl(trylast=True)  # when the tests that were not asked for are gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Hand out the slowest files first, so that no worker begins one when the others are done."""
-    if not hasattr(config, "workerinput"):  # what pytest-xdist gives its workers
+    if not hasattr(config, "workerinput"):
         return
     weights: Counter[Path] = Counter()
     for item in items:
