@@ -112,7 +112,7 @@ def test_a_recovery_that_finds_only_torn_checkpoints_waits_for_a_person(training
     (waits,) = training.records(PlanWaits)
     assert waits.cause is WaitCause.CHECKPOINT
     assert "20: torn" in waits.reason
-    assert "--start-from-scratch" in waits.reason
+    assert f"`rankmend approve {waits.incident_id}`" in waits.reason
     assert len(training.records(AttemptStarted)) == 1
     assert training.control.outcome is None
 
