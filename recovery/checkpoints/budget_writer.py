@@ -7,7 +7,7 @@ counts, so of those that wait all others are dropped.
 import logging
 import threading
 
-from rankmend.errors import RankmendError
+from rankmend.errors import RankmendError, StorageError
 from recovery.checkpoints.marks import BudgetCopy
 
 log = logging.getLogger(__name__)
@@ -70,4 +70,7 @@ class BudgetWriter:
             self._copy.save(content)
         except RankmendError as error:
             return error
+        except Exception as error:
+            log.warning("%s was not written", self._copy.path, exc_info=True)
+            return StorageError(f"cannot write {self._copy.path}: {type(error).__name__}: {error}")
         return None

@@ -62,23 +62,47 @@ def test_an_error_is_told_at_the_next_write_and_over_once_one_succeeds(tmp_path:
     path.parent.write_text("no folder")
     writer = BudgetWriter(BudgetCopy(path))
 
-    def save_until(is_enough: Callable[[str], bool]) -> None:
-        deadline_s = time.monotonic() + 30
-        while time.monotonic() < deadline_s:
-            error = ""
-            try:
-                writer.save(b"1")
-            except StorageError as caught:
-                error = str(caught)
-            if is_enough(error):
-                return
-            time.sleep(0.005)
-        pytest.fail("never")
-
-    save_until(lambda error: "cannot write" in error)
+    save_until(writer, lambda error: "cannot write" in error)
     path.parent.unlink()
     path.parent.mkdir(exist_ok=True)  # the writer may have made it by now
-    save_until(lambda error: not error)
+    save_until(writer, lambda error: not error)
 
     writer.close(30)
     assert path.read_bytes() == b"1"
+
+
+class FaultyCopy(BudgetCopy):
+    """A copy whose writing has a fault of its own."""
+
+    is_mended = False
+
+    def save(self, content: bytes) -> None:
+        if not self.is_mended:
+            raise ValueError("embedded null byte")
+        super().save(content)
+
+
+def test_an_error_that_nobody_expects_is_told_and_later_copies_are_written(tmp_path: Path) -> None:
+    copy = FaultyCopy(tmp_path / ".rankmend" / "budgets.json")
+    writer = BudgetWriter(copy)
+
+    save_until(writer, lambda error: error.endswith(": ValueError: embedded null byte"))
+    copy.is_mended = True
+    save_until(writer, lambda error: not error)
+
+    writer.close(30)
+    assert writer.load() == b"1"
+
+
+def save_until(writer: BudgetWriter, is_enough: Callable[[str], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        error = ""
+        try:
+            writer.save(b"1")
+        except StorageError as caught:
+            error = str(caught)
+        if is_enough(error):
+            return
+        time.sleep(0.005)
+    pytest.fail("never")
