@@ -59,6 +59,9 @@ class AccelerateFormat:
         ]
         if missing:
             raise DefectError(f"{shown(missing[0])}, which the save before has, is missing")
-        return (
+        text = (
             f"{', '.join(found) or 'model folders'}, random states of {counted(len(ranks), 'rank')}"
         )
+        # Nothing in the save says how many ranks there were, and a run may go on with fewer.
+        earlier = sum(_RANDOM.fullmatch(name) is not None for name in tree.earlier)
+        return f"{text} (the save before: of {earlier})" if earlier > len(ranks) else text

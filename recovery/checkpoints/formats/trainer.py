@@ -1,7 +1,8 @@
 """Hugging Face Trainer: `checkpoint-<step>/`.
 
 `trainer_state.json` is the last file of the rank that saves; nothing marks the end of the save on
-the other ranks. Source: transformers 5.23, trainer.py, `_save_checkpoint` and `_rotate_checkpoints`.
+the other ranks. How many these were is in the pickled arguments. Source: transformers 5.23, trainer.py,
+`_save_checkpoint`, `_save_rng_state` and `_rotate_checkpoints`.
 """
 
 import re
@@ -13,13 +14,15 @@ from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import counted
+from recovery.checkpoints.pickle_stream import Opaque
 from recovery.checkpoints.plain_values import step_in
 from recovery.checkpoints.reader import DefectError
 
 STATE: Final = "trainer_state.json"
 _NAME: Final = re.compile(r"checkpoint-([0-9]+)")
 _RNG: Final = re.compile(r"rng_state_([0-9]+)\.pth")
-_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"})
+_ARGUMENTS: Final = "training_args.bin"
+_OWN: Final = frozenset({_ARGUMENTS, "optimizer.pt", "scheduler.pt", "rng_state.pth"})
 _FSDP: Final = re.compile(r"(?:pytorch_model_fsdp|optimizer)_[0-9]+")
 _TAG: Final = re.compile(r"global_step[0-9]+")
 
@@ -52,12 +55,41 @@ class TrainerFormat:
             found.append("optimizer")
         elif _saves_optimizer(tree):
             raise DefectError("the optimizer's state (optimizer.pt) is missing")
-        ranks = {int(match[1]) for match in tree.matching(_RNG)}
-        require_whole_range(ranks, "rng_state_{}.pth")
-        if ranks:
-            found.append(f"rng states of {counted(len(ranks), 'rank')}")
+        if tree.matching(_RNG):
+            found.append(_check_random_states(tree))
         text = ", ".join(found)
         return text if "optimizer" in found else f"{text}; no optimizer (save_only_model)"
+
+
+def _check_random_states(tree: Tree) -> str:
+    """Return of how many ranks they are; raise DefectError where one is missing.
+
+    Without them `Trainer` resumes all the same; but a rank that has not written its own was killed.
+    """
+    ranks = {int(match[1]) for match in tree.matching(_RNG)}
+    require_whole_range(ranks, "rng_state_{}.pth")
+    text = f"rng states of {counted(len(ranks), 'rank')}"
+    processes = _processes(tree)
+    if processes is not None and len(ranks) < processes:
+        raise DefectError(
+            f"rng_state_{len(ranks)}.pth is missing: {_ARGUMENTS} says {processes} processes"
+        )
+    earlier = sum(_RNG.fullmatch(name) is not None for name in tree.earlier)
+    # Weaker than a count: the run may go on with fewer ranks.
+    is_remarkable = processes is None and earlier > len(ranks)
+    return f"{text} (the save before: of {earlier})" if is_remarkable else text
+
+
+def _processes(tree: Tree) -> int | None:
+    """Return how many processes saved into this folder, None where that is not known."""
+    if _ARGUMENTS not in tree.files:
+        return None
+    arguments = tree.torch_content(_ARGUMENTS)
+    options = arguments.state if isinstance(arguments, Opaque) else None
+    if not isinstance(options, dict) or options.get("save_on_each_node"):
+        return None  # each node's folder has the ranks of this node
+    distributed = options.get("distributed_state")
+    return step_in(getattr(distributed, "state", None), "num_processes")
 
 
 def _check_model(tree: Tree) -> str:

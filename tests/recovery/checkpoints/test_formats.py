@@ -45,6 +45,12 @@ def save_dcp(path: Path) -> None:
     write(path / ".metadata", pickle.dumps({"storage": shards}, protocol=4))
 
 
+def training_args(processes: int, **options: object) -> bytes:
+    """Return the arguments of a run of the Trainer, as far as they are read."""
+    state = Namespace(num_processes=processes)
+    return torch_file(Namespace(save_on_each_node=False, distributed_state=state, **options))
+
+
 def save_trainer(root: Path, step: int) -> Path:
     path = root / f"checkpoint-{step}"
     for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
@@ -53,7 +59,7 @@ def save_trainer(root: Path, step: int) -> Path:
     write(path / "model.safetensors.index.json", {"weight_map": names})
     for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"):
         write(path / name, torch_file())
-    write(path / "training_args.bin", torch_file())
+    write(path / "training_args.bin", training_args(2))
     write(path / "config.json", "{}")
     write(path / "trainer_state.json", {"global_step": step, "log_history": []})
     return path
@@ -205,6 +211,11 @@ TORN: list[tuple[CheckpointFormat, str, str]] = [
     (CheckpointFormat.TRAINER, "model-00002-of-00002.safetensors", "which it names, is missing"),
     (CheckpointFormat.TRAINER, "model.safetensors.index.json", "(*.index.json) is missing"),
     (CheckpointFormat.TRAINER, "rng_state_0.pth", "rng_state_0.pth is missing"),
+    (
+        CheckpointFormat.TRAINER,
+        "rng_state_1.pth",
+        "rng_state_1.pth is missing: training_args.bin says 2 processes",
+    ),
     (CheckpointFormat.ACCELERATE, "model.safetensors", "(model.safetensors) are missing"),
     (CheckpointFormat.ACCELERATE, "random_states_0.pkl", "random_states_0.pkl is missing"),
     (CheckpointFormat.ACCELERATE, "custom_checkpoint_0.pkl", "which the save before has"),
@@ -342,6 +353,62 @@ def test_a_nemo_save_beside_its_unfinished_marker_is_torn(tmp_path: Path) -> Non
 
     assert told(verdicts)[torn.name].startswith("the save did not finish: ")
     assert [verdict.candidate.step for verdict in verdicts if verdict.is_valid] == [10]
+
+
+@pytest.mark.parametrize("arguments", [torch_file({"another": "version"}), None])
+def test_random_states_of_fewer_ranks_are_a_remark_where_no_count_is_known(
+    tmp_path: Path, arguments: bytes | None
+) -> None:
+    save_trainer(tmp_path, 10)
+    path = save_trainer(tmp_path, 20)
+    (path / "rng_state_1.pth").unlink()
+    if arguments is None:
+        (path / "training_args.bin").unlink()
+    else:
+        write(path / "training_args.bin", arguments)
+
+    verdict = find(tmp_path)[0]
+
+    assert (verdict.is_valid, verdict.candidate.tag) == (True, "checkpoint-20")
+    assert "rng states of 1 rank (the save before: of 2)" in verdict.reason
+
+
+def test_a_folder_that_each_node_has_for_itself_holds_the_random_states_of_its_ranks(
+    tmp_path: Path,
+) -> None:
+    path = save_trainer(tmp_path, 10)
+    each = Namespace(save_on_each_node=True, distributed_state=Namespace(num_processes=16))
+    write(path / "training_args.bin", torch_file(each))
+
+    (verdict,) = find(tmp_path)
+
+    assert verdict.is_valid, verdict.reason
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_save_of_one_process_has_one_random_state_without_a_number(
+    tmp_path: Path, processes: int
+) -> None:
+    save_trainer(tmp_path, 10)
+    path = save_trainer(tmp_path, 20)
+    for rank in range(2):
+        (path / f"rng_state_{rank}.pth").unlink()
+    write(path / "rng_state.pth", torch_file())
+    write(path / "training_args.bin", training_args(processes))
+
+    verdict = find(tmp_path)[0]
+
+    assert (verdict.is_valid, verdict.candidate.tag) == (True, "checkpoint-20")
+
+
+def test_an_accelerate_save_with_fewer_random_states_is_remarked(tmp_path: Path) -> None:
+    save_accelerate(tmp_path, 0)
+    (save_accelerate(tmp_path, 1) / "random_states_1.pkl").unlink()
+
+    verdict = find(tmp_path)[0]
+
+    assert verdict.is_valid
+    assert "random states of 1 rank (the save before: of 2)" in verdict.reason
 
 
 def test_an_orbax_save_without_its_commit_time_or_its_final_name_is_torn(tmp_path: Path) -> None:
