@@ -92,7 +92,8 @@ def _join_parts(
             return replace(
                 _dated(by_folder, step), is_valid=True, reason=reason, hindrance=None, parts=()
             )
-    newest = max(seen)
+    # The newest of those that the fewest ranks miss: a fault may have cut the last save short.
+    newest = max(seen, key=lambda step: (len(held[step] & ranks), step))
     missing = min(ranks - held[newest], default=None)
     unsaid = None if missing is None else by_folder.get(homes[missing].folder_id)
     reason, hindrance = "", Hindrance.DAMAGED

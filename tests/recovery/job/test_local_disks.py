@@ -62,6 +62,15 @@ def test_a_save_whose_part_went_with_its_node_is_not_whole_and_names_rank_and_no
     )
 
 
+def test_a_save_that_a_fault_cut_short_does_not_hide_which_part_is_missing() -> None:
+    cut_short = session((20, 0, 0), (20, 1, 1), (40, 0, 0))
+    joined = join({"a": cut_short, "c": None}, (PLACEMENT[0], Placement("c", (2, 3))))
+
+    assert joined.reason == (
+        "the part of rank 2 is not on the disk of c, where it is to run (iteration 20)"
+    )
+
+
 def test_a_node_that_has_not_answered_is_waited_for() -> None:
     joined = join({"a": A})
 

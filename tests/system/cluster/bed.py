@@ -301,7 +301,7 @@ class Training:
     @property
     def account(self) -> str:
         """Return what is on record and what was printed, for the message of a failed test."""
-        return f"{self.story_text()}\n{self.output}"
+        return f"{self.output}\n{self.story_text()}"
 
     def story_text(self) -> str:
         with self.cluster.home.network():
@@ -345,7 +345,7 @@ class Training:
         try:
             return [self.launchers[node].wait(max(1, until_s - time.monotonic())) for node in nodes]
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running:\n{self.story_text()}\n{self.output}") from None
+            raise AssertionError(f"still running:\n{self.account}") from None
 
     def why(self) -> list[Entry]:
         """Return the story that a person is told, as JSON."""

@@ -27,9 +27,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def start(cluster: Cluster, nnodes: str, *hosts: Host) -> Training:
+def start(cluster: Cluster, nnodes: str, *hosts: Host, stuck: str = "") -> Training:
     training = Training(cluster, nnodes, JOBS / "sharded.py", [])
     training.arguments = [
+        f"--stuck={stuck}",
         f"--checkpoint-dir={training.checkpoints}",
         "--layout=nvrx",
         f"--result={training.folder}/result.json",
@@ -82,9 +83,30 @@ def test_each_node_restores_its_own_part(cluster: Cluster) -> None:
         assert training.wait_ends("h1", "h2") == [0, 0], training.account
         choice = told(training, "attempt_started")[1]["choice"]
         assert choice["restore"]["path"] == f"{training.checkpoints}/session"
-        assert choice["restore"]["step"] >= 40
+        assert choice["restore"]["step"] >= 20  # 40 where every rank had saved it
         assert "the parts of 4 ranks, on 2 nodes" in choice["reason"]
         assert not list(training.checkpoints.iterdir())  # nothing is shared
+    finally:
+        training.close()
+
+
+@pytest.mark.parametrize("stuck", [0, 1, 2, 3])
+def test_a_save_that_a_fault_cut_short_gives_way_to_the_one_before(
+    cluster: Cluster, stuck: int
+) -> None:
+    h1, h2, _h3 = cluster.nodes
+    training = start(cluster, "2", h1, h2, stuck=f"{stuck}:40")
+    try:
+        training.placed(after=0)
+        wait_saved(training, h1 if stuck >= 2 else h2, 40)
+
+        os.kill(training.ranks_on(h2)[2], signal.SIGKILL)
+        training.placed(after=1)
+        (training.folder / "enough").touch()
+
+        assert training.wait_ends("h1", "h2") == [0, 0], training.account
+        choice = told(training, "attempt_started")[1]["choice"]
+        assert choice["restore"]["step"] == 20
     finally:
         training.close()
 
@@ -99,6 +121,8 @@ def test_a_job_whose_part_went_with_its_node_is_held_and_says_what_is_missing(
         (spare,) = [host for host in cluster.nodes if host.name not in used]
         rank = min(training.ranks_on(lost))
         wait_saved(training, lost, 40)
+        (kept,) = [host for host in cluster.nodes if host.name in used and host is not lost]
+        wait_saved(training, kept, 40)
 
         with lost.power_off():
             training.wait_told("plan_waits", after=0)

@@ -35,6 +35,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--last-save", type=int, default=1_000_000, help="none after this step")
     parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--stuck", metavar="RANK:STEP", help="the first attempt's save that hangs")
     return parser.parse_args()
 
 
@@ -56,18 +57,23 @@ def load(layout: str) -> tuple[int, np.ndarray]:
         return step, file["state"]
 
 
-def save(layout: str, root: Path, step: int, state: np.ndarray, ring: Ring) -> None:
+def save(layout: str, root: Path, step: int, state: np.ndarray, ring: Ring, stuck: str) -> None:
     folder = root / f"step-{step}" if layout == "dcp" else root / "session"
     path = part_of(layout, folder, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     stream = io.BytesIO()
     np.savez(stream, step=step, state=state)
-    if not rankmend.may_publish(path):
-        return
     dirty = path.with_name(path.name.replace("_local.pt", "_local.dirty.pt"))
     dirty.write_bytes(stream.getvalue())
-    dirty.replace(path)
-    ring.all_reduce(np.zeros(1, np.float32))  # everybody has written
+    if stuck == f"{RANK}:{step}" and os.environ["RANKMEND_ATTEMPT"] == "1":
+        time.sleep(3600)
+    is_published = rankmend.may_publish(path)
+    if is_published:
+        dirty.replace(path)
+    published = np.full(1, is_published, np.float32)
+    ring.all_reduce(published)
+    if published[0] < WORLD:  # who may not publish is being replaced: what is older is needed
+        return
     if layout == "nvrx":
         for old in path.parent.glob(f"iter_*_{RANK}_local.pt"):
             if old.name < path.name:
@@ -94,7 +100,7 @@ def main() -> None:
             rankmend.step(step)
             is_last = step >= arguments.steps or shared[64] > 0
             if step % arguments.every == 0 and step <= arguments.last_save:
-                save(arguments.layout, arguments.checkpoint_dir, step, state, ring)
+                save(arguments.layout, arguments.checkpoint_dir, step, state, ring, arguments.stuck)
     if RANK == 0:
         arguments.result.write_text(json.dumps({"step": step, "state": state.tolist()}))
 
