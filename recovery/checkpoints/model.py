@@ -137,6 +137,16 @@ class HeldPart:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBack:
+    """A checkpoint that something deleted while ranks restored it, and that this launcher put back."""
+
+    attempt: int  # that restores it
+    path: str
+    count: int = 1  # of times in this attempt
+    is_given_up: bool = False  # it was deleted once more, and is left so
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
     """Whether a candidate can be restored, and in words why or why not."""
 

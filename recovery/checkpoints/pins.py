@@ -17,6 +17,7 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.model import PutBack
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.pinned_files import Pin, remove_before
 
@@ -66,6 +67,7 @@ class CheckpointPins:
         self._mends_asked = self._mends_done = 0
         self._is_ending = False
         self._pin: Pin | None = None
+        self._put_back: PutBack | None = None
         # Of the pin, for the thread alone.
         self._began_s = 0.0
         self._put_backs = 0
@@ -79,6 +81,11 @@ class CheckpointPins:
         """Return the path of the checkpoint that is held now."""
         pin = self._pin
         return None if pin is None else pin.path
+
+    @property
+    def put_back(self) -> PutBack | None:
+        """Return what was put back last, None where nothing was."""
+        return self._put_back
 
     def hold(self, attempt: int, path: str | None) -> None:
         """Pin what this attempt restores, in the thread; the pin of the attempt before goes."""
@@ -219,12 +226,14 @@ class CheckpointPins:
                 f"{name} was deleted {self._put_backs + 1} times while it was being restored, and is "
                 f"left so"
             )
+            self._put_back = PutBack(pin.attempt, pin.path, self._put_backs, is_given_up=True)
             self._drop()
             return
         self._seen, self._looks, self._looks_missing = None, 0, 0
         if not pin.put_back(self._deadline()):
             return
         self._put_backs += 1
+        self._put_back = PutBack(pin.attempt, pin.path, self._put_backs)
         if self._put_backs == 1:
             self._say(
                 f"{name} was deleted while it was being restored: put back. Does save_total_limit or a "

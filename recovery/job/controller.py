@@ -34,6 +34,7 @@ from recovery.job.job_memory import BudgetStore, JournalWriter
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
+from recovery.job.put_backs import PutBackIntake
 from recovery.job.refusals import Floor
 from recovery.job.settings import JobSettings
 from recovery.job.situation import Situation
@@ -110,6 +111,7 @@ class Controller:
         self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()
+        self._put_backs = PutBackIntake()
         self._stop_wanted: StopRequested | None = None
         # the nodes last logged as following another controller
         self._strangers: frozenset[str] = frozenset()
@@ -183,6 +185,7 @@ class Controller:
     def _hear(self, report: Report, now_s: float) -> None:
         self._situation.hear(report, now_s)
         self._evidence.note_saved(report, now_s)
+        self._put_backs.receive(report)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
@@ -340,6 +343,9 @@ class Controller:
         if taken := self._intake.due(ledger):
             self._situation.record(taken)
             self._intake.forget(taken)
+            return True
+        if put_back := self._put_backs.due(ledger):
+            self._situation.record(*put_back)
             return True
         if joined := self._nodes.joining(ledger, now_s):
             self._situation.record(NodesJoined(joined))

@@ -120,6 +120,17 @@ class CheckpointSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPutBack:
+    """A launcher has put back the checkpoint that its ranks restore: something had deleted it."""
+
+    attempt: int
+    node: str
+    path: str
+    count: int = 1  # of times in this attempt
+    is_given_up: bool = False  # it was deleted once more, and is left so
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptVerified:
     """Every rank of the attempt has made its steps. Ages are those of the slowest rank."""
 

@@ -14,6 +14,7 @@ from detectors.finding import Finding, Symptom
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptStarted,
+    CheckpointPutBack,
     CheckpointSeen,
     Placement,
     StartWaits,
@@ -178,6 +179,7 @@ class Ledger:
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
+    put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     base_step: int | None = None  # highest step that an attempt of this run was restored from
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from

@@ -14,6 +14,7 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
+    CheckpointPutBack,
     CheckpointSeen,
     Choice,
     StartWaits,
@@ -145,6 +146,15 @@ def _(record: StartWaits) -> str:
 def _(record: CheckpointSeen) -> str:
     step = "" if record.step is None else f" at step {record.step}"
     return f"a failure now restores {record.path}{step} ({record.label}; {record.reason})"
+
+
+@narrate.register
+def _(record: CheckpointPutBack) -> str:
+    what = f"{record.path} was deleted while attempt {record.attempt} restored it"
+    if record.is_given_up:
+        return f"{what}, {record.count + 1} times: {record.node} has left it so"
+    times = "" if record.count == 1 else f", {record.count} times"
+    return f"{what}{times}: {record.node} has put it back"
 
 
 _TAKEN_BECAUSE = {

@@ -19,6 +19,7 @@ from recovery.journal.attempt_records import (
     AttemptHeard,
     AttemptStarted,
     AttemptVerified,
+    CheckpointPutBack,
     CheckpointSeen,
     Milestone,
     RanksDone,
@@ -80,6 +81,7 @@ KnownRecord: TypeAlias = (
     | ClaimTaken
     | AttemptStarted
     | StartWaits
+    | CheckpointPutBack
     | CheckpointSeen
     | AttemptVerified
     | Milestone
@@ -124,6 +126,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "claim_taken": ClaimTaken,
     "attempt_started": AttemptStarted,
     "start_waits": StartWaits,
+    "checkpoint_put_back": CheckpointPutBack,
     "checkpoint_seen": CheckpointSeen,
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,

@@ -504,7 +504,12 @@ class Launcher:
         self._report_now = False
         self._reported_at_s = now_s
         report = self._reporter.write(
-            self._attempt, self._state, self._orders, self._launch_fault, self._stop_requested
+            self._attempt,
+            self._state,
+            self._orders,
+            self._launch_fault,
+            self._stop_requested,
+            None if self._pins is None else self._pins.put_back,
         )
         self._send_report(report)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
+from recovery.checkpoints.model import PutBack
 from recovery.launcher.decision.launcher_state import LauncherState
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
@@ -54,6 +55,7 @@ class Reporter:
         orders: FollowedOrders,
         fault: LaunchFault | None,
         stop_requested: StopReason | None,
+        put_back: PutBack | None = None,
     ) -> Report:
         """Return the next report."""
         ranks = list(attempt.ranks.values()) if attempt else []
@@ -83,6 +85,7 @@ class Reporter:
             found=self._found(state, orders),
             known=self._known(orders),
             folder_id=membership.storage.folder_id,
+            put_back=put_back,
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,

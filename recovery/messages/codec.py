@@ -231,6 +231,8 @@ def _texts_in(report: Report) -> Iterator[str]:
         yield from (told.path, told.reason)
     if report.hardware is not None:
         yield report.hardware.note
+    if report.put_back is not None:
+        yield report.put_back.path
     if report.collected is not None:
         yield from (report.collected.folder, *report.collected.notes)
 

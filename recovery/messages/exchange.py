@@ -15,7 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
-from recovery.checkpoints.model import WHOLE, HeldPart, Share
+from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -303,6 +303,7 @@ class Report:
     # from group rank 0.
     known: tuple[FoundCheckpoint, ...] = ()
     folder_id: str = ""  # of the checkpoint folder that this node sees; empty: none, or not known
+    put_back: PutBack | None = None  # the checkpoint that was put back last
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from recovery.checkpoints.pins import CheckpointPins
 from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings, for_one_node
-from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.attempt_records import AttemptStarted, CheckpointPutBack
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
@@ -68,7 +68,8 @@ def tell(entry: Entry) -> None:
     """Print a record on stderr once it is durable."""
     record = entry.record
     line = narrate(record)
-    if line is not None and not isinstance(record, NodesJoined):  # its only node is no news
+    # Its only node is no news, and its launcher has said what it put back.
+    if line is not None and not isinstance(record, NodesJoined | CheckpointPutBack):
         say(line)
     if isinstance(record, AttemptStarted):
         for passed in describe_passed_over(record.choice):

@@ -13,6 +13,7 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
+    CheckpointPutBack,
     CheckpointSeen,
     Choice,
     Milestone,
@@ -33,6 +34,7 @@ from recovery.journal.fold.node_fold import joined_member
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.reach import Reach, farther, is_farther
 
+_PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
 _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
 
@@ -149,6 +151,12 @@ def fold_start_waits(record: StartWaits, ledger: Ledger) -> Ledger:
 
 def fold_checkpoint_seen(record: CheckpointSeen, ledger: Ledger) -> Ledger:
     return replace(ledger, restorable=record)
+
+
+def fold_checkpoint_put_back(record: CheckpointPutBack, ledger: Ledger) -> Ledger:
+    others = [(node, one) for node, one in ledger.put_backs.items() if node != record.node]
+    kept = others[-_PUT_BACKS_MAX + 1 :]
+    return replace(ledger, put_backs=dict(kept) | {record.node: record})
 
 
 def fold_attempt_abandoned(_record: AttemptAbandoned, ledger: Ledger) -> Ledger:

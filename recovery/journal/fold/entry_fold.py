@@ -76,6 +76,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     job_fold.fold_job_ended,
     attempt_fold.fold_attempt_started,
     attempt_fold.fold_start_waits,
+    attempt_fold.fold_checkpoint_put_back,
     attempt_fold.fold_checkpoint_seen,
     attempt_fold.fold_attempt_verified,
     attempt_fold.fold_milestone,

@@ -11,6 +11,7 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import PutBack
 from recovery.checkpoints.pinned_files import Pin, PinError
 from recovery.checkpoints.pins import CheckpointPins, PinSettings
 from tests.recovery.checkpoints.test_finder import find, save_npz, valid_names
@@ -77,7 +78,7 @@ def test_a_folder_that_a_rotation_deletes_comes_back_whole_and_as_old_as_it_was(
     (path / "global_step40").mkdir()
     (path / "global_step40" / "shard.pt").write_bytes(b"1")
     before, changed_ns = content(path), path.stat().st_mtime_ns
-    pins.holding(tmp_path, path)
+    held = pins.holding(tmp_path, path)
 
     shutil.rmtree(path)
     wait_for(path.exists, "put back")
@@ -89,6 +90,7 @@ def test_a_folder_that_a_rotation_deletes_comes_back_whole_and_as_old_as_it_was(
         "checkpoint-40 was deleted while it was being restored: put back. Does save_total_limit or a "
         "clean-up job keep too few checkpoints?"
     ]
+    assert held.put_back == PutBack(1, str(path))
 
 
 def test_what_was_validated_before_is_not_read_again_when_it_came_back(

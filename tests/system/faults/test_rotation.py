@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from recovery.journal.attempt_records import CheckpointPutBack
 from tests.support.framework_saves import require
 from tests.system.faults.harness import JOBS, Job
 from tests.system.faults.test_nodes import POLICY, Nodes, free_port
@@ -35,6 +36,8 @@ def test_a_rank_reads_what_another_one_deleted_meanwhile(make_job: Make) -> None
     assert job.wait() == 0, job.output
     assert restored(job) == [None, "step-10"]
     assert "step-10 was deleted while it was being restored: put back" in job.output
+    (put_back,) = job.records(CheckpointPutBack)
+    assert (put_back.attempt, put_back.path) == (2, str(job.checkpoints / "step-10"))
     assert not list(job.checkpoints.glob(".rankmend/pinned/*"))
 
 
