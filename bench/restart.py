@@ -47,6 +47,7 @@ def known_peers(ranks: int) -> dict[str, Peer]:
     peers = [
         Peer("rankmend", (*rankmend, "--job=bench")),
         Peer("rankmend-standby", (*rankmend, "--job=bench", "--standby=torch,torch._dynamo")),
+        Peer("rankmend-fork", (*rankmend, "--job=bench", "--fork-server")),
         Peer("torchrun", torchrun, (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)),
         Peer("torchrun-default", torchrun),
     ]
@@ -266,12 +267,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from kill -9 to the next step.")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--peers", default="rankmend,rankmend-standby,torchrun,torchrun-default")
+    parser.add_argument(
+        "--peers", default="rankmend,rankmend-standby,rankmend-fork,torchrun,torchrun-default"
+    )
     parser.add_argument(
         "--settle-s",
         type=float,
         default=15.0,
-        help=f"from step {KILL_AT_STEP} to the kill: standbys import meanwhile",
+        help=f"from step {KILL_AT_STEP} to the kill: standbys and the fork server import meanwhile",
     )
     parser.add_argument("--output", type=Path, default=Path("bench/results/restart.json"))
     arguments = parser.parse_args()

@@ -186,6 +186,17 @@ def _tell_explicit():
         torch_steps.stop_counting()
         _writer.set_flags(0)  # neither counted by the hook nor relative
         step, _explicit = _writer.step, True
+        _tell_imports()
+    except Exception:
+        pass
+
+
+def _tell_imports():
+    try:
+        if os.environ.get(_layout.ENV_IMPORTS_FILE):
+            from rankmend.hook import imports
+
+            imports.tell()
     except Exception:
         pass
 

@@ -207,6 +207,7 @@ def test_command_shows_its_help_without_loading_any_daemon() -> None:
         pytest.param("import rankmend.cli.run, recovery.run.one_node", id="run"),
         pytest.param("import recovery.launcher.guardian.main", id="guardian"),
         pytest.param("import rankmend.hook.standby, rankmend.hook.writer", id="rank"),
+        pytest.param("import rankmend.hook.fork_server, rankmend.hook.imports", id="fork server"),
         pytest.param("import rankmend.cli.status, recovery.report.overview", id="status"),
         pytest.param("import rankmend.cli.incidents, recovery.journal.narrator", id="why"),
     ],

@@ -223,6 +223,12 @@ Examples:
     help="Keep one pre-warmed process per rank with these modules imported (e.g. torch), so ranks restart faster.",
 )
 @click.option(
+    "--fork-server/--no-fork-server",
+    default=False,
+    show_default=True,
+    help="Keep one process per node that imports what the ranks import and forks them at a restart.",
+)
+@click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the log files of -r and -t; each run creates its own subfolder.",

@@ -200,9 +200,14 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     if not job.ranks:
         return lines
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for column in ("rank", "pid", "step", "step time", "last step", "section"):
-        table.add_column(column, justify="left" if column == "section" else "right")
+    for column in ("rank", "pid", "step", "step time", "last step"):
+        table.add_column(column, justify="right")
+    table.add_column("section")
+    has_starts = any(rank.start == "forked" or rank.why_not_forked for rank in job.ranks)
+    if has_starts:
+        table.add_column("start")
     for rank in job.ranks:
+        start = f"{rank.start}: {rank.why_not_forked}" if rank.why_not_forked else rank.start
         table.add_row(
             str(rank.rank),
             str(rank.pid),
@@ -210,6 +215,7 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
             seconds(rank.step_seconds),
             "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
             rank.problem or rank.section or "no progress reported",
+            *([printable(start or "-")] if has_starts else []),
         )
     return [*lines, table]
 

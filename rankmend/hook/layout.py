@@ -75,6 +75,12 @@ ENV_RESUME_STEP = "RANKMEND_RESUME_STEP"
 ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
+ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
+
+# What a forked rank and its guardian say to each other over their link.
+FORKED = b"forked %d"  # the rank's pid
+GO = b"go"
+RUNNING = b"running"
 
 # First line of the file of stacks: process, descriptor through which it writes, its start time.
 STACKS_HEAD = "stacks %d %d %d\n"

@@ -140,6 +140,7 @@ class _Counter:
         self._tell_flags(writer)
         for number, at_ns in enumerate(held_ns, self._first):
             writer.step_at(number, at_ns)
+        rankmend._tell_imports()
 
     def _tell_flags(self, writer):
         relative = layout.FLAG_RELATIVE if self._is_relative else 0

@@ -64,7 +64,7 @@ from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank, LaunchFault
 from recovery.launcher.ranks.rank_output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
@@ -91,7 +91,7 @@ class Launcher:
         clock: Clock,
         send_report: Callable[[Report], None],
         membership: Membership,
-        standbys: StandbyPool | None = None,
+        waiting: WaitingProcesses | None = None,
         *,
         takes_signals: bool = True,
         evidence: EvidenceCollector | None = None,
@@ -102,7 +102,7 @@ class Launcher:
         self._keeper = GuardianKeeper(
             start_guardian, plan.job_id, plan.mark_node, runtime.process_list, clock
         )
-        self._starter = RankStarter(plan, store, output, runtime, standbys)
+        self._starter = RankStarter(plan, store, output, runtime, waiting)
         self._announcer = RankAnnouncer(plan, runtime, agent, hardware)
         self._reporter = Reporter(plan, store, clock, membership, evidence, hardware)
         self._store = store
@@ -110,7 +110,7 @@ class Launcher:
         self._runtime = runtime
         self._clock = clock
         self._send_report = send_report
-        self._standbys = standbys
+        self._waiting = waiting
         self._membership = membership
         self._evidence = evidence
         self._pins = pins
@@ -182,8 +182,8 @@ class Launcher:
         self._membership.storage.start(self._wakeups.wake)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self._selector.register(self._keeper.guardian.fileno(), selectors.EVENT_READ)
-        if self._standbys is not None:
-            self._selector.register(self._standbys.fileno(), selectors.EVENT_READ)
+        for descriptor in [] if self._waiting is None else self._waiting.filenos():
+            self._selector.register(descriptor, selectors.EVENT_READ)
         taken = (*self._plan.stop_signals, *_FORWARDED, signal.SIGTSTP, signal.SIGWINCH)
         catch = signals_to(self._wakeups.descriptor, taken)
         with catch if self._takes_signals else contextlib.nullcontext():
@@ -205,10 +205,10 @@ class Launcher:
         self._check_store()
         self._announcer.tick()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
-        if self._standbys is not None:
+        if self._waiting is not None:
             now_s = self._clock.now_s()
             may_start = pace.is_calm(self._orders.newest, self._now(), now_s)
-            self._standbys.tick(self._keeper.guardian, may_start=may_start)
+            self._waiting.tick(self._keeper.guardian, may_start=may_start)
         self._settle()
         self._report_if_due()
 
@@ -220,8 +220,8 @@ class Launcher:
         if is_empty and self._attempt is not None:
             self._note_empty(self._attempt.number)
             self._tell_peers()
-        if self._standbys is not None:
-            self._standbys.close()
+        if self._waiting is not None:
+            self._waiting.close()
         if self._evidence is not None:
             self._evidence.close(EVIDENCE_END_S)
         self._announcer.close()
@@ -310,8 +310,8 @@ class Launcher:
                         "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
                     )
             case _ if event.attempt == STANDBY_ATTEMPT:
-                if self._standbys is not None:
-                    self._standbys.take_event(event)
+                if self._waiting is not None:
+                    self._waiting.take_event(event)
             case _ if attempt is None or event.attempt != attempt.number:
                 return
             case Spawned(rank=number, pid=pid, start_ticks=ticks):
@@ -361,8 +361,8 @@ class Launcher:
         self._keeper.replace(reason)
         self._selector.register(self._keeper.guardian.fileno(), selectors.EVENT_READ)
         self._state = replace(self._state, leased_until_s=None)
-        if self._standbys is not None:
-            self._standbys.forget_all()
+        if self._waiting is not None:
+            self._waiting.forget_all()
         attempt = self._attempt
         if attempt is None:
             return

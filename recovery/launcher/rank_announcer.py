@@ -36,7 +36,16 @@ class RankAnnouncer:
         ranks = attempt.ranks.values()
         self._runtime.write_ranks(
             attempt.number,
-            [{"rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid} for rank in ranks],
+            [
+                {
+                    "rank": rank.rank,
+                    "local_rank": rank.local_rank,
+                    "pid": rank.pid,
+                    "start": rank.start.kind.value,
+                    "why_not_forked": rank.start.why_not_forked,
+                }
+                for rank in ranks
+            ],
         )
         if self._hardware is not None:
             self._hardware.watch({rank.rank: rank.pid for rank in ranks})

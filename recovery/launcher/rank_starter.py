@@ -1,4 +1,4 @@
-"""Starts the ranks of an attempt: from a standby if one is ready, else through the guardian."""
+"""Starts the ranks of an attempt: forked or from a standby where that is possible, else through the guardian."""
 
 import errno
 import os
@@ -13,7 +13,12 @@ from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank
 from recovery.launcher.ranks.rank_output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.ranks.waiting_processes import (
+    AFRESH,
+    RankStart,
+    StartKind,
+    WaitingProcesses,
+)
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import Order
 
@@ -25,18 +30,19 @@ class RankStarter:
         store: RendezvousStore,
         output: Output,
         runtime: RuntimeFolder,
-        standbys: StandbyPool | None,
+        waiting: WaitingProcesses | None,
     ) -> None:
         self._plan = plan
         self._store = store
         self._output = output
         self._runtime = runtime
-        self._standbys = standbys
-        self._promoted: dict[int, tuple[Order, LaunchedRank, Rendezvous]] = {}
+        self._waiting = waiting
+        # Those that are forked or made of standbys, and may have to be started afresh.
+        self._quick: dict[int, tuple[Order, LaunchedRank, Rendezvous]] = {}
 
     def make_ranks(self, order: Order, attempt: LaunchedAttempt) -> None:
         """Add an order's ranks with their files to the attempt, without starting them."""
-        self._promoted.clear()
+        self._quick.clear()
         for local_rank, number in enumerate(order.ranks):
             files, reader = self._runtime.make_rank_files(
                 order.attempt, number, local_rank, order.world_size
@@ -46,15 +52,23 @@ class RankStarter:
     def start(self, order: Order, attempt: LaunchedAttempt, guardian: Guardian) -> None:
         """Start the ranks; on `LaunchError` the ranks started before it keep running."""
         rendezvous = self._open_rendezvous(order)
+        if self._waiting is not None:
+            files = [rank.files.imports for rank in attempt.ranks.values()]
+            self._waiting.learn_from(path for path in files if path is not None)
         for rank in attempt.ranks.values():
-            self._spawn(guardian, order, rank, rendezvous, may_promote=True)
+            self._spawn(guardian, order, rank, rendezvous)
 
     def start_again(self, failed: SpawnFailed, guardian: Guardian) -> bool:
-        """Start a rank without a standby, because its standby has just died."""
-        promoted = self._promoted.pop(failed.rank, None)
-        if promoted is None or failed.errno != errno.ESRCH:
+        """Start a rank afresh that could not be forked, or whose standby has just died."""
+        quick = self._quick.pop(failed.rank, None)
+        if quick is None or failed.errno == errno.ESTALE:
             return False
-        self._spawn(guardian, *promoted, may_promote=False)
+        is_forked = quick[1].start.kind is StartKind.FORKED
+        if not is_forked and failed.errno != errno.ESRCH:
+            return False
+        if is_forked and self._waiting is not None:
+            self._waiting.note_failed_fork(guardian, failed)
+        self._spawn(guardian, *quick, why_fresh=failed.message)
         return True
 
     def forget(self, attempt: LaunchedAttempt) -> None:
@@ -76,9 +90,9 @@ class RankStarter:
         order: Order,
         rank: LaunchedRank,
         rendezvous: Rendezvous,
-        *,
-        may_promote: bool,
+        why_fresh: str | None = None,
     ) -> None:
+        """``why_fresh``: why no waiting process may become this rank; None: one may."""
         environment = rank_environment(
             self._plan.environment,
             order,
@@ -94,6 +108,7 @@ class RankStarter:
             node=self._plan.mark_node,
             is_virtual_local_rank=self._plan.is_virtual_local_rank,
             launcher=own_mark(),
+            tells_imports=self._waiting is not None and self._waiting.is_learning,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
@@ -109,11 +124,18 @@ class RankStarter:
             cpus=self._plan.cpus[rank.local_rank] if self._plan.cpus else (),
         )
         try:
-            pool = self._standbys if may_promote else None
-            if pool is not None and pool.promote(guardian, spawn):
-                self._promoted[rank.rank] = (order, rank, rendezvous)
-            else:
+            rank.start = self._start_quickly(guardian, spawn, why_fresh)
+            if rank.start.kind is StartKind.FRESH:
                 guardian.spawn(spawn)
+            else:
+                self._quick[rank.rank] = (order, rank, rendezvous)
         finally:
             os.close(out)
             os.close(err)
+
+    def _start_quickly(self, guardian: Guardian, spawn: Spawn, why_fresh: str | None) -> RankStart:
+        if why_fresh is not None:
+            return RankStart(StartKind.FRESH, why_fresh)
+        if self._waiting is None:
+            return AFRESH
+        return self._waiting.start(guardian, spawn)

@@ -5,7 +5,7 @@ progress files tell where the ranks stand now.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class StoredRankView:
     step_age_s: float | None = None
     section: str | None = None
     problem: str | None = None  # why its progress can't be told
+    start: str | None = None  # how its process came to be: forked, standby or fresh
+    why_not_forked: str | None = None  # None: it was forked, or no fork server was asked for
 
 
 class StoredJobView(wire.JobView):
@@ -140,7 +142,15 @@ def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[Store
         if not (isinstance(rank, int) and isinstance(local_rank, int) and isinstance(pid, int)):
             continue
         path = runtime / f"attempt-{attempt}" / f"rank-{rank}.progress"
-        yield _view_rank(path, rank, local_rank, pid, read_clock)
+        view = _view_rank(path, rank, local_rank, pid, read_clock)
+        yield replace(
+            view, start=_text(entry, "start"), why_not_forked=_text(entry, "why_not_forked")
+        )
+
+
+def _text(entry: dict[str, object], name: str) -> str | None:
+    value = entry.get(name)
+    return value if isinstance(value, str) and value else None
 
 
 def _view_rank(

@@ -30,8 +30,10 @@ from recovery.launcher.ranks.command import (
     choose_interpreter,
     may_use_torch,
 )
+from recovery.launcher.ranks.fork_server import ForkServer
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.ports import PortRange, read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore, probe_torch
 from recovery.run.options import RunOptions, count_ranks
@@ -199,6 +201,50 @@ def make_standbys(
         clock,
         node,
     )
+
+
+def make_fork_server(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    runtime: RuntimeFolder,
+    count: int,
+    job_id: str,
+    clock: Clock,
+    node: str | None = None,
+) -> ForkServer | None:
+    if not options.fork_server:
+        return None
+    if command.interpreter is None:
+        raise ConfigError("--fork-server needs ranks that are Python processes")
+    return ForkServer(
+        command.interpreter.path,
+        count,
+        job_id,
+        environment,
+        runtime.path,
+        runtime.site,
+        clock,
+        node,
+    )
+
+
+def make_waiting(
+    options: RunOptions,
+    environment: Mapping[str, str],
+    command: RankCommand,
+    runtime: RuntimeFolder,
+    count: int,
+    job_id: str,
+    clock: Clock,
+    node: str | None = None,
+) -> WaitingProcesses | None:
+    """Return the processes that wait to become ranks or to fork them, if any are asked for."""
+    parts = (options, environment, command, runtime, count, job_id, clock, node)
+    standbys, server = make_standbys(*parts), make_fork_server(*parts)
+    if standbys is None and server is None:
+        return None
+    return WaitingProcesses(standbys, server)
 
 
 def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:

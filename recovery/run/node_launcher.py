@@ -33,8 +33,8 @@ from recovery.run.assembly import (
     make_command,
     make_hardware,
     make_pins,
-    make_standbys,
     make_store,
+    make_waiting,
     say,
     standard_input,
 )
@@ -144,7 +144,7 @@ class NodeLauncher:
         """Return the launcher, with its guardian running."""
         setup, job, clock = self._setup, self._job, self._clock
         options, environment = setup.options, setup.environment
-        standbys = make_standbys(
+        waiting = make_waiting(
             options,
             environment,
             setup.command,
@@ -166,7 +166,7 @@ class NodeLauncher:
             clock,
             link.put,
             link.membership,
-            standbys,
+            waiting,
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
             pins=self.pins,

@@ -63,6 +63,7 @@ class RunOptions:
     port_range: str | None = None
     store: str = "auto"
     standby: str | None = None
+    fork_server: bool = False
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"

@@ -31,6 +31,7 @@ from recovery.launcher.guardian.packets import (
     Command,
     DismissCommand,
     Event,
+    ForkCommand,
     GuardianLost,
     KillCommand,
     LastWordCommand,
@@ -144,6 +145,13 @@ class Guardian:
             if spawn.stdin_fd is not None:
                 descriptors.append(spawn.stdin_fd)
             self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
+
+    def expect_fork(self, attempt: int, rank: int, link_fd: int) -> None:
+        """Have the guardian expect a rank that reports through this link.
+
+        `Spawned` follows once it runs the program, or `SpawnFailed`.
+        """
+        self._send(ForkCommand(attempt, rank), [link_fd])
 
     def adopt(self, slot: int, attempt: int, rank: int) -> None:
         """Make the standby that was spawned as ``(STANDBY_ATTEMPT, slot)`` a rank.

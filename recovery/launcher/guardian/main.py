@@ -24,6 +24,8 @@ if __name__ == "__main__":  # no site-packages here: our own packages, after all
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
+from rankmend.hook.layout import RUNNING
+from recovery.launcher.guardian.forks import PendingForks
 from recovery.launcher.guardian.kill import TreeKill
 from recovery.launcher.guardian.launcher_link import LauncherLink
 from recovery.launcher.guardian.packets import (
@@ -38,6 +40,7 @@ from recovery.launcher.guardian.packets import (
     Emptied,
     Exited,
     Exiting,
+    ForkCommand,
     KillCommand,
     KillPending,
     LastWordCommand,
@@ -104,7 +107,7 @@ class _Rank:
     rank: int
     pid: int
     start_ticks: int
-    exec_pipe: int | None  # open until the program runs, or could not be started
+    exec_pipe: int | None  # or link: open until the program runs, or could not be started
     pidfd: int | None
     stat: int | None  # /proc/PID/task/PID/stat: cheap, where PID/stat adds up all threads
     is_big: bool = False
@@ -130,6 +133,7 @@ class GuardianProcess:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._is_waiting_for_room = False
         self._ranks: dict[int, _Rank] = {}  # by pid, those not reaped yet
+        self._forks = PendingForks(self._watch, self._unwatch, self._adopt, self._fail_spawn)
         self._fenced_through = -1  # no rank of these attempts starts from now on
         self._newest_attempt = -1
         self._kill: TreeKill | None = None
@@ -162,6 +166,7 @@ class GuardianProcess:
                     handler(mask)
             now_s = time.monotonic()
             self._check_lease()
+            self._forks.check(now_s)
             self._look_for_exiting(now_s)
             self._go_on_killing(now_s)
             if self._list is not None and self._ranks and now_s >= self._list.due_s:
@@ -173,7 +178,7 @@ class GuardianProcess:
                     return 1
 
     def _wait_s(self) -> float:
-        due_s = [self._size_look_at_s] if self._ranks else []
+        due_s = [*self._forks.due_s, *([self._size_look_at_s] if self._ranks else [])]
         if self._list is not None and self._ranks:
             due_s.append(self._list.due_s)
         now_s = time.monotonic()
@@ -229,6 +234,8 @@ class GuardianProcess:
             match command:
                 case SpawnCommand():
                     self._spawn(command, descriptors)
+                case ForkCommand():
+                    self._expect_fork(command, *descriptors)
                 case AdoptCommand():
                     self._make_rank(command)
                 case SignalCommand():
@@ -308,11 +315,7 @@ class GuardianProcess:
     def _spawn(self, command: SpawnCommand, descriptors: list[int]) -> None:
         if command.attempt != STANDBY_ATTEMPT:
             self._newest_attempt = max(self._newest_attempt, command.attempt)
-        if command.attempt <= self._fenced_through:
-            text = (
-                f"attempt {command.attempt} is fenced: all up to {self._fenced_through} have ended"
-            )
-            self._fail_spawn(command, errno.ESTALE, text)
+        if self._refuse_fenced(command):
             return
         body_fd, stdout, stderr, *others = descriptors
         stdin = others[0] if others else self._null
@@ -333,6 +336,22 @@ class GuardianProcess:
             become_rank(guardian_pid, body, (stdin, stdout, stderr), write_end)
         os.close(write_end)
         self._adopt(command, pid, exec_pipe)
+
+    def _refuse_fenced(self, command: SpawnCommand | ForkCommand) -> bool:
+        """Return whether this attempt is fenced, after saying so."""
+        through = self._fenced_through
+        if command.attempt > through:
+            return False
+        text = f"attempt {command.attempt} is fenced: all up to {through} have ended"
+        self._fail_spawn(command, errno.ESTALE, text)
+        return True
+
+    def _expect_fork(self, command: ForkCommand, link: int) -> None:
+        """Wait for a rank that is forked elsewhere and becomes a child of this process."""
+        self._newest_attempt = max(self._newest_attempt, command.attempt)
+        if not self._refuse_fenced(command):
+            kept = os.dup(link)  # close-on-exec, as all that Python duplicates
+            self._forks.expect(command, kept, select.EPOLLIN)
 
     def _make_rank(self, command: AdoptCommand) -> None:
         """Make a standby a rank of an attempt: from now on it is fenced with it."""
@@ -355,7 +374,7 @@ class GuardianProcess:
             standby.is_told_exiting = False
             self._send(Spawned(command.attempt, command.rank, standby.pid, standby.start_ticks))
 
-    def _adopt(self, command: SpawnCommand, pid: int, exec_pipe: int) -> None:
+    def _adopt(self, command: SpawnCommand | ForkCommand, pid: int, exec_pipe: int) -> None:
         state = read_state(pid)
         assert state is not None, "a child that is not reaped has a state"
         rank = _Rank(
@@ -375,24 +394,31 @@ class GuardianProcess:
             # Edge-triggered: the zombie of a traced rank stays readable until its tracer goes.
             self._watch(rank.pidfd, lambda _mask: self._reap(), select.EPOLLIN | select.EPOLLET)
 
-    def _read_exec(self, rank: _Rank) -> None:
-        """Tell how the start of a rank went: the pipe was closed by exec, or holds the error."""
+    def _read_exec(self, rank: _Rank, *, is_over: bool = False) -> None:
+        """Tell how the start of a rank went: the pipe was closed by exec, or holds the error.
+
+        ``is_over``: the rank has ended; the fork server may still hold the other end of its link.
+        """
         assert rank.exec_pipe is not None
         try:
             data = os.read(rank.exec_pipe, _EXEC_ERROR_BYTES_MAX)
         except BlockingIOError:  # meant for an older pipe of the same number
-            return
+            if not is_over:
+                return
+            data = b""
+        except ConnectionError:  # it has ended before it read our word
+            data = b""
         self._unwatch(rank.exec_pipe)
         os.close(rank.exec_pipe)
         rank.exec_pipe = None
-        if data:
+        if data and data != RUNNING:
             number, _space, text = data.decode("utf-8", "replace").partition(" ")
             rank.is_failed = True
             self._fail_spawn(SpawnCommand(rank.attempt, rank.rank), int(number), text)
         else:
             self._send(Spawned(rank.attempt, rank.rank, rank.pid, rank.start_ticks))
 
-    def _fail_spawn(self, command: SpawnCommand, number: int, text: str) -> None:
+    def _fail_spawn(self, command: SpawnCommand | ForkCommand, number: int, text: str) -> None:
         self._send(SpawnFailed(command.attempt, command.rank, number, text[:TEXT_MAX]))
 
     # Ending.
@@ -426,7 +452,7 @@ class GuardianProcess:
 
     def _end(self, rank: _Rank, status: int) -> None:
         if rank.exec_pipe is not None:
-            self._read_exec(rank)
+            self._read_exec(rank, is_over=True)
         if rank.pidfd is not None:
             self._unwatch(rank.pidfd)
             os.close(rank.pidfd)
@@ -486,6 +512,7 @@ class GuardianProcess:
 
     def _kill_through(self, through: int) -> None:
         self._fenced_through = max(self._fenced_through, through)
+        self._forks.drop_through(through)
         if self._kill is None:
             self._kill = TreeKill(
                 self._job_id,

@@ -112,6 +112,14 @@ class SpawnCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkCommand:
+    """Expect a rank that the fork server forks. Carries one descriptor: the guardian's end of its link."""
+
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptCommand:
     """Make a standby a rank. `Spawned` follows, or `SpawnFailed` (ESRCH)."""
 
@@ -160,6 +168,7 @@ Event = (
 )
 Command = (
     SpawnCommand
+    | ForkCommand
     | AdoptCommand
     | SignalCommand
     | KillCommand
@@ -182,6 +191,7 @@ _TYPES: Final[dict[str, type[Message]]] = {
         LeaseExpired,
         GuardianLost,
         SpawnCommand,
+        ForkCommand,
         AdoptCommand,
         SignalCommand,
         KillCommand,

@@ -35,6 +35,7 @@ class RankFiles:
     error: Path
     stacks: Path | None = None  # where it writes its Python stacks on request; None: nowhere
     recorder: Path | None = None  # folder for its flight-recorder dumps; None: PyTorch's default
+    imports: Path | None = None  # where it tells what it has imported, if asked to; None: nowhere
 
 
 def rank_environment(
@@ -53,12 +54,13 @@ def rank_environment(
     is_old_torch: bool = False,
     is_virtual_local_rank: bool = False,
     launcher: str = "",
+    tells_imports: bool = False,
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
     ``node``: a mark beside the job's, if several nodes may be on one machine.
     ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: the rank sees
-    one GPU, as number 0. ``launcher``: the launcher's mark.
+    one GPU, as number 0. ``launcher``: the launcher's mark. ``tells_imports``: for the fork server.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -101,6 +103,8 @@ def rank_environment(
         environment[ENV_LAUNCHER] = launcher
     if files.stacks is not None:
         environment[layout.ENV_STACKS_FILE] = str(files.stacks)
+    if tells_imports and files.imports is not None:
+        environment[layout.ENV_IMPORTS_FILE] = str(files.imports)
     if files.recorder is not None:
         environment.update(recorder_environment(base, files.recorder, is_old=is_old_torch))
     if fence_file is not None:

@@ -17,6 +17,7 @@ from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.processes.process_tree import read_state
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.waiting_processes import AFRESH, RankStart
 from recovery.messages.exchange import RankError, RankExit, RankReport, StepTiming
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class LaunchedRank:
     progress: RankProgress | None = None
     progress_error: str | None = None
     recorder: RecorderFiles | None = None
+    start: RankStart = AFRESH
 
     def report(self, read_clock: Callable[[], float]) -> RankReport:
         """Return the current report of this rank."""

@@ -2,7 +2,7 @@
 
     <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
     <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
-                                                  and dumps of the flight recorder
+                                                  .imports.json, and dumps of the flight recorder
 
 Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
 `rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
@@ -69,7 +69,11 @@ class RuntimeFolder:
         make_private(folder, LaunchError, is_secret=True)
         stacks = folder / f"rank-{rank}.stacks"
         files = RankFiles(
-            folder / f"rank-{rank}.progress", folder / f"rank-{rank}.error.json", stacks, folder
+            folder / f"rank-{rank}.progress",
+            folder / f"rank-{rank}.error.json",
+            stacks,
+            folder,
+            folder / f"rank-{rank}.imports.json",
         )
         files.progress.unlink(missing_ok=True)
         files.error.unlink(missing_ok=True)
@@ -84,7 +88,7 @@ class RuntimeFolder:
             raise LaunchError(f"cannot make {stacks}: {error.strerror}") from error
         return files, progress.ProgressReader(descriptor, str(files.progress))
 
-    def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, int]]) -> None:
+    def write_ranks(self, attempt: int, ranks: Sequence[Mapping[str, object]]) -> None:
         """Record the ranks' processes for `rankmend status`. In memory, so it never blocks."""
         body = json.dumps({"attempt": attempt, "ranks": list(ranks)}).encode()
         with contextlib.suppress(LaunchError):  # full: status then finds the ranks by their files

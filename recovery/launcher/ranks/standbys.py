@@ -43,6 +43,38 @@ class _Standby:
     channel: socket.socket | None = None  # connected once it is ready
 
 
+def waiting_environment(
+    base: Mapping[str, str], site: Path, job_id: str, node: str | None, count: int
+) -> dict[str, str]:
+    """Return the environment of a process that waits to become one of ``count`` ranks.
+
+    Without what differs between ranks and attempts. Its mark belongs to no attempt.
+    """
+    environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
+    path = base.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{site}{os.pathsep}{path}" if path else str(site)
+    environment[layout.ENV_JOB_ID] = job_id
+    environment[layout.ENV_ATTEMPT] = str(STANDBY_ATTEMPT)
+    environment[ENV_LAUNCHER] = own_mark()
+    if node is not None:
+        environment[ENV_NODE] = node
+    if count > 1:
+        # like a rank, because it is read at import
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def log_end(path: Path) -> str:
+    """Return the last lines that a waiting process has printed into its log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").strip() or "it sent nothing"
+    except OSError:
+        return "it sent nothing"
+
+
 class StandbyPool:
     """The standbys of one node. For the launcher's thread alone."""
 
@@ -114,7 +146,7 @@ class StandbyPool:
             standby.channel.close()
         self._failures += 1
         last = " (no more will be started)" if self._failures >= FAILURES_MAX else ""
-        log.warning("a standby ended: %s%s: %s", how, last, self._said(slot))
+        log.warning("a standby ended: %s%s: %s", how, last, log_end(self._log(slot)))
 
     def promote(self, guardian: Guardian, spawn: Spawn) -> bool:
         """Make a ready standby the rank to spawn; False if none is ready."""
@@ -168,20 +200,9 @@ class StandbyPool:
 
     def _start(self, guardian: Guardian, now_s: float) -> None:
         slot, self._next_slot = self._next_slot, self._next_slot + 1
-        kept = {k: v for k, v in self._environment.items() if not k.startswith("RANKMEND_")}
-        path = self._environment.get("PYTHONPATH")
-        environment = {
-            **kept,
-            "PYTHONPATH": f"{self._site}{os.pathsep}{path}" if path else str(self._site),
-            layout.ENV_JOB_ID: self._job_id,
-            layout.ENV_ATTEMPT: str(STANDBY_ATTEMPT),
-            ENV_LAUNCHER: own_mark(),
-        }
-        if self._node is not None:
-            environment[ENV_NODE] = self._node
-        if self._count > 1:
-            # like a rank, because it is read at import
-            environment.setdefault("OMP_NUM_THREADS", "1")
+        environment = waiting_environment(
+            self._environment, self._site, self._job_id, self._node, self._count
+        )
         argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
         try:
             output = open_new(self._log(slot))
@@ -221,12 +242,3 @@ class StandbyPool:
 
     def _log(self, slot: int) -> Path:
         return self._folder / f"standby-{slot}.log"
-
-    def _said(self, slot: int) -> str:
-        try:
-            with self._log(slot).open("rb") as file:
-                file.seek(0, 2)
-                file.seek(max(0, file.tell() - _TAIL_BYTES))
-                return file.read().decode("utf-8", "replace").strip() or "it sent nothing"
-        except OSError:
-            return "it sent nothing"

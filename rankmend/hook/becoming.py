@@ -1,0 +1,188 @@
+"""What a waiting process does to become a rank: the common part of standbys and the fork server.
+
+Runs under the ranks' interpreter: standard library and Python 3.8 only.
+"""
+
+import array
+import ctypes
+import importlib.machinery
+import io
+import os
+import socket
+import sys
+
+from rankmend.hook import layout
+
+BODY_BYTES_MAX = 32 << 20
+DESCRIPTORS_MAX = 5  # link, body, stdout, stderr, and stdin where the rank has one
+_PACKET_BYTES_MAX = 4096
+_EX_OSERR = 71
+
+
+def receive(channel):
+    """Return one packet of the launcher and its descriptors; an empty packet: the launcher is gone."""
+    numbers = array.array("i")
+    room = socket.CMSG_SPACE(DESCRIPTORS_MAX * numbers.itemsize)
+    packet, control, _flags, _address = channel.recvmsg(
+        _PACKET_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return packet, list(numbers)
+
+
+def take_standard(descriptors):
+    """Make these stdout, stderr and, where there is a third, stdin; close the originals."""
+    stdout, stderr, *stdin = descriptors
+    for target, source in (
+        ((0, *stdin), (1, stdout), (2, stderr)) if stdin else ((1, stdout), (2, stderr))
+    ):
+        os.dup2(source, target)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def renew_standard_objects():
+    """Open sys.stdin, stdout and stderr anew, as ``python -u`` does for the present descriptors."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        old = getattr(sys, "__%s__" % name)
+        if old is None:  # closed at the start
+            continue
+        raw = io.FileIO(number, mode + "b", closefd=False)
+        raw.name = "<%s>" % name
+        inner = raw if mode == "w" else io.BufferedReader(raw)
+        new = io.TextIOWrapper(inner, old.encoding, old.errors, "\n", False, True)
+        new.mode = mode
+        setattr(sys, name, new)
+        setattr(sys, "__%s__" % name, new)
+
+
+def bind(cpus):
+    """Bind each thread that the framework has begun by now; later ones inherit it."""
+    for thread in os.listdir("/proc/self/task") if cpus else ():
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except OSError:  # the thread has ended meanwhile
+            pass
+
+
+def take_environment(environment, imported=()):
+    """Make this the process's environment.
+
+    ``imported``: (name, before, after) of variables that imports have changed. A change is kept where
+    the rank has the value that the import has met.
+    """
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    os.environ.update(environment)
+    for name, before, after in imported:
+        if environment.get(name) != before:
+            continue
+        if after is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = after
+
+
+def write_mark(attempt):
+    """Write the attempt into the environment that /proc/PID/environ shows, or end this process.
+
+    By its mark a process is found and stopped with its attempt: without it, better none.
+    """
+    if not _overwrite_mark(attempt):
+        sys.stderr.write("rankmend: this process can't carry the mark of attempt %s\n" % attempt)
+        os._exit(_EX_OSERR)
+
+
+def _overwrite_mark(attempt):
+    """Write over the mark, and return whether it fits.
+
+    That memory was laid out by exec and is ours; a number of the same width replaces the old one.
+    """
+    name = layout.ENV_ATTEMPT.encode() + b"="
+    pointers = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    index = 0
+    while pointers[index] is not None:
+        entry = pointers[index]
+        if entry.startswith(name):
+            value = attempt.encode().rjust(len(entry) - len(name), b"0")
+            if len(value) != len(entry) - len(name) or not value.isdigit():
+                return False
+            address = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))[index]
+            ctypes.memmove(address + len(name), value, len(value))
+            return True
+        index += 1
+    return False
+
+
+def watch_steps():
+    """Do what the hook does at the start of a rank: `rankmend` was imported before this was one."""
+    try:
+        import rankmend
+
+        os.register_at_fork(after_in_child=rankmend._detach_child)
+        if os.environ.get(layout.ENV_AUTO) == "1":
+            from rankmend.hook import torch_steps, torch_store
+
+            torch_steps.watch()
+            torch_store.watch()
+        from rankmend.hook import stacks
+
+        stacks.offer()
+    except Exception:
+        pass
+
+
+def run(argv):
+    """Run ``[python, -u, script, ...]`` or ``[python, -u, -m, module, ...]`` in this process."""
+    _shorten_tracebacks()
+    if hasattr(sys, "orig_argv"):  # Python 3.10
+        sys.orig_argv = list(argv)
+    is_safe = getattr(sys.flags, "safe_path", False)  # then Python puts no folder first
+    if argv[2] == "-m":
+        import runpy
+
+        sys.argv = argv[3:]
+        if not is_safe:
+            sys.path[0] = os.getcwd()
+        runpy._run_module_as_main(argv[3])  # what python -m itself calls
+        return
+    script = argv[2]
+    sys.argv = argv[2:]
+    if not is_safe:
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec")
+    namespace = sys.modules["__main__"].__dict__
+    kept = {
+        name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace
+    }
+    namespace.clear()
+    loader = importlib.machinery.SourceFileLoader("__main__", script)
+    namespace.update(
+        kept,
+        __name__="__main__",
+        __file__=script,
+        __doc__=None,
+        __package__=None,
+        __spec__=None,
+        __loader__=loader,
+        __cached__=None,
+    )
+    exec(code, namespace)  # noqa: S102 - the user's own script, as python runs it
+
+
+def _shorten_tracebacks():
+    """Remove our own frames from the script's tracebacks."""
+    show = sys.excepthook
+
+    def show_short(kind, value, trace):
+        frame = trace
+        while frame is not None:
+            if str(frame.tb_frame.f_globals.get("__name__")).startswith("rankmend.hook."):
+                trace = frame.tb_next
+            frame = frame.tb_next
+        show(kind, value.with_traceback(trace), trace)
+
+    sys.excepthook = show_short

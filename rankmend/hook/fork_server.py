@@ -1,0 +1,461 @@
+"""The fork server: has imported what the ranks import, and forks ranks in milliseconds.
+
+`rankmend run --fork-server` keeps one on each node, under the ranks' interpreter. It imports the modules
+of which the ranks have told at their first step (`rankmend.hook.imports`), each package in a disposable child
+first: what opens a descriptor, starts a process or a thread, or reaches a device at import would be shared
+between ranks, so that package is left out and each rank imports it by itself.
+
+A forked rank is an orphan at once, and so a child of the guardian (PR_SET_CHILD_SUBREAPER). It goes through
+`STAGES` in this order: it dies with the guardian, leads a session and carries its attempt's mark before
+the guardian hears of it; and it runs no user code before the guardian, which then holds its pid and
+pidfd, lets it. If the guardian closes the link, it ends.
+
+    python -u -c "from rankmend.hook.fork_server import main; main()" LIST   (stdin: the launcher's socket)
+
+Standard library and Python 3.8 only.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+
+from rankmend.hook import becoming, imports, layout
+
+TRY_S_MAX = 300  # to import one package from a cold network file system
+REASON_BYTES_MAX = 2000
+_WAIT_S = 0.0002  # for the kernel to hand an orphan over: some 50 us
+_HANDED_OVER_S_MAX = 5
+_NICE = 10  # of a trial, which nobody waits for
+_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+_EX_OSERR = 71
+# Character devices without state: each process may hold its own descriptor or a shared one.
+_HARMLESS = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+# Modules that say in a forked child that their device was initialized before the fork.
+_DEVICES = ("torch.cuda", "torch.xpu", "torch.mtia")
+
+_libc = ctypes.CDLL(None, use_errno=True)  # here: a forked child should not load it
+
+
+def main():
+    """Import, report to the launcher, and fork ranks until the launcher is gone."""
+    guardian_pid = os.getppid()
+    channel = _take_channel()
+    with open(sys.argv[1], encoding="ascii") as file:
+        told = json.load(file)
+    try:
+        prepared = Prepared(told)
+    except UnforkableError as error:
+        _tell(channel, failed=str(error))
+        os._exit(0)
+    _tell(channel, left_out=prepared.left_out, imported=prepared.count)
+    rank = serve(channel, guardian_pid, prepared)
+    # Only a forked rank comes here: the script runs with nothing of ours on the stack but this.
+    becoming.run(rank)
+
+
+def _take_channel():
+    """Return the launcher's socket, and leave /dev/null in its place as standard input."""
+    channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return channel
+
+
+def _tell(channel, **fields):
+    channel.send(json.dumps(fields).encode("ascii"))
+
+
+class UnforkableError(Exception):
+    """No rank of this job can be forked; says why."""
+
+
+# Preparing.
+
+
+class Prepared:
+    """The imports of this process, and what must hold for them to be a rank's."""
+
+    def __init__(self, told):
+        """Import what the launcher names; ``told``: modules with origins, and changed variables."""
+        self.left_out = {}  # package: reason
+        self.count = 0
+        started_with = imports.started_with()
+        self._stamps = {}
+        for package, modules in _by_package(told["modules"]).items():
+            missing = _try(package, modules, self.left_out)
+            if missing is None:
+                continue
+            for name, _origin in modules:
+                if name not in missing:
+                    importlib.import_module(name)
+                    self.count += 1
+            self._note_stamps(modules)
+        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
+        self.environment = [
+            (name, started_with.get(name), value)
+            for name, value in imports.changes(started_with).items()
+        ]
+        self._check(told["environment"])
+        gc.collect()  # here once, not in each rank
+
+    def stale(self):
+        """Return the path of a package that has changed since it was imported, or None."""
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                return path
+        return None
+
+    def _note_stamps(self, modules):
+        for name, origin in modules:
+            if "." not in name and os.path.isabs(origin):
+                self._stamps[origin] = _stamp(origin)
+
+    def _check(self, environment):
+        """Refuse a script that changes variables: a library may read them at import."""
+        ours = {name: after for name, _before, after in self.environment}
+        for name, value in environment.items():
+            if ours.get(name) != value:
+                raise UnforkableError(
+                    "the script changes %s, which a library may read at import" % name
+                )
+        threads = len(os.listdir("/proc/self/task")) - 1
+        if threads and _threads_after_fork():
+            raise UnforkableError(
+                "its imports run %d threads together, though none does alone" % threads
+            )
+
+
+def _by_package(modules):
+    """Return the modules of each package (``name.partition('.')``), in the order of first imports."""
+    packages = {}
+    for name, origin in modules:
+        packages.setdefault(name.partition(".")[0], []).append((name, origin))
+    return packages
+
+
+def _package_folders():
+    return [path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))]
+
+
+def _stamp(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def _try(package, modules, left_out):
+    """Import a package in a disposable child; return the modules to pass over, None: all of it.
+
+    Python's own modules that this process has already are not tried.
+    """
+    if all(name in sys.modules for name, _origin in modules):
+        return ()
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _run_trial(modules, tell)
+    os.close(tell)
+    verdict = _read_verdict(told)
+    os.close(told)
+    if verdict is None or "reason" in verdict:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    _reap(pid)
+    if verdict is None:
+        left_out[package] = "ends the process at import, or takes over %d s" % TRY_S_MAX
+    elif "reason" in verdict:
+        left_out[package] = verdict["reason"]
+    else:
+        return verdict["missing"]
+    return None
+
+
+def _read_verdict(told):
+    deadline_s = time.monotonic() + TRY_S_MAX
+    data = b""
+    while True:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or not select.select([told], [], [], left_s)[0]:
+            return None
+        piece = os.read(told, 65536)
+        data += piece
+        if data.endswith(b"\n"):  # a process that the import has started may keep the pipe open
+            return json.loads(data.decode("ascii"))
+        if not piece:
+            return None
+
+
+def _reap(pid):
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:  # an import has had SIGCHLD ignored
+        pass
+
+
+def _run_trial(modules, tell):
+    """Be the disposable child."""
+    try:
+        os.nice(_NICE)
+        verdict = _trial(modules)
+    except BaseException as error:
+        text = traceback.format_exception_only(type(error), error)[-1].strip()
+        verdict = {"reason": "fails at import: %s" % text[:REASON_BYTES_MAX]}
+    os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
+    os._exit(0)
+
+
+def _trial(modules):
+    descriptors, loaded = _descriptors(), set(sys.modules)
+    folder, parent = os.getcwd(), os.getpid()
+    missing = []
+    for name, origin in modules:
+        try:
+            module = importlib.import_module(name)
+        except (
+            Exception
+        ):  # not importable by its name, or only in another order: each rank's own task
+            missing.append(name)
+            continue
+        if getattr(getattr(module, "__spec__", None), "origin", origin) != origin:
+            return {"reason": "has another file for %s here than in the ranks" % name}
+    if os.getpid() != parent:
+        os._exit(0)  # a child that an import has forked, and let go on
+    reason = (
+        _shared_descriptor(descriptors)
+        or _own_child()
+        or _foreign_module(loaded)
+        or _threads_after_fork()
+        or (os.getcwd() != folder and "changes the working folder at import")
+    )
+    return {"reason": reason} if reason else {"missing": missing}
+
+
+def _descriptors():
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[name] = os.readlink("/proc/self/fd/" + name)
+        except OSError:  # the listing's own
+            pass
+    return found
+
+
+def _shared_descriptor(before):
+    for name, target in _descriptors().items():
+        if before.get(name) != target and target not in _HARMLESS:
+            return "opens %s at import" % target
+    return None
+
+
+def _own_child():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return "starts a process at import"
+
+
+def _foreign_module(loaded):
+    """Return a reason if a module of the user's own came along."""
+    for name in set(sys.modules) - loaded:
+        spec = getattr(sys.modules[name], "__spec__", None)
+        origin = getattr(spec, "origin", None)
+        if getattr(spec, "has_location", False) and not imports.is_installed(origin):
+            return "imports %s, which is not an installed package" % name
+    return None
+
+
+def _threads_after_fork():
+    """Return which threads or devices of this process a fork would break, or None.
+
+    Known to be safe are threads that their library stops in its own pthread_atfork handler and starts again
+    when it needs them: OpenBLAS's pool, which `import numpy` starts on several cores. They are known by
+    that: they are gone when a fork has returned. All others would be missing in a forked rank without
+    their library knowing.
+    """
+    if threading.active_count() > 1:
+        names = ", ".join(
+            one.name for one in threading.enumerate() if one is not threading.main_thread()
+        )
+        return "starts a thread at import (%s)" % names
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        broken = [name for name in _DEVICES if _is_broken_by_fork(name)]
+        os.write(tell, ",".join(broken).encode("ascii"))
+        os._exit(0)
+    os.close(tell)
+    broken = os.read(told, REASON_BYTES_MAX).decode("ascii")
+    os.close(told)
+    _reap(pid)
+    if broken:
+        return "initializes a device at import (%s)" % broken
+    left = [one for one in os.listdir("/proc/self/task") if int(one) != os.getpid()]
+    return "starts a thread at import that doesn't end at a fork" if left else None
+
+
+def _is_broken_by_fork(name):
+    try:
+        return bool(sys.modules[name]._is_in_bad_fork())
+    except (KeyError, AttributeError):
+        return False
+
+
+# Serving.
+
+
+def serve(channel, guardian_pid, prepared):
+    """Fork a rank for each request; return, in a forked rank only, its arguments."""
+    while True:
+        packet, descriptors = becoming.receive(channel)
+        if not packet:
+            os._exit(0)
+        stale = prepared.stale()
+        if stale is not None:
+            _tell(channel, stale=stale)
+            os._exit(0)
+        link = descriptors[0]
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _fail(link, error, "fork")
+        else:
+            if pid == 0:
+                channel.close()
+                return _be_rank(
+                    json.loads(packet.decode("ascii")), descriptors, guardian_pid, prepared
+                )
+            _reap(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _be_rank(request, descriptors, guardian_pid, prepared):
+    """Become a rank, in the forked child, and return its arguments; never return to the server."""
+    link = descriptors[0]
+    doing = "fork"
+    try:
+        if os.fork():
+            os._exit(0)
+        rank = ForkedRank(request, descriptors, guardian_pid, prepared)
+        for stage in STAGES:
+            doing = stage.__name__.replace("_", " ")
+            stage(rank)
+        return rank.body["argv"]
+    except BaseException as error:
+        _fail(link, error, doing)
+    os._exit(_EX_OSERR)
+
+
+def _fail(link, error, doing):
+    number = getattr(error, "errno", None) or 22  # EINVAL
+    text = "%d a forked rank cannot %s: %s" % (number, doing, error)
+    try:
+        os.write(link, text.encode("utf-8", "replace")[:REASON_BYTES_MAX])
+    except OSError:
+        pass
+
+
+class ForkedRank:
+    def __init__(self, request, descriptors, guardian_pid, prepared):
+        self.attempt = request["attempt"]
+        self.link, self.body_fd = descriptors[:2]
+        self.standard = descriptors[2:]
+        self.guardian_pid = guardian_pid
+        self.prepared = prepared
+        self.body = {}
+
+
+def join_the_guardian(rank):
+    """Wait until the kernel has made this orphan the guardian's child."""
+    deadline_s = time.monotonic() + _HANDED_OVER_S_MAX
+    while os.getppid() != rank.guardian_pid:
+        if time.monotonic() >= deadline_s:
+            os._exit(_EX_OSERR)  # the guardian is dead
+        time.sleep(_WAIT_S)
+
+
+def die_with_the_guardian(rank):
+    zero = ctypes.c_ulong(0)
+    if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), zero, zero, zero) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != rank.guardian_pid:
+        os._exit(_EX_OSERR)
+
+
+def lead_a_session(_rank):
+    os.setsid()
+
+
+def carry_the_mark(rank):
+    becoming.write_mark(str(rank.attempt))
+
+
+def tell_the_guardian(rank):
+    os.write(rank.link, layout.FORKED % os.getpid())
+
+
+def await_the_guardian(rank):
+    if os.read(rank.link, 16) != layout.GO:
+        os._exit(_EX_OSERR)  # fenced meanwhile, or given up
+
+
+def take_the_program(rank):
+    """Take the arguments, environment, output, folder and processors of the rank."""
+    rank.body = json.loads(os.pread(rank.body_fd, becoming.BODY_BYTES_MAX, 0).decode("ascii"))
+    becoming.take_standard(rank.standard)
+    os.close(rank.body_fd)
+    becoming.take_environment(rank.body["env"], rank.prepared.environment)
+    os.chdir(rank.body["cwd"])
+    becoming.bind(rank.body.get("cpus"))
+    becoming.renew_standard_objects()
+    renew_id = getattr(threading.main_thread(), "_set_native_id", None)
+    if renew_id is not None:  # Python up to 3.11 leaves the parent's
+        renew_id()
+
+
+def begin_random_states(_rank):
+    """Seed what seeds itself at import; Python's own `random` does so after each fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.current_process().authkey = os.urandom(32)
+
+
+def watch_the_steps(_rank):
+    becoming.watch_steps()
+
+
+def run_the_program(rank):
+    os.write(rank.link, layout.RUNNING)
+    os.close(rank.link)
+
+
+STAGES = (
+    join_the_guardian,
+    die_with_the_guardian,
+    lead_a_session,
+    carry_the_mark,
+    tell_the_guardian,
+    await_the_guardian,
+    take_the_program,
+    begin_random_states,
+    watch_the_steps,
+    run_the_program,
+)

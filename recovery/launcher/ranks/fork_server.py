@@ -1,0 +1,311 @@
+"""The launcher's side of the fork server of its node (`rankmend.hook.fork_server`).
+
+Its life: learn what the ranks import (they tell at their first step), start the server once all ranks train, fork
+from it whenever ranks start, and start another one when it has ended. Like a standby it is a child of the guardian
+with a mark above all attempts, and dies with it. Whatever goes wrong with it, ranks start without it.
+"""
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import LaunchError
+from rankmend.foreign_links import open_new
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
+from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
+from recovery.launcher.ranks.standbys import log_end, waiting_environment
+
+log = logging.getLogger(__name__)
+
+FIRST_SLOT: Final = 1 << 20  # above those of standbys
+READY_S_MAX: Final = 900.0  # it imports everything twice, perhaps from a cold network file system
+FAILURES_MAX: Final = 3  # servers that ended by themselves or forked no rank; after that no more
+_IMPORTS_BYTES_MAX: Final = 8 << 20  # 3,500 modules of lightning take 0.4 MB
+_WORD_BYTES_MAX: Final = 128 << 10
+_SHOWN_MAX: Final = 20
+_MAIN: Final = "from rankmend.hook.fork_server import main; main()"
+
+
+class ServerState(Enum):
+    """What the fork server of a node can do."""
+
+    LEARNING = "learning"  # no list of imports yet
+    WAITING = "waiting"  # has the list, and is started once all ranks train
+    STARTING = "starting"  # imports
+    READY = "ready"
+    ENDING = "ending"  # has closed its socket; the guardian will say how it ended
+    GIVEN_UP = "given up"
+
+
+_ALIVE: Final = (ServerState.STARTING, ServerState.READY, ServerState.ENDING)
+
+
+class ForkServer:
+    """For the launcher's thread alone."""
+
+    def __init__(
+        self,
+        python: str,
+        count: int,
+        job_id: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        site: Path,
+        clock: Clock,
+        node: str | None = None,
+    ) -> None:
+        """``count``: ranks of this node. ``folder``: private to this user, for a list and the output."""
+        self._python = python
+        self._count = count
+        self._job_id = job_id
+        self._environment = environment
+        self._folder = folder
+        self._site = site
+        self._clock = clock
+        self._node = node
+        self._sources: list[Path] = []  # in which the ranks tell of their imports
+        self._imports = b""
+        self._slot = FIRST_SLOT - 1  # of the newest server
+        self._pid = 0
+        self._channel: socket.socket | None = None
+        self._started_at_s = 0.0
+        self._failures = 0
+        self.state = ServerState.LEARNING
+        self.why_not = "no rank has made a step yet, so what they import isn't known"
+        """Why no rank is forked now; empty when it is ready."""
+        self.left_out: dict[str, str] = {}  # package: why each rank imports it by itself
+
+    @property
+    def is_learning(self) -> bool:
+        return self.state is ServerState.LEARNING
+
+    @property
+    def pid(self) -> int:
+        """The server's process; 0: none."""
+        return self._pid
+
+    def learn_from(self, sources: Iterable[Path]) -> None:
+        """Read what the ranks import from these files once all have been written."""
+        self._sources = list(sources)
+
+    def tick(self, guardian: Guardian, *, may_start: bool) -> None:
+        """Take in what the server says, and start one if there is none."""
+        self._hear()
+        now_s = self._clock.now_s()
+        if self.state is ServerState.STARTING and now_s - self._started_at_s >= READY_S_MAX:
+            self._stop(guardian, f"it was not ready within {READY_S_MAX:g} s")
+        if not may_start:
+            return
+        if self.state is ServerState.LEARNING:
+            self._learn()
+        if self.state is ServerState.WAITING:
+            self._start(guardian, now_s)
+
+    def fork(self, guardian: Guardian, spawn: Spawn) -> bool:
+        """Have this rank forked; False if that is impossible now (`why_not` says why)."""
+        self._hear()
+        if self.state is not ServerState.READY or spawn.argv[0] != self._python:
+            return False
+        assert self._channel is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            # The guardian first: if the server does not get it, the guardian sees that the link is closed.
+            guardian.expect_fork(spawn.attempt, spawn.rank, ours.fileno())
+            body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
+            request = json.dumps({"attempt": spawn.attempt}).encode()
+            try:
+                descriptor = os.memfd_create("rankmend-fork", os.MFD_CLOEXEC)
+                with os.fdopen(descriptor, "w+b") as file:
+                    file.write(body)
+                    file.flush()
+                    descriptors = [theirs.fileno(), file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
+                    if spawn.stdin_fd is not None:
+                        descriptors.append(spawn.stdin_fd)
+                    socket.send_fds(self._channel, [request], descriptors)
+            except (
+                OSError
+            ) as error:  # it has died, or is stopped: the guardian says that no rank came
+                log.warning("the fork server took no order: %s", error)
+        return True
+
+    def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
+        """Take a server that has forked no rank out of use."""
+        if self.state is ServerState.READY and failed.errno in (errno.ETIMEDOUT, errno.ESRCH):
+            self._stop(guardian, failed.message)
+
+    def take_event(self, event: Event) -> bool:
+        """Note the guardian's report on a server; False if it is about another process."""
+        match event:
+            case Spawned(rank=slot, pid=pid) if slot >= FIRST_SLOT:
+                if slot == self._slot:
+                    self._pid = pid
+            case SpawnFailed(rank=slot, message=message) if slot >= FIRST_SLOT:
+                self._note_end(slot, message)
+            case Exited(rank=slot, exit_code=code, signal=signum) if slot >= FIRST_SLOT:
+                self._note_end(slot, f"exit code {code}" if signum is None else f"signal {signum}")
+            case _:
+                return False
+        return True
+
+    def forget(self) -> None:
+        """Forget a server that died with its guardian."""
+        self._drop_channel()
+        if self.state in _ALIVE:
+            self._wait_for_calm("the fork server ended with its guardian")
+
+    def close(self) -> None:
+        self._drop_channel()
+
+    # The list of imports.
+
+    def _learn(self) -> None:
+        told = []
+        for path in self._sources:
+            try:
+                with path.open("rb") as file:
+                    told.append(json.loads(file.read(_IMPORTS_BYTES_MAX)))
+            except OSError:
+                self.why_not = "the ranks have not told what they import"
+                return
+            except ValueError:
+                self._give_up(f"{path.name} is no list of imports")
+                return
+        if told:
+            self._imports = json.dumps(_common(told)).encode()
+            self._wait_for_calm("the fork server has not started yet")
+
+    # The server.
+
+    def _start(self, guardian: Guardian, now_s: float) -> None:
+        self._slot += 1
+        imports = self._folder / "imports.json"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        argv = (self._python, "-u", "-c", _MAIN, str(imports))
+        environment = waiting_environment(
+            self._environment, self._site, self._job_id, self._node, self._count
+        )
+        with theirs:
+            try:
+                imports.write_bytes(self._imports)
+                output = open_new(self._log())
+                try:
+                    guardian.spawn(
+                        Spawn(
+                            attempt=STANDBY_ATTEMPT,
+                            rank=self._slot,
+                            argv=argv,
+                            env=environment,
+                            cwd=str(self._folder),
+                            stdout_fd=output,
+                            stderr_fd=output,
+                            stdin_fd=theirs.fileno(),
+                        )
+                    )
+                finally:
+                    os.close(output)
+            except (OSError, LaunchError) as error:
+                ours.close()
+                self._note_failure(str(error))
+                return
+        self._channel, self._started_at_s, self._pid = ours, now_s, 0
+        self.state = ServerState.STARTING
+        self.why_not = "the fork server is still importing"
+
+    def _hear(self) -> None:
+        """Take in what the server has said; its end comes as an event of the guardian."""
+        while self._channel is not None:
+            try:
+                word = json.loads(self._channel.recv(_WORD_BYTES_MAX) or b"{}")
+            except (BlockingIOError, ConnectionError):
+                return
+            except ValueError:
+                word = {}
+            match word:
+                case {"left_out": dict(left_out), "imported": int(count)}:
+                    self._note_ready(left_out, count)
+                case {"failed": str(reason)}:
+                    self._give_up(reason)
+                case {"stale": str(path)}:
+                    self._drop_channel()
+                    self.state = ServerState.LEARNING
+                    self.why_not = f"{path} has changed since the fork server imported it"
+                    log.warning("%s: the ranks start without it", self.why_not)
+                case _:  # closed
+                    self._drop_channel()
+                    self.state = ServerState.ENDING
+                    self.why_not = "the fork server has ended"
+
+    def _note_ready(self, left_out: dict[str, str], count: int) -> None:
+        self.state = ServerState.READY
+        self.why_not = ""
+        self.left_out = left_out
+        with contextlib.suppress(OSError):
+            self._log().unlink()
+        log.info("the fork server is ready, with %d modules", count)
+        for package, reason in list(left_out.items())[:_SHOWN_MAX]:
+            log.warning("the fork server leaves out %s: it %s", package, reason)
+
+    def _note_end(self, slot: int, how: str) -> None:
+        if slot != self._slot:
+            return
+        self._hear()
+        self._pid = 0
+        if self.state in _ALIVE:
+            self._note_failure(f"{how}: {log_end(self._log())}")
+
+    def _stop(self, guardian: Guardian, reason: str) -> None:
+        with contextlib.suppress(LaunchError):  # the guardian is gone, and the server with it
+            guardian.signal(STANDBY_ATTEMPT, signal.SIGKILL, [self._slot])
+        self._slot += 1  # its end is expected
+        self._note_failure(reason)
+
+    def _note_failure(self, reason: str) -> None:
+        self._drop_channel()
+        self._failures += 1
+        if self._failures >= FAILURES_MAX:
+            self._give_up(reason)
+            return
+        log.warning("the fork server ended: %s", reason)
+        self._wait_for_calm("the fork server has ended")
+
+    def _wait_for_calm(self, why_not: str) -> None:
+        self.state = ServerState.WAITING
+        self.why_not = why_not
+
+    def _give_up(self, reason: str) -> None:
+        self._drop_channel()
+        self.state = ServerState.GIVEN_UP
+        self.why_not = reason
+        log.warning("no rank will be forked: %s", reason)
+
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _log(self) -> Path:
+        return self._folder / f"fork-server-{self._slot - FIRST_SLOT}.log"
+
+
+def _common(told: list[dict[str, object]]) -> dict[str, object]:
+    """Return the imports that all ranks share, in the first one's order, and all changed variables."""
+    modules = [list(one["modules"]) for one in told]  # type: ignore[call-overload]
+    shared = set.intersection(*({tuple(one) for one in each} for each in modules))
+    environment: dict[str, object] = {}
+    for one in told:
+        environment.update(one["environment"])  # type: ignore[call-overload]
+    return {
+        "modules": [one for one in modules[0] if tuple(one) in shared],
+        "environment": environment,
+    }

@@ -1,0 +1,93 @@
+"""The processes of one node that wait to become ranks, or to fork them: the fork server and the standbys.
+
+A rank is forked where that is possible, else made of a standby, else started afresh by the guardian.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.guardian.packets import Event, SpawnFailed
+from recovery.launcher.ranks.fork_server import ForkServer
+from recovery.launcher.ranks.standbys import StandbyPool
+
+
+class StartKind(Enum):
+    """How a rank's process came to be."""
+
+    FORKED = "forked"
+    STANDBY = "standby"
+    FRESH = "fresh"  # Python was started for it
+
+
+@dataclass(frozen=True, slots=True)
+class RankStart:
+    kind: StartKind
+    why_not_forked: str = ""  # empty where it was forked, or where no fork server was asked for
+
+
+AFRESH: Final = RankStart(StartKind.FRESH)
+
+
+class WaitingProcesses:
+    """For the launcher's thread alone."""
+
+    def __init__(self, standbys: StandbyPool | None, server: ForkServer | None) -> None:
+        self._standbys = standbys
+        self._server = server
+
+    def filenos(self) -> list[int]:
+        """Return the descriptors that are readable when there is something for `tick`."""
+        return [] if self._standbys is None else [self._standbys.fileno()]
+
+    @property
+    def is_learning(self) -> bool:
+        """Return whether the ranks should tell what they import."""
+        return self._server is not None and self._server.is_learning
+
+    def learn_from(self, sources: Iterable[Path]) -> None:
+        if self._server is not None:
+            self._server.learn_from(sources)
+
+    def tick(self, guardian: Guardian, *, may_start: bool) -> None:
+        """Take in what has happened; ``may_start``: there is CPU time for imports."""
+        if self._server is not None:
+            self._server.tick(guardian, may_start=may_start)
+        if self._standbys is not None:
+            self._standbys.tick(guardian, may_start=may_start)
+
+    def start(self, guardian: Guardian, spawn: Spawn) -> RankStart:
+        """Make one of these processes the rank to spawn; `FRESH` where the caller has to."""
+        if self._server is not None and self._server.fork(guardian, spawn):
+            return RankStart(StartKind.FORKED)
+        why_not = "" if self._server is None else self._server.why_not
+        if self._standbys is not None and self._standbys.promote(guardian, spawn):
+            return RankStart(StartKind.STANDBY, why_not)
+        return RankStart(StartKind.FRESH, why_not)
+
+    def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
+        if self._server is not None:
+            self._server.note_failed_fork(guardian, failed)
+
+    def take_event(self, event: Event) -> None:
+        """Note the guardian's report on one of these processes."""
+        if self._server is not None and self._server.take_event(event):
+            return
+        if self._standbys is not None:
+            self._standbys.take_event(event)
+
+    def forget_all(self) -> None:
+        """Forget those that died with their guardian."""
+        if self._server is not None:
+            self._server.forget()
+        if self._standbys is not None:
+            self._standbys.forget_all()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._standbys is not None:
+            self._standbys.close()

@@ -1,0 +1,510 @@
+"""The fork server under a real guardian: what it forks, what it leaves out, and what kills do to it."""
+
+import errno
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmend.clock import SystemClock
+from rankmend.hook import fork_server
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.guardian.packets import (
+    STANDBY_ATTEMPT,
+    Emptied,
+    Event,
+    Exited,
+    GuardianLost,
+    Spawned,
+    SpawnFailed,
+)
+from recovery.launcher.processes.process_tree import (
+    fence_leftovers,
+    find_marked,
+    read_mark,
+    read_state,
+)
+from recovery.launcher.ranks.fork_server import ForkServer, ServerState
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from tests.support.hook import each_python
+
+pytestmark = pytest.mark.real
+
+PATIENCE_S = 120.0
+SUPPORT = Path(__file__).parents[2] / "support"
+STDLIB = ["json", "decimal", "multiprocessing", "random", "locale", "resource", "atexit"]
+STAGES = [stage.__name__ for stage in fork_server.STAGES]
+# A rank that has got its own mark, of which the guardian knows nothing yet, up to one that it lets run.
+MARKED = STAGES[STAGES.index("carry_the_mark") + 1 :]
+
+
+class Node:
+    """A guardian and the fork server of one node, with its launcher's part played by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.packages = folder / "site-packages"
+        self.packages.mkdir()
+        self.job = uuid.uuid4()
+        self.job_id = str(self.job)
+        self.runtime = RuntimeFolder(folder, self.job)
+        self.guardian = Guardian.start(self.job_id)
+        self.events: list[Event] = []
+        self.python = sys.executable
+        self.base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages)}
+        self.server = self.make_server()
+
+    def make_server(self) -> ForkServer:
+        return ForkServer(
+            self.python,
+            2,
+            self.job_id,
+            self.base,
+            self.runtime.path,
+            self.runtime.site,
+            SystemClock(),
+        )
+
+    def add_package(self, name: str, text: str) -> None:
+        (self.packages / name).mkdir()
+        (self.packages / name / "__init__.py").write_text(text)
+
+    def learn(self, modules: Sequence[str], environment: dict[str, str] | None = None) -> None:
+        """Have the server learn that all ranks import these."""
+        told = {
+            "modules": [[name, self.origin(name)] for name in modules],
+            "environment": environment or {},
+        }
+        path = self.folder / "told.json"
+        path.write_text(json.dumps(told))
+        self.server.learn_from([path])
+
+    def origin(self, name: str) -> str:
+        own = self.packages / name / "__init__.py"
+        if own.exists():
+            return str(own)
+        code = f"import sys, {name}; print(sys.modules[{name!r}].__spec__.origin)"
+        done = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def begin(self, *states: ServerState) -> None:
+        """Let the server start, and wait until it is in one of these states."""
+        self.until(lambda: self.server.state in states)
+
+    def make_ready(self, modules: Sequence[str] = STDLIB) -> None:
+        self.learn(modules)
+        self.begin(ServerState.READY)
+
+    def spawn(self, *argv: str, rank: int = 0, attempt: int = 1) -> Spawn:
+        env = {
+            **self.base,
+            "PYTHONPATH": f"{self.runtime.site}:{self.packages}",
+            "OMP_NUM_THREADS": "1",
+            "RANK": str(rank),
+            "PYTHONHASHSEED": "0",
+            "RANKMEND_JOB_ID": self.job_id,
+            "RANKMEND_ATTEMPT": str(attempt),
+        }
+        out = os.open(self.output(rank), os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        command = (self.python, "-u", *argv)
+        return Spawn(attempt, rank, command, env, str(self.folder), out, out)
+
+    def fork(self, *argv: str, rank: int = 0, attempt: int = 1) -> bool:
+        spawn = self.spawn(*argv, rank=rank, attempt=attempt)
+        try:
+            return self.server.fork(self.guardian, spawn)
+        finally:
+            os.close(spawn.stdout_fd)
+
+    def start_afresh(self, *argv: str, rank: int = 0, attempt: int = 1) -> None:
+        spawn = self.spawn(*argv, rank=rank, attempt=attempt)
+        try:
+            self.guardian.spawn(spawn)
+        finally:
+            os.close(spawn.stdout_fd)
+
+    def script(self, text: str) -> str:
+        path = self.folder / f"script-{uuid.uuid4().hex}.py"
+        path.write_text(text)
+        return str(path)
+
+    def output(self, rank: int = 0) -> Path:
+        return self.folder / f"output-{rank}"
+
+    def turn(self) -> None:
+        poll = select.poll()
+        poll.register(self.guardian.fileno(), select.POLLIN)
+        poll.poll(50)
+        for event in self.guardian.read_events():
+            of_server = getattr(event, "attempt", None) == STANDBY_ATTEMPT
+            if not (of_server and self.server.take_event(event)):
+                self.events.append(event)
+        self.server.tick(self.guardian, may_start=True)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < deadline_s, (self.server.state, self.server.why_not)
+            self.turn()
+
+    def of(self, kind: type[Event], count: int = 1) -> list[Any]:
+        def told() -> list[Event]:
+            return [event for event in self.events if isinstance(event, kind)]
+
+        self.until(lambda: len(told()) >= count)
+        return told()
+
+    def close(self) -> None:
+        self.guardian.close()
+        self.server.close()
+        assert find_marked(self.job_id) == []
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+def is_running(pid: int) -> bool:
+    state = read_state(pid)
+    return state is not None and not state.is_gone
+
+
+# A forked rank.
+
+
+@each_python
+def test_a_forked_rank_is_as_one_that_was_started_afresh(node: Node, python: str) -> None:
+    node.python = python
+    node.server = node.make_server()
+    node.base.update(PYTHONHASHSEED="0", LANG="C.UTF-8", PYTHONDONTWRITEBYTECODE="1")
+    argv = (str(SUPPORT / "whole_process.py"), "--flag", "a b")
+    node.start_afresh(*argv)
+    node.of(Exited)
+    fresh, fresh_end = told_by(node)
+    node.make_ready()
+
+    assert node.fork(*argv, attempt=2)
+    node.of(Exited, 2)
+
+    forked, forked_end = told_by(node)
+    for one in (fresh, forked):
+        one["status FDSize"] = None  # room for descriptors, in steps of 64
+        one["status SigQ"] = None  # of the whole user
+    assert forked.pop("random") != fresh.pop("random")
+    assert forked.pop("authkey") != fresh.pop("authkey")
+    assert set(fresh.pop("modules")) - set(forked.pop("modules")) <= {"sitecustomize"}
+    assert int(forked.pop("mark")[0].partition("=")[2]) == 2
+    assert fresh.pop("mark") == ["RANKMEND_ATTEMPT=1"]
+    assert forked["environment"].pop("RANKMEND_ATTEMPT") == "2"
+    assert fresh["environment"].pop("RANKMEND_ATTEMPT") == "1"
+    other = [name for name in fresh if fresh[name] != forked[name]]
+    assert [(name, fresh[name], forked[name]) for name in other] == []
+    assert forked_end == fresh_end == ["at exit"]
+
+
+def told_by(node: Node) -> tuple[dict[str, Any], list[str]]:
+    first, *rest = node.output().read_text().splitlines()
+    return json.loads(first), rest
+
+
+def test_forked_ranks_have_random_states_of_their_own(node: Node) -> None:
+    pytest.importorskip("numpy")
+    script = node.script("import random, numpy\nprint(random.random(), numpy.random.rand())")
+    node.make_ready([*STDLIB, "numpy", "numpy.random"])
+    assert "numpy" not in node.server.left_out
+
+    assert node.fork(script, rank=0)
+    assert node.fork(script, rank=1)
+    node.of(Exited, 2)
+
+    first, second = (node.output(rank).read_text().split() for rank in (0, 1))
+    assert len({*first, *second}) == 4
+
+
+def test_numpy_computes_in_a_forked_rank_with_all_threads(node: Node) -> None:
+    pytest.importorskip("numpy")
+    text = "import numpy as n; a = n.arange(1e6).reshape(1000, 1000) % 7; print((a @ a).sum())"
+    script = node.script(text)
+    node.start_afresh(script)
+    node.of(Exited)
+    expected = node.output().read_text()
+    node.make_ready(["numpy"])
+
+    assert node.fork(script, attempt=2)
+    *_first, exited = node.of(Exited, 2)
+
+    assert exited.exit_code == 0
+    assert node.output().read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "signum"),
+    [
+        ("raise SystemExit(93)", 93, None),
+        ("1 / 0", 1, None),
+        ("import os; os._exit(255)", 255, None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", None, signal.SIGKILL),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", None, signal.SIGTERM),
+    ],
+)
+def test_the_end_of_a_forked_rank_is_told_exactly(
+    node: Node, text: str, code: int | None, signum: int | None
+) -> None:
+    node.make_ready(["json"])
+
+    assert node.fork(node.script(text), rank=3, attempt=7)
+
+    (exited,) = node.of(Exited)
+    (spawned,) = node.of(Spawned)
+    assert (exited.attempt, exited.rank, exited.pid) == (7, 3, spawned.pid)
+    assert (exited.exit_code, exited.signal) == (code, signum)
+    assert "fork_server" not in node.output(3).read_text()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_end_of_the_server_stops_no_rank_and_another_one_follows(
+    node: Node, signum: signal.Signals
+) -> None:
+    node.make_ready(["json"])
+    assert node.fork(node.script("import time; time.sleep(600)"))
+    (spawned,) = node.of(Spawned)
+    server = node.server.pid
+
+    os.kill(server, signum)
+    if signum == signal.SIGSTOP:  # found out when it forks no rank
+        assert node.fork(node.script(""), rank=1)
+        (failed,) = node.of(SpawnFailed)
+        assert failed.errno == errno.ETIMEDOUT
+        node.server.note_failed_fork(node.guardian, failed)
+    node.until(
+        lambda: node.server.state is ServerState.READY and node.server.pid not in (0, server)
+    )
+
+    assert is_running(spawned.pid)
+    assert not is_running(server)
+    assert node.fork(node.script("print('hello')"), rank=1)
+    node.of(Exited)
+    assert node.output(1).read_text() == "hello\n"
+
+
+def test_a_forked_rank_that_can_not_enter_its_folder_says_so(node: Node) -> None:
+    node.make_ready(["json"])
+    gone = node.folder / "gone"
+    with node.output().open("wb") as file:
+        argv = (sys.executable, "-u", node.script(""))
+        fds = (file.fileno(), file.fileno())
+        assert node.server.fork(node.guardian, Spawn(1, 0, argv, node.base, str(gone), *fds))
+
+    (failed,) = node.of(SpawnFailed)
+
+    assert failed.errno == errno.ENOENT
+    assert "take the program" in failed.message
+
+
+# Kills at every point.
+
+
+def stop_at(node: Node, stage: str) -> int:
+    """Fork a rank that stops before a stage, and return its pid."""
+    stopped = node.folder / "stopped"
+    shutil.copy(SUPPORT / "faults" / "stop_at_stage.py", node.packages / "sitecustomize.py")
+    node.base.update(STOP_AT=stage, STOPPED=str(stopped))
+    node.make_ready(["json"])
+    assert node.fork(node.script(f"open({str(node.folder / 'ran')!r}, 'w')"))
+
+    def pid() -> int:
+        text = stopped.read_text() if stopped.exists() else ""
+        return int(text) if text.endswith("\n") else 0
+
+    node.until(lambda: pid() and read_letter(pid()) == "T")
+    return pid()
+
+
+def read_letter(pid: int) -> str:
+    state = read_state(pid)
+    return "" if state is None else state.letter
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_guardian_leaves_no_process_at_any_stage(node: Node, stage: str) -> None:
+    pid = stop_at(node, stage)
+
+    node.guardian.end()
+    node.of(GuardianLost)
+    left = fence_leftovers(node.job_id, None, time.monotonic() + PATIENCE_S)
+
+    assert left.is_empty
+    assert not is_running(pid)
+    assert not (node.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_attempt_that_is_fenced_at_any_stage_runs_no_program(node: Node, stage: str) -> None:
+    pid = stop_at(node, stage)
+    server = node.server.pid
+
+    node.guardian.kill_through(1)
+    node.of(Emptied)
+
+    marked = find_marked(node.job_id, attempt_through=1)
+    assert marked == []
+    if stage in MARKED:
+        assert not is_running(pid)
+    elif is_running(pid):  # not its attempt's yet: it ends by itself
+        os.kill(pid, signal.SIGCONT)
+        node.until(lambda: not is_running(pid))
+    assert not (node.folder / "ran").exists()
+    assert is_running(server), "it belongs to no attempt"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_server_killed_at_any_stage_of_a_rank_leaves_the_rank_or_none(
+    node: Node, stage: str
+) -> None:
+    pid = stop_at(node, stage)
+    os.kill(node.server.pid, signal.SIGKILL)
+    node.until(lambda: node.server.state is not ServerState.READY)
+
+    os.kill(pid, signal.SIGCONT)
+    (exited,) = node.of(Exited)
+
+    assert (exited.pid, exited.exit_code) == (pid, 0)
+    assert (node.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("stage", MARKED)
+def test_a_rank_has_its_attempts_mark_before_the_guardian_hears_of_it(
+    node: Node, stage: str
+) -> None:
+    pid = stop_at(node, stage)
+
+    marked = read_mark(pid, node.job_id)
+
+    assert marked is not None
+    assert marked[1].attempt == 1
+    os.kill(pid, signal.SIGKILL)
+
+
+# What it imports.
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import socket; kept = socket.socket()", "opens socket:"),
+        ("import os; kept = os.open('/dev/full', os.O_RDWR)", "opens /dev/full at import"),
+        ("import os; kept = os.pipe()", "opens pipe:"),
+        ("kept = open(__file__)", "__init__.py at import"),
+        ("import threading as t; t.Thread(target=t.Event().wait, daemon=True, name='beat').start()", "(beat)"),
+        ("import _thread, time; _thread.start_new_thread(time.sleep, (600,))", "doesn't end at a fork"),
+        ("import os, time; os.fork() or time.sleep(600)", "starts a process at import"),
+        ("import users_own", "imports users_own, which is not an installed package"),
+        ("import os; os._exit(3)", "ends the process at import"),
+        ("import os; os.abort()", "ends the process at import"),
+        ("import os; os.chdir('/')", "changes the working folder"),
+        ("raise SystemExit('no licence')", "fails at import: SystemExit: no licence"),
+    ],
+)  # fmt: skip
+def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
+    node: Node, text: str, reason: str
+) -> None:
+    users = node.folder / "users"
+    users.mkdir()
+    (users / "users_own.py").write_text("")
+    node.base["PYTHONPATH"] += f":{users}"
+    node.add_package("broken", text)
+    node.add_package("whole", "import json")
+
+    node.make_ready(["json", "broken", "whole"])
+
+    assert list(node.server.left_out) == ["broken"]
+    assert reason in node.server.left_out["broken"]
+    assert node.fork(
+        node.script("import sys; print('whole' in sys.modules, 'broken' in sys.modules)")
+    )
+    node.of(Exited)
+    assert node.output().read_text() == "True False\n"
+
+
+def test_a_module_that_fails_is_left_to_the_ranks_and_the_rest_is_imported(node: Node) -> None:
+    node.add_package("broken", "raise ImportError('needs a GPU')")
+    node.add_package("whole", "")
+
+    node.make_ready(["broken", "whole"])
+
+    assert node.server.left_out == {}
+    assert node.fork(
+        node.script("import sys; print('whole' in sys.modules, 'broken' in sys.modules)")
+    )
+    node.of(Exited)
+    assert node.output().read_text() == "True False\n"
+
+
+def test_a_variable_that_an_import_sets_is_set_in_a_forked_rank_as_well(node: Node) -> None:
+    node.add_package("setting", "import os; os.environ['SET_AT_IMPORT'] = 'yes'")
+    node.learn(["setting"], {"SET_AT_IMPORT": "yes"})
+    node.begin(ServerState.READY)
+
+    assert node.fork(node.script("import os; print(os.environ['SET_AT_IMPORT'])"))
+
+    node.of(Exited)
+    assert node.output().read_text() == "yes\n"
+
+
+def test_no_rank_of_a_script_that_changes_its_environment_is_forked(node: Node) -> None:
+    node.learn(["json"], {"OMP_PROC_BIND": "true"})
+
+    node.begin(ServerState.GIVEN_UP)
+
+    assert node.server.why_not == (
+        "the script changes OMP_PROC_BIND, which a library may read at import"
+    )
+    assert not node.fork(node.script(""))
+
+
+def test_after_an_upgrade_of_a_package_no_rank_is_forked_until_it_is_learned_again(
+    node: Node,
+) -> None:
+    node.add_package("upgraded", "version = 1")
+    node.make_ready(["upgraded"])
+    (node.packages / "upgraded" / "__init__.py").write_text("version = 'two'")
+
+    assert node.fork(node.script(""))
+    (failed,) = node.of(SpawnFailed)
+    assert failed.errno == errno.ESRCH
+    node.until(lambda: "has changed" in node.server.why_not or not node.server.is_learning)
+
+    node.begin(ServerState.READY)
+    assert node.fork(node.script("import upgraded; print(upgraded.version)"))
+    node.of(Exited)
+    assert node.output().read_text() == "two\n"
+
+
+def test_a_server_that_can_not_start_is_given_up_after_three_tries(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    try:
+        node.learn(["json"])
+        node.runtime.site.joinpath("rankmend").unlink()
+        broken = node.runtime.site / "rankmend"
+        broken.mkdir()
+        (broken / "__init__.py").write_text("raise SystemExit('a broken disk')")
+
+        node.begin(ServerState.GIVEN_UP)
+
+        assert "a broken disk" in node.server.why_not
+        assert not node.fork(node.script(""))
+    finally:
+        node.close()

@@ -1,0 +1,27 @@
+"""A sitecustomize that stops each forked rank before one stage of its way (`rankmend.hook.fork_server.STAGES`).
+
+STOP_AT names the stage, STOPPED the file to which the stopped process writes its pid.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+
+def stop_at(name: str, path: str) -> None:
+    from rankmend.hook import fork_server
+
+    def stop(rank: "fork_server.ForkedRank") -> None:
+        with Path(path).open("a", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        wanted(rank)
+
+    wanted = next(stage for stage in fork_server.STAGES if stage.__name__ == name)
+    stop.__name__ = name
+    stages = [stop if stage is wanted else stage for stage in fork_server.STAGES]
+    fork_server.STAGES = tuple(stages)
+
+
+if os.environ.get("STOP_AT"):
+    stop_at(os.environ["STOP_AT"], os.environ["STOPPED"])

@@ -1,0 +1,158 @@
+"""Restarts out of a fork server, in whole jobs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.processes.process_tree import find_marked, read_state
+from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
+from tests.system.faults.test_deaths import assert_recovered
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+FLAGS = ["--fork-server"]
+
+
+def ready_server(job: Job) -> int:
+    """Return the pid of this job's fork server once it has done its imports."""
+
+    def look() -> int | None:
+        marked = find_marked(job.job_id)
+        pids = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
+        is_importing = list(job.runtime.glob("fork-server-*.log"))
+        return pids[0] if len(pids) == 1 and not is_importing else None
+
+    return wait_for(look, "the fork server is ready")
+
+
+def status(job: Job) -> list[dict[str, Any]]:
+    """Return what `rankmend status --json` says of the ranks."""
+    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    told = json.loads(done.stdout)
+    ranks: list[dict[str, Any]] = (told["jobs"] if isinstance(told, dict) else told)[0]["ranks"]
+    return ranks
+
+
+def starts(job: Job) -> set[tuple[str, str | None]]:
+    return {(rank["start"], rank["why_not_forked"]) for rank in status(job)}
+
+
+def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    job.start()
+    job.pids_at_step(3)
+    assert {start for start, _why in starts(job)} == {"fresh"}
+    server = ready_server(job)
+
+    kill(job.pids_at_step(10)[2])
+    second = job.pids_at_step(20, attempt=2)
+    assert starts(job) == {("forked", None)}
+    kill(second[0])
+    third = job.pids_at_step(30, attempt=3)
+
+    assert starts(job) == {("forked", None)}
+    assert not set(second.values()) & set(third.values())
+    assert is_alive(server), "the same one, which is ready at once"
+    assert_recovered(job, undisturbed_long, incidents=2)
+    assert not is_alive(server)
+
+
+def test_a_server_killed_in_training_stops_no_rank_and_the_next_restart_is_an_ordinary_one(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    job.start()
+    job.pids_at_step(3)
+    server = ready_server(job)
+    kill(job.pids_at_step(5)[1])
+    second = job.pids_at_step(12, attempt=2)
+
+    kill(server)
+    assert job.pids_at_step(20, attempt=2) == second, "the same ranks go on"
+
+    kill(second[3])
+    assert_recovered(job, undisturbed_long, incidents=2)
+
+
+def test_a_stopped_server_costs_the_quick_start_and_nothing_else(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    job.start()
+    job.pids_at_step(3)
+    server = ready_server(job)
+
+    os.kill(server, signal.SIGSTOP)
+    kill(job.pids_at_step(5)[1])
+
+    job.pids_at_step(12, attempt=2)
+    assert {start for start, _why in starts(job)} == {"fresh"}
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Make) -> None:
+    job = make_lockstep("--steps=100000", flags=FLAGS)
+    job.start()
+    job.pids_at_step(3)
+    ready_server(job)
+    kill(job.pids_at_step(5)[1])
+    job.pids_at_step(8, attempt=2)
+
+    job.signal(signal.SIGKILL)
+    job.wait()
+
+    wait_for(lambda: not find_marked(job.job_id), "no process is left", 20)
+
+
+def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    pid_file = job.folder / "daemon"
+    job.arguments.append(f"--forked={pid_file}")
+    job.start()
+    job.pids_at_step(3)
+    ready_server(job)
+    kill(job.pids_at_step(5)[3])
+    ranks = job.pids_at_step(15, attempt=2)
+    daemon = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
+
+    kill(ranks[1])
+    job.pids_at_step(20, attempt=3)
+
+    assert not is_alive(daemon)
+    assert_recovered(job, undisturbed_long, incidents=2)
+
+
+@pytest.mark.torch
+def test_an_unchanged_pytorch_script_is_forked_and_still_seen(make_job: Make) -> None:
+    pytest.importorskip("torch")
+    job = make_job("", world_size=2, flags=FLAGS)
+    job.script = EXAMPLES / "unchanged" / "train.py"
+    job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
+    job.start()
+    job.pids_at_step(15)
+    ready_server(job)
+
+    kill(job.pids_at_step(20)[1])
+    job.pids_at_step(40, attempt=2)
+
+    assert starts(job) == {("forked", None)}
+    job.signal(signal.SIGINT)
+    assert job.wait() in (0, 130), job.output
+    assert len(job.incidents) == 1
+
+
+def is_alive(pid: int) -> bool:
+    state = read_state(pid)
+    return state is not None and not state.is_gone
