@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -64,14 +65,46 @@ def layer_of(module: str) -> str:
     return module.partition(".")[0]
 
 
+@dataclass(frozen=True)
+class Source:
+    """What the rules ask of a file. Kept instead of its syntax tree: those of all files fill 200 MB."""
+
+    docstring: str
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    classes: tuple[str, ...]  # those of the module itself, not of its classes and functions
+    bound: frozenset[str]  # the names that it binds anywhere, but for those that it imports
+    functions_called: frozenset[str]
+    methods_called: frozenset[str]
+    texts: frozenset[str]
+
+
+@cache
+def source_of(file: Path) -> Source:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    stored = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return Source(
+        docstring=ast.get_docstring(tree) or "",
+        imports=tuple(n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)),
+        classes=tuple(n.name for n in tree.body if isinstance(n, ast.ClassDef)),
+        bound=frozenset([*stored, *(n.name for n in nodes if isinstance(n, definitions))]),
+        functions_called=frozenset(f.id for f in called if isinstance(f, ast.Name)),
+        methods_called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
+        texts=frozenset(value for value in constants if isinstance(value, str)),
+    )
+
+
 @cache
 def imports_of(file: Path) -> tuple[str, ...]:
     """Return every module that a file imports, also inside functions, in dotted form."""
-    return tuple(sorted(set(_imports(ast.parse(file.read_text(encoding="utf-8")), file))))
+    return tuple(sorted(set(_imports(source_of(file).imports, file))))
 
 
-def _imports(tree: ast.Module, file: Path) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(nodes: Iterable[ast.AST], file: Path) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -83,6 +116,7 @@ def _imports(tree: ast.Module, file: Path) -> Iterator[str]:
                     yield f"{node.module}.{alias.name}"
 
 
+@cache
 def is_ours(module: str) -> bool:
     path = ROOT.joinpath(*module.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
@@ -95,8 +129,11 @@ def file_of(module: str) -> Path:
 
 @cache
 def is_pure(file: Path) -> bool:
-    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return layer_of(module_name(file)) == "detectors" or bool(CALLS_ITSELF_PURE.search(docstring))
+    if layer_of(module_name(file)) == "detectors":
+        return True
+    # Every worker asks this of every file when it collects the tests: few need to be parsed for it.
+    is_said = CALLS_ITSELF_PURE.search(file.read_text(encoding="utf-8")) is not None
+    return is_said and CALLS_ITSELF_PURE.search(source_of(file).docstring) is not None
 
 
 def test_imports_point_right_only() -> None:
@@ -132,15 +169,10 @@ def test_pure_modules_reach_no_clock_file_socket_log_or_chance() -> None:
 
 @pytest.mark.parametrize("file", [file for file in FILES if is_pure(file)], ids=module_name)
 def test_pure_module_calls_nothing_that_looks_at_the_world(file: Path) -> None:
-    called = [
-        node.func
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-    ]
+    source = source_of(file)
 
-    assert [f.id for f in called if isinstance(f, ast.Name) and f.id in IMPURE_CALLS] == []
-    methods = [f.attr for f in called if isinstance(f, ast.Attribute)]
-    assert [method for method in methods if method in IMPURE_METHODS] == []
+    assert source.functions_called & IMPURE_CALLS == set()
+    assert source.methods_called & IMPURE_METHODS == set()
 
 
 @pytest.mark.parametrize("file", HOOK, ids=module_name)
@@ -152,7 +184,7 @@ def test_hook_file_parses_under_python_3_8_and_imports_the_standard_library_only
     allowed = {*sys.stdlib_module_names, "imp", "rankmend"}  # imp: for Python 2
     if file == NEEDS_TORCH:
         allowed.add("torch")
-    imported = {name.partition(".")[0] for name in _imports(tree, file)}
+    imported = {name.partition(".")[0] for name in _imports(ast.walk(tree), file)}
     assert imported <= allowed
     ours = {name for name in imports_of(file) if name.startswith("rankmend.")}
     assert {name for name in ours if not name.startswith("rankmend.hook")} == set()
@@ -225,34 +257,22 @@ def test_no_module_is_named_for_having_no_name() -> None:
 def test_each_public_class_has_a_name_of_its_own() -> None:
     files: dict[str, list[str]] = {}
     for file in FILES:
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                files.setdefault(node.name, []).append(module_name(file))
+        for name in source_of(file).classes:
+            if not name.startswith("_"):
+                files.setdefault(name, []).append(module_name(file))
 
     assert {name: found for name, found in files.items() if len(found) > 1} == {}
-
-
-@cache
-def defined_in(file: Path) -> frozenset[str]:
-    """Return the names that a module binds by itself, not by an import."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return frozenset(names)
 
 
 def test_every_name_is_imported_from_the_module_that_defines_it() -> None:
     wrong = [
         f"{module_name(file)} imports {alias.name} from {node.module}"
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in source_of(file).imports
         if isinstance(node, ast.ImportFrom) and node.module and is_ours(node.module)
         for alias in node.names
         if not is_ours(f"{node.module}.{alias.name}")
-        if alias.name not in defined_in(file_of(node.module))
+        if alias.name not in source_of(file_of(node.module)).bound
     ]
 
     assert wrong == []
@@ -287,9 +307,7 @@ def test_no_room_of_a_package_imports_one_that_imports_it(package: str) -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
-        module_name(file)
-        for file in FILES
-        if file.stat().st_size and not ast.get_docstring(ast.parse(file.read_text()))
+        module_name(file) for file in FILES if file.stat().st_size and not source_of(file).docstring
     ]
 
     assert silent == []
@@ -313,14 +331,12 @@ def test_every_variable_of_rankmend_in_the_code_is_documented() -> None:
     headings = ("What a rank finds: from rankmend", "What rankmend's own commands read")
     documented = set().union(*(_documented_variables(heading) for heading in headings))
     used = {
-        node.value
+        text
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and node.value.startswith("RANKMEND_")
-        and not node.value.endswith("_")
-        and node.value.replace("_", "A").isalpha()
+        for text in source_of(file).texts
+        if text.startswith("RANKMEND_")
+        and not text.endswith("_")
+        and text.replace("_", "A").isalpha()
     }
 
     assert used - documented == set()
