@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import Adopted, AttemptStarted
+from recovery.journal.incident_records import PlanWaits
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults import process, storage
 from tests.system.faults.harness import wait_for
@@ -113,6 +114,7 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     assert "adopted: attempt 1 runs" in service.ask("why", nodes.name).stdout
 
     process.kill(ranks[placed[0]][0])
+    wait_for(lambda: service.journaled(PlanWaits), "a plan waits", 60)
     wait_for(
         lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits", 60
     )
