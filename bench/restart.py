@@ -1,10 +1,11 @@
 """Measures the seconds from `kill -9` of a rank to the next step, beside torchrun.
 
-    python bench/restart.py [--rounds 10] [--peers rankmend,torchrun] [--output FILE.json]
+    python bench/restart.py [--rounds 10] [--kills 1] [--peers rankmend,torchrun] [--output FILE.json]
 
 One job (bench/jobs/ddp.py) under each launcher in turn, round after round, so that all of them
 meet the same neighbours on the machine. In round n, rank n modulo the world is killed. A new
-step is one that a process started after the kill has logged.
+step is one that a process started after the kill has logged. With --kills above 1 each further kill
+follows AGAIN_S after the recovery from the one before.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 JOB = Path(__file__).resolve().parent / "jobs" / "ddp.py"
@@ -30,6 +31,7 @@ RECOVER_S_MAX = 60.0  # torchrun's own limit of 3 restarts is used up within 40 
 STOP_S_MAX = 10.0
 KILL_AT_STEP = 25  # between two checkpoints, which lie 10 steps apart
 RESTARTS_MAX = 3
+AGAIN_S = 1.0  # from a recovery to the next kill
 MARK = "RANKMEND_BENCH_FOLDER"  # in the environment of all that a trial starts
 
 
@@ -70,6 +72,7 @@ class Trial:
     peer: str
     killed_rank: int
     is_recovered: bool
+    kill: int = 1  # 1: the first of its run
     first_step_s: float | None = None
     all_ranks_s: float | None = None
     steps_recomputed: int | None = None
@@ -79,8 +82,10 @@ class Trial:
     restored_s: float | None = None
 
 
-def run_trial(peer: Peer, ranks: int, killed_rank: int, settle_s: float) -> Trial:
-    """Start the job, kill one rank and wait until every rank has made a new step."""
+def run_trials(
+    peer: Peer, ranks: int, killed_rank: int, settle_s: float, kills: int
+) -> list[Trial]:
+    """Start the job; kill one rank and wait until every rank has made a new step, ``kills`` times."""
     folder = Path(tempfile.mkdtemp(prefix=f"rankmend-bench-{peer.name}-"))
     for name in ("log", "checkpoints"):
         (folder / name).mkdir()
@@ -104,7 +109,7 @@ def run_trial(peer: Peer, ranks: int, killed_rank: int, settle_s: float) -> Tria
             start_new_session=True,
         )
     try:
-        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s)
+        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s, kills)
     finally:
         _stop(launcher, folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,7 +122,8 @@ def _kill_and_watch(
     ranks: int,
     killed_rank: int,
     settle_s: float,
-) -> Trial:
+    kills: int,
+) -> list[Trial]:
     def reached(events: list[Event]) -> bool:
         last = {event.rank: event.step for event in events if event.name == "step"}
         return len(last) == ranks and min(last.values()) >= KILL_AT_STEP
@@ -126,8 +132,21 @@ def _kill_and_watch(
         end = (folder / "output").read_text(errors="replace")[-3000:]
         raise SystemExit(f"{peer.name} never came to step {KILL_AT_STEP}:\n{end}")
     time.sleep(settle_s)
+    trials: list[Trial] = []
+    for number in range(1, kills + 1):
+        trial = _kill_once(peer, folder, launcher, ranks, (killed_rank + number - 1) % ranks)
+        trials.append(replace(trial, kill=number))
+        if not trial.is_recovered:
+            break
+        time.sleep(AGAIN_S)
+    return trials
+
+
+def _kill_once(
+    peer: Peer, folder: Path, launcher: subprocess.Popen[bytes], ranks: int, killed_rank: int
+) -> Trial:
     before = {event.pid: event.rank for event in read_events(folder)}
-    victim = next(pid for pid, rank in before.items() if rank == killed_rank)
+    victim = next(pid for pid, rank in before.items() if rank == killed_rank and _is_running(pid))
     killed_ns = time.monotonic_ns()
     os.kill(victim, signal.SIGKILL)
 
@@ -158,6 +177,14 @@ def _kill_and_watch(
         connected_s=slowest("connected"),
         restored_s=slowest("restored"),
     )
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _new_steps(events: list[Event], before: dict[int, int]) -> list[Event]:
@@ -228,19 +255,32 @@ def describe_machine() -> dict[str, object]:
     }
 
 
+PHASES = ("started_s", "imported_s", "connected_s", "restored_s")
+
+
 def summarize(peers: list[str], trials: list[Trial]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name in peers:
-        mine = [trial for trial in trials if trial.peer == name]
-        good = [trial for trial in mine if trial.is_recovered]
-        row: dict[str, object] = {"peer": name, "trials": len(mine), "recovered": len(good)}
-        for key in ("first_step_s", "all_ranks_s", "steps_recomputed"):
-            values = [getattr(trial, key) for trial in good]
-            row[key] = statistics.median(values) if values else None
-        times = [trial.first_step_s for trial in good if trial.first_step_s is not None]
-        row["first_step_s_range"] = [min(times), max(times)] if times else None
-        rows.append(row)
+        for kill in sorted({trial.kill for trial in trials if trial.peer == name}):
+            mine = [trial for trial in trials if trial.peer == name and trial.kill == kill]
+            rows.append(_row(name, kill, mine))
     return rows
+
+
+def _row(name: str, kill: int, trials: list[Trial]) -> dict[str, object]:
+    good = [trial for trial in trials if trial.is_recovered]
+    row: dict[str, object] = {
+        "peer": name,
+        "kill": kill,
+        "trials": len(trials),
+        "recovered": len(good),
+    }
+    for key in ("first_step_s", "all_ranks_s", "steps_recomputed", *PHASES):
+        values = [getattr(trial, key) for trial in good]
+        row[key] = statistics.median(values) if values else None
+    times = [trial.first_step_s for trial in good if trial.first_step_s is not None]
+    row["first_step_s_range"] = [min(times), max(times)] if times else None
+    return row
 
 
 def print_table(machine: dict[str, object], rows: list[dict[str, object]]) -> None:
@@ -248,17 +288,22 @@ def print_table(machine: dict[str, object], rows: list[dict[str, object]]) -> No
         f"\n{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']},"
         f" Python {machine['python']}, torch {machine['torch']}"
     )
-    print("seconds from kill -9 of a rank to the next step, medians\n")
-    print(f"{'launcher':<18}{'recovered':>10}{'first step':>12}{'range':>16}{'all ranks':>11}")
+    print("seconds from kill -9 of a rank to the next step, medians; phases of the slowest rank\n")
+    phases = "".join(f"{phase.removesuffix('_s'):>11}" for phase in PHASES)
+    print(
+        f"{'launcher':<18}{'kill':>5}{'recovered':>10}{phases}{'first step':>12}"
+        f"{'range':>16}{'all ranks':>11}"
+    )
     for row in rows:
         ratio = f"{row['recovered']}/{row['trials']}"
         if row["first_step_s"] is None:
-            print(f"{row['peer']:<18}{ratio:>10}{'never':>12}")
+            print(f"{row['peer']:<18}{row['kill']:>5}{ratio:>10}{'never':>12}")
             continue
         low, high = row["first_step_s_range"]
         span = f"{low:.2f} to {high:.2f}"
+        phases = "".join(f"{row[phase]:>11.2f}" for phase in PHASES)
         print(
-            f"{row['peer']:<18}{ratio:>10}{row['first_step_s']:>12.2f}"
+            f"{row['peer']:<18}{row['kill']:>5}{ratio:>10}{phases}{row['first_step_s']:>12.2f}"
             f"{span:>16}{row['all_ranks_s']:>11.2f}"
         )
 
@@ -267,6 +312,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from kill -9 to the next step.")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument(
+        "--kills",
+        type=int,
+        choices=range(1, RESTARTS_MAX + 1),
+        default=1,
+        help=f"kills in each run, {AGAIN_S:g} s after the recovery from the one before",
+    )
     parser.add_argument(
         "--peers", default="rankmend,rankmend-standby,rankmend-fork,torchrun,torchrun-default"
     )
@@ -286,11 +338,14 @@ def main() -> None:
     trials = []
     for number in range(arguments.rounds):
         for name in names:
-            trial = run_trial(
-                known[name], arguments.ranks, number % arguments.ranks, arguments.settle_s
+            rank = number % arguments.ranks
+            told = run_trials(
+                known[name], arguments.ranks, rank, arguments.settle_s, arguments.kills
             )
-            trials.append(trial)
-            shown = "never" if trial.first_step_s is None else f"{trial.first_step_s:.2f} s"
+            trials += told
+            shown = ", ".join(
+                "never" if one.first_step_s is None else f"{one.first_step_s:.2f} s" for one in told
+            )
             print(f"round {number + 1}/{arguments.rounds}  {name:<18}{shown}", flush=True)
     rows = summarize(names, trials)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a rank tells of its imports at its first step, for the fork server."""
+"""What a rank tells the fork server of its imports, and what one that comes from it tells."""
 
 import json
 import os
@@ -79,3 +79,27 @@ def test_a_file_that_can_not_be_written_disturbs_no_training(rank: Rank, python:
     done = rank.run(python, CODE + "print('trained')")
 
     assert done == "trained\n"
+
+
+BECOMING = """
+import os
+path = os.environ.pop("RANKMEND_PROGRESS_FILE")
+import rankmend  # by a process that waits to become a rank
+os.environ["RANKMEND_PROGRESS_FILE"] = path
+from rankmend.hook import becoming
+becoming.watch_steps()
+rankmend.step(1)
+if os.fork() == 0:
+    rankmend.step(2)
+    os._exit(0)
+os.wait()
+"""
+
+
+@each_python
+def test_a_child_of_a_rank_that_was_forked_or_stood_by_tells_no_steps(
+    rank: Rank, python: str
+) -> None:
+    rank.run(python, BECOMING)
+
+    assert rank.steps() == [1]

@@ -44,8 +44,9 @@ PATIENCE_S = 120.0
 SUPPORT = Path(__file__).parents[2] / "support"
 STDLIB = ["json", "decimal", "multiprocessing", "random", "locale", "resource", "atexit"]
 STAGES = [stage.__name__ for stage in fork_server.STAGES]
-# A rank that has got its own mark, of which the guardian knows nothing yet, up to one that it lets run.
-MARKED = STAGES[STAGES.index("carry_the_mark") + 1 :]
+# Before these stages it has its attempt's mark; only then may the guardian hear of it.
+MARKED = ["tell_the_guardian", "await_the_guardian", "take_the_program", "begin_random_states"]
+MARKED += ["watch_the_steps", "run_the_program"]
 
 
 class Node:
