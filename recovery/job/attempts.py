@@ -16,7 +16,7 @@ from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.membership import Gone, size_for
 from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
-from recovery.job.restore_choice import choose_checkpoint, is_progress
+from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
@@ -25,6 +25,7 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     Cause,
     Choice,
+    PassedOver,
     Placement,
     StartWaits,
 )
@@ -51,6 +52,10 @@ class Checkpoints(Protocol):
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
         """Return what the background search has found, without looking now."""
+        ...
+
+    def is_there(self, path: str) -> bool:
+        """Return whether a checkpoint that was found still exists; a look at its name alone."""
         ...
 
 
@@ -92,6 +97,8 @@ class Attempts:
         self._known_at_s = float("-inf")
         # The previous attempt, the time of the look, and its result, if nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
+        # Checkpoints that were deleted between their choice and the order of the next attempt.
+        self._deleted: dict[str, PassedOver] = {}
 
     @property
     def _ledger(self) -> Ledger:
@@ -120,7 +127,9 @@ class Attempts:
             if spent is not None:
                 self._situation.record(ended_unstarted(spent, is_empty=True))
             elif isinstance(ready, NeedsMet):
-                self.order(self.advance_fence(), cause, ready, None)
+                attempt = self.advance_fence()
+                if self.is_still_there(ready.choice):
+                    self.order(attempt, cause, ready, None)
             else:
                 self._situation.record(self._unready(ready))
         except JournalError:
@@ -222,6 +231,7 @@ class Attempts:
                 return choice
         found = self._checkpoints.candidates(False)
         choice = choose_checkpoint(ledger, policy, found, may_begin=may_begin)
+        choice = without_deleted(choice, tuple(self._deleted.values()), may_begin=may_begin)
         self._held = None if choice.is_possible else (ledger.attempt, now_s, choice)
         return choice
 
@@ -234,6 +244,21 @@ class Attempts:
         return AttemptNeeds(
             self._settings, policy, self._ledger, self._nodes, self._pool, now_s, since
         )
+
+    def is_still_there(self, choice: Choice) -> bool:
+        """Look again for the chosen checkpoint; if it was deleted, note that, and the caller chooses again.
+
+        Where the launchers look for checkpoints, they do this themselves.
+        """
+        restore = choice.restore
+        if restore is None or self._checkpoints is None or restore.path in self._deleted:
+            return True  # a storage that lists and denies it in turns is left to the ranks
+        if self._checkpoints.is_there(restore.path):
+            return True
+        self._deleted[restore.path] = PassedOver(
+            restore.path, restore.step, "deleted after it was chosen"
+        )
+        return False
 
     def advance_fence(self) -> int:
         """Let only the next attempt publish checkpoints, and return its number.
@@ -258,6 +283,7 @@ class Attempts:
     ) -> None:
         """Order an attempt that is ready, with the number that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)
+        self._deleted.clear()
         self._situation.record(
             AttemptStarted(
                 attempt,

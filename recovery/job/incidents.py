@@ -306,7 +306,8 @@ class IncidentRunner:
         if refusal is not None:
             self._escalate(incident, refusal, ready.choice)
             return True
-        self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
+        if self._attempts.is_still_there(ready.choice):
+            self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
         return True
 
     def _wait_for(self, missing: NeedsMissing, incident: OpenIncident) -> bool:

@@ -57,6 +57,22 @@ def choose_checkpoint(
     return _without_checkpoint(ledger, candidates, may_begin=may_begin)
 
 
+def without_deleted(choice: Choice, deleted: tuple[PassedOver, ...], *, may_begin: bool) -> Choice:
+    """Return a choice that was made once more, after the checkpoints chosen before were deleted.
+
+    It names them, and without another checkpoint it is not possible: training would begin at zero.
+    """
+    path = None if choice.restore is None else choice.restore.path
+    gone = tuple(one for one in deleted if one.path != path)
+    if not gone:
+        return choice
+    choice = replace(choice, passed_over=(*gone, *choice.passed_over))
+    if choice.restore is not None or may_begin or not choice.is_possible:
+        return choice
+    reason = f"{gone[-1].path} was deleted after it was chosen, and no other checkpoint is left"
+    return replace(choice, is_possible=False, reason=reason, is_new_run=False)
+
+
 def from_nothing(ledger: Ledger, reason: str) -> Choice:
     """Return the choice of an attempt that has no checkpoint to begin from."""
     is_new_run = ledger.is_resumed and not ledger.was_given_up

@@ -76,7 +76,7 @@ def tell(entry: Entry) -> None:
             say(passed)
 
 
-class _Checkpoints:
+class FolderCheckpoints:
     """The planner's candidates: several valid ones, so that it can skip some."""
 
     def __init__(self, watch: CheckpointWatch, pins: CheckpointPins | None) -> None:
@@ -90,6 +90,9 @@ class _Checkpoints:
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
         return self._watch.known()
+
+    def is_there(self, path: str) -> bool:
+        return os.path.lexists(path)
 
 
 def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
@@ -193,7 +196,7 @@ class _Session:
         return Controller(
             journal,
             orders,
-            _Checkpoints(watch, made.pins) if watch is not None else None,
+            FolderCheckpoints(watch, made.pins) if watch is not None else None,
             made.fence,
             self._budgets,
             self._clock,

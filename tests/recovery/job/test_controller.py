@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +100,7 @@ class FakeStorage:
         self.copy: bytes | None = None
         self.is_failing = False
         self.is_watched = False  # beside training
+        self.on_advance: Callable[[], None] = lambda: None
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
         return tuple(self.verdicts) if self.is_watched else ()
@@ -109,12 +110,17 @@ class FakeStorage:
         self._check()
         return tuple(self.verdicts)
 
+    def is_there(self, path: str) -> bool:
+        self._check()
+        return any(one.candidate.path == path for one in self.verdicts)
+
     def read(self) -> int | None:
         return self.fence
 
     def advance(self, attempt: int) -> None:
         self._check()
         self.fence = attempt
+        self.on_advance()
 
     def save(self, body: bytes) -> None:
         self._check()

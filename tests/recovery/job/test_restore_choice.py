@@ -1,10 +1,17 @@
 """A job is held rather than begun at zero while something is there, and a person can say otherwise."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from recovery.checkpoints.model import Hindrance
+from rankmend.clock import SystemClock
+from recovery.checkpoints.background import CheckpointWatch
+from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.journal.attempt_records import (
     AttemptStarted,
@@ -18,7 +25,8 @@ from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import Restore, StopReason
 from recovery.messages.outside import PersonAct, PersonCommand
-from tests.recovery.job.test_controller import SETTINGS, Bench
+from recovery.run.one_node import FolderCheckpoints
+from tests.recovery.job.test_controller import SETTINGS, Bench, FakeStorage
 from tests.recovery.job.test_planner import POLICY, ledger, verdict
 
 IMPATIENT = replace(SETTINGS, policy=replace(SETTINGS.policy, checkpoint_wait_s=20.0))
@@ -237,3 +245,71 @@ def test_without_a_word_a_held_start_is_given_up_in_the_end() -> None:
         last.tell(after_s=6.0)
 
     assert last.control.outcome.kind is OutcomeKind.ESCALATED
+
+
+def test_checkpoint_that_was_deleted_after_it_was_chosen_gives_way_to_the_next(
+    training: Bench,
+) -> None:
+    storage = training.storage
+    storage.verdicts = [verdict(20), verdict(10)]
+    storage.on_advance = lambda: setattr(storage, "verdicts", [verdict(10)])
+
+    fail(training)
+
+    second = training.records(AttemptStarted)[-1]
+    assert second.choice.restore == Restore("/c/10", 10)
+    assert second.choice.passed_over == (PassedOver("/c/20", 20, "deleted after it was chosen"),)
+    assert len(training.records(AttemptStarted)) == 2
+    assert training.control.ledger.restarts == 1
+
+
+def test_job_whose_only_checkpoint_was_deleted_after_it_was_chosen_is_held(training: Bench) -> None:
+    storage = training.storage
+    storage.verdicts = [verdict(20)]
+    storage.on_advance = storage.verdicts.clear
+
+    fail(training)
+    training.tell(after_s=6.0)
+
+    (waits,) = training.records(PlanWaits)
+    assert "/c/20 was deleted after it was chosen" in waits.reason
+    assert len(training.records(AttemptStarted)) == 1
+
+    storage.verdicts = [verdict(20)]
+    training.tell(after_s=6.0)
+    assert training.orders[-1].restore == Restore("/c/20", 20)
+
+
+class RealStorage(FakeStorage):
+    """A real folder, looked at as `rankmend run` on one node does, with a clean-up that comes after the choice."""
+
+    def __init__(self, folder: Path, clean_up: Callable[[], None]) -> None:
+        super().__init__()
+        self.on_advance = clean_up
+        self._watch = CheckpointWatch(
+            CheckpointFinder(folder, CheckpointSettings(grace_s=0.0), SystemClock()), SystemClock()
+        )
+        self._found = FolderCheckpoints(self._watch, None)
+
+    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
+        return self._found.candidates(is_training)
+
+    def is_there(self, path: str) -> bool:
+        return self._found.is_there(path)
+
+
+def test_real_folder_that_is_removed_after_the_choice_is_not_ordered(tmp_path: Path) -> None:
+    for step in (10, 20):
+        (tmp_path / f"step-{step}").mkdir()
+        np.savez(tmp_path / f"step-{step}" / "rank0.npz", step=step)
+        (tmp_path / f"step-{step}" / "COMMIT").write_text("whole")
+    bench = Bench()
+    bench.storage = RealStorage(
+        tmp_path, lambda: shutil.rmtree(tmp_path / "step-20", ignore_errors=True)
+    )
+
+    bench.start().tell()
+
+    (started,) = bench.records(AttemptStarted)
+    assert started.choice.restore == Restore(str(tmp_path / "step-10"), 10)
+    assert [one.path for one in started.choice.passed_over] == [str(tmp_path / "step-20")]
