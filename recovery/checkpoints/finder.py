@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from recovery.checkpoints.reader import (
     FileReader,
     PartsMissingError,
     Signature,
+    is_elusive,
 )
 from recovery.checkpoints.storage_calls import StorageCalls
 
@@ -72,6 +74,7 @@ class CheckpointFinder:
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
         self._files = KnownFiles(manifests, self._clock)
         self._judged: dict[str, _Judged] = {}
+        self._elusive: set[str] = set()  # candidates that changed between the listing and the read
         self._paths: set[str] = set()  # for which manifests of others were removed
 
     def find(
@@ -102,15 +105,27 @@ class CheckpointFinder:
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached; at first all are `Hindrance.PENDING`.
 
-        Where the newest valid one was deleted while older ones were read, all begins anew.
+        Where the newest valid one was deleted while older ones were read, all begins anew; and once,
+        where a newer one changed between the listing and the read: that is no damage.
         """
+        may_look_again = True
         for _again in range(_LOOKS_MAX):
             verdicts: tuple[CheckpointVerdict, ...] = ()
+            self._elusive.clear()
             for verdicts in self._look_once(deadline, enough):
                 yield verdicts
-            newest = next((verdict for verdict in verdicts if verdict.is_valid), None)
-            if newest is None or self._is_there(newest.candidate, deadline):
+            newer = list(takewhile(lambda verdict: not verdict.is_valid, verdicts))
+            newest = verdicts[len(newer)] if len(newer) < len(verdicts) else None
+            # Beside training the next look comes anyway, and a change is a save under way.
+            if may_look_again and deadline.is_awaited and self._has_eluded(newer, deadline):
+                may_look_again = False
+            elif newest is None or self._is_there(newest.candidate, deadline):
                 return
+
+    def _has_eluded(self, verdicts: Sequence[CheckpointVerdict], deadline: Deadline) -> bool:
+        """Return whether one of these is there and was another when it was read."""
+        eluded = [one.candidate for one in verdicts if one.candidate.path in self._elusive]
+        return any(self._is_there(candidate, deadline) for candidate in eluded)
 
     def _is_there(self, candidate: Candidate, deadline: Deadline) -> bool:
         paths = (candidate.path, *candidate.parts)
@@ -255,6 +270,8 @@ class CheckpointFinder:
                 return self._judge_folder(seen, deadline, share, stamp)
             verdict = self._judge_files(seen, deadline, share)
         except OSError as error:
+            if is_elusive(error):
+                self._elusive.add(candidate.path)
             reason = explain_in(candidate.path, error)
             return CheckpointVerdict(candidate, False, reason, Hindrance.UNREADABLE)
         except UnfinishedError as error:
@@ -281,6 +298,7 @@ class CheckpointFinder:
                 candidate.path, candidate.directory, signatures, picked, check_one, deadline
             )
         except ChangedError as error:
+            self._elusive.add(candidate.path)
             return CheckpointVerdict(candidate, False, str(error), Hindrance.WRITING)
         except DefectError as error:
             reason = str(error).removeprefix(f"{shown(candidate.tag)}: ")
@@ -336,6 +354,7 @@ class CheckpointFinder:
         if verdict.is_valid and isinstance(layout, DividedFormat):
             verdict = replace(verdict, parts=layout.parts(tree))
         if survey_folder(path, settings, deadline).signatures != survey.signatures:
+            self._elusive.add(path)
             reason = "changed while it was read"
             return CheckpointVerdict(candidate, False, reason, Hindrance.WRITING)
         self._remember(verdict, survey.signatures, share, stamp, is_folder=True)

@@ -1,6 +1,7 @@
 """Bounded, read-only access to one regular file that nobody vouches for."""
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -38,6 +39,15 @@ class ChangedError(DefectError):
 
 def signature_of(path: str, status: os.stat_result) -> Signature:
     return (path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+# What was listed is not there any more, or another file: a rotation, a save, an old NFS cache.
+_ELUSIVE: Final = frozenset({errno.ENOENT, errno.ESTALE})
+
+
+def is_elusive(error: OSError) -> bool:
+    """Return whether the file was gone or replaced between the listing and the read."""
+    return error.errno in _ELUSIVE
 
 
 def explain(error: OSError) -> str:

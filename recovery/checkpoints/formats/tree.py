@@ -85,9 +85,9 @@ class Tree:
                 yield reader
         except DefectError as error:
             raise DefectError(f"{shown(name)}: {error}") from error
-        except FileNotFoundError as error:
-            raise DefectError(f"{shown(name)} is missing") from error
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and name not in self.files:
+                raise DefectError(f"{shown(name)} is missing") from error
             raise OSError(error.errno, error.strerror, f"{self.path}/{name}") from error
 
     def require(self, *names: str) -> None:

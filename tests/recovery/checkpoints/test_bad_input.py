@@ -229,6 +229,51 @@ def test_a_file_with_read_errors_is_named_and_the_save_before_is_used(tmp_path: 
         assert valid_names(find(disk.point, enough=1)) == ["checkpoint-20"]
 
 
+@pytest.mark.real
+def test_a_stale_handle_costs_a_second_look_and_not_the_newest_checkpoint(tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    for step in (10, 20):
+        save_trainer(served, step)
+    with unreadable_files(served, tmp_path / "fuse") as disk:
+        finder = CheckpointFinder(disk.point)
+        disk.lose_once("optimizer.pt")
+
+        verdicts = finder.find(0.0, enough=1)
+
+        assert valid_names(verdicts) == ["checkpoint-20"]
+        assert not list(disk.faults.iterdir())  # the handle was stale
+
+
+def test_a_file_that_is_replaced_after_the_listing_is_looked_at_again(tmp_path: Path) -> None:
+    save_npz(tmp_path / "step-1.npz")
+    save_npz(tmp_path / "last.npz")
+    finder = CheckpointFinder(tmp_path)
+    looks = finder.look(Deadline(SystemClock(), 30), enough=1)
+
+    pending = next(looks)
+    save_npz(tmp_path / "new.npz", 7).replace(tmp_path / "last.npz")
+    *_others, verdicts = looks
+
+    assert [one.candidate.tag for one in pending] == ["last.npz", "step-1.npz"]
+    assert valid_names(verdicts) == ["last.npz", "step-1.npz"]
+    assert verdicts[0].candidate.step == 7
+
+
+def test_what_changes_in_every_look_is_looked_at_twice(tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "last.npz")
+    finder = CheckpointFinder(tmp_path)
+    looks = 0
+
+    for verdicts in finder.look(Deadline(SystemClock(), 30), enough=1):
+        if verdicts[0].hindrance is Hindrance.PENDING:
+            looks += 1
+            save_npz(tmp_path / "new.npz", looks).replace(path)
+
+    assert looks == 2
+    assert verdicts[0].reason == "changed while it was read"
+    assert verdicts[0].hindrance is Hindrance.WRITING
+
+
 @pytest.mark.long
 @pytest.mark.real
 def test_a_read_that_hangs_is_left_behind_and_named(tmp_path: Path) -> None:

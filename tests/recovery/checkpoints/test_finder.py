@@ -472,10 +472,12 @@ def test_what_vanishes_between_listing_and_reading_is_a_reason(tmp_path: Path) -
     assert told(verdicts)["step-2"] == "vanished while it was checked"
 
 
-def test_a_file_replaced_between_listing_and_reading_is_not_trusted(tmp_path: Path) -> None:
+def test_a_file_replaced_between_listing_and_reading_is_not_trusted_before_the_next_look(
+    tmp_path: Path,
+) -> None:
     save_npz(tmp_path / "step-1.npz")
     finder = CheckpointFinder(tmp_path)
-    look = finder.look(Deadline(SystemClock(), 30), enough=1)
+    look = finder.look(Deadline(SystemClock(), 30, is_awaited=False), enough=1)
     next(look)
 
     (tmp_path / "step-1.npz").write_bytes(make_torch_layout())

@@ -22,6 +22,14 @@ class UnreadableFiles:
     def fail_reading(self, name: str) -> None:
         (self.faults / f"fail-{name}").touch()
 
+    def lose_once(self, name: str) -> None:
+        """Have the next open fail as on NFS, where the server has put another file in its place.
+
+        The kernel tries a second time by itself.
+        """
+        for number in range(2):
+            (self.faults / f"lose-{number}-{name}").touch()
+
     def hang_reading(self, name: str) -> None:
         (self.faults / f"hang-{name}").touch()
 
@@ -55,6 +63,9 @@ def _serve(mountpoint: str, served: Path, faults: Path) -> None:
             return [".", "..", *(one.name for one in (served / path.lstrip("/")).iterdir())]
 
         def open(self, path: str, flags: int) -> int:
+            for lost in faults.glob(f"lose-*-{path.rpartition('/')[2]}"):
+                lost.unlink()
+                raise mfusepy.FuseOSError(errno.ESTALE)
             return os.open(served / path.lstrip("/"), flags)
 
         def release(self, path: str, fh: int) -> int:
