@@ -3,8 +3,8 @@
 A Unix socket of packets (SOCK_SEQPACKET: one message is one packet, and the end of the launcher
 is the end of the connection). A message is an `Offer` as JSON and, in the same packet, one
 descriptor a rank (SCM_RIGHTS) in the order of its ranks, or, after an offer, a `Told` of the same
-job with no descriptor. Each message replaces the one before of its kind; an offer of no ranks
-withdraws the ranks, closing the connection withdraws everything. The agent answers nothing: it closes a connection
+job with no descriptor, or the figures of its checkpoints (`rankmend.checkpoint_figures`). Each message replaces the one before of
+its kind; an offer of no ranks withdraws the ranks, closing the connection withdraws everything. The agent answers nothing: it closes a connection
 that it refuses. docs/operate/agent.md describes the format.
 
 Standard library only: the launcher loads this.
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankmend.backoff import Backoff
+from rankmend.checkpoint_figures import CheckpointFigures, decode_figures, encode_figures
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 
@@ -38,6 +39,10 @@ _NUMBER_MAX = 2**32 - 1
 _CAUSE = re.compile(r"[a-z0-9_]{0,40}")
 _SECONDS_MAX = 1e9
 _BACKOFF = Backoff(first_s=1.0, cap_s=30.0)
+_NEWS_S = 1.0  # a checkpoint whose age differs by less is the same one
+# An agent that closes the connection so soon after figures is an older one, which does not know them.
+_REFUSED_WITHIN_S = 5.0
+_REFUSED_FOR_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,14 @@ class Told:
 
     job_id: uuid.UUID
     findings: tuple[ShownFinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCheckpoint:
+    """The figures of one job's checkpoints."""
+
+    job_id: uuid.UUID
+    figures: CheckpointFigures
 
 
 def socket_paths(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -124,7 +137,7 @@ def encode_told(told: Told, now_s: float) -> bytes:
     return data
 
 
-def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told":
+def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told | ShownCheckpoint":
     """Return what a message from an untrusted peer holds, or raise SourceError.
 
     ``now_s`` dates what travels as an age.
@@ -142,6 +155,10 @@ def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told":
         )
     if "findings" in message:
         return _told(message, now_s)
+    if "checkpoint" in message:
+        fields = _object(message, ("version", "job_id", "checkpoint"), "message")
+        figures = decode_figures(fields["checkpoint"], now_s)
+        return ShownCheckpoint(_job_id(fields["job_id"]), figures)
     fields = _object(message, ("version", "job_id", "job_name", "attempt", "ranks"), "message")
     ranks = fields["ranks"]
     if not isinstance(ranks, list) or len(ranks) > RANKS_MAX:
@@ -263,6 +280,9 @@ class AgentLink:
         self._message: bytes | None = None
         self._last: Offer | None = None
         self._findings: tuple[ShownFinding, ...] = ()
+        self._figures: CheckpointFigures | None = None
+        self._figures_sent_at_s: float | None = None  # on this connection
+        self._figures_from_s = 0.0  # none are sent before
         self._descriptors: list[int] = []
         self.problem: str | None = None  # why no agent has the ranks at present, for a log
 
@@ -305,6 +325,16 @@ class AgentLink:
         if self._connection is not None:
             self._send_findings()
 
+    def show_checkpoint(self, figures: CheckpointFigures) -> None:
+        """Report the figures of the job's checkpoints; they replace earlier ones."""
+        known = self._figures
+        is_same = known is not None and replace(figures, at_s=known.at_s) == known
+        if is_same and known is not None and abs(figures.at_s - known.at_s) < _NEWS_S:
+            return
+        self._figures = figures
+        if self._connection is not None:
+            self._send_figures()
+
     def tick(self) -> None:
         """Notice an agent that has gone, and look for one when it is time to."""
         if self._message is None:
@@ -328,6 +358,7 @@ class AgentLink:
         """Withdraw ranks and findings."""
         self._forget()
         self._findings = ()
+        self._figures = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -354,6 +385,8 @@ class AgentLink:
             self._send()
             if self._findings and self._connection is not None:
                 self._send_findings()
+            if self._connection is not None:
+                self._send_figures()
             return
         self._wait_longer()
 
@@ -375,6 +408,19 @@ class AgentLink:
         except (SourceError, OSError) as error:
             self._disconnect(f"the agent does not accept the findings: {error}")
 
+    def _send_figures(self) -> None:
+        assert self._connection is not None
+        now_s = self._clock.now_s()
+        if self._figures is None or self._last is None or now_s < self._figures_from_s:
+            return
+        self._figures_sent_at_s = now_s
+        try:
+            self._connection.send(
+                encode_figures(str(self._last.job_id), self._figures, now_s, VERSION)
+            )
+        except OSError as error:
+            self._disconnect(f"the agent does not accept the figures of checkpoints: {error}")
+
     @staticmethod
     def _is_closed(connection: socket.socket) -> bool:
         try:
@@ -389,6 +435,9 @@ class AgentLink:
         self._connection.close()
         self._connection = None
         self.problem = problem
+        sent_at_s, self._figures_sent_at_s = self._figures_sent_at_s, None
+        if sent_at_s is not None and self._clock.now_s() - sent_at_s < _REFUSED_WITHIN_S:
+            self._figures_from_s = self._clock.now_s() + _REFUSED_FOR_S
         if self._clock.now_s() - self._connected_at_s >= _BACKOFF.cap_s:
             self._failures = 0  # it was accepted: a restart of the agent, no refusal
         self._wait_longer()

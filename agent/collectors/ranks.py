@@ -25,7 +25,7 @@ from agent.ranks.table import (
     newest_attempts,
     read_rank,
 )
-from rankmend.agent_socket import Told
+from rankmend.agent_socket import ShownCheckpoint, Told
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
@@ -93,6 +93,32 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "seconds",
         ("job_id", "kind", "ranks"),
         "Since the newest incident of a job that runs here: rank_hung or rank_failed, and the culprits on this node (empty: nobody is accused).",
+    ),
+    *(
+        gauge(
+            f"controller_checkpoint_{name}",
+            unit,
+            ("job_id", "part") if name == "cost_ratio" else ("job_id",),
+            f"{text} Of a job on one node, whose controller is in its launcher.",
+        )
+        for name, unit, text in (
+            ("age_seconds", "seconds", "Age of the newest restorable checkpoint."),
+            ("interval_seconds", "seconds", "Usual time from the begin of a save to the next."),
+            ("best_interval_seconds", "seconds", "Interval at which checkpoints cost least."),
+            ("stall_seconds", "seconds", "For how long a save stops training."),
+            (
+                "save_seconds",
+                "seconds",
+                "From the first change of a checkpoint's files to the last.",
+            ),
+            ("write_bytes_per_second", "bytes_per_second", "At which the job saves."),
+            (
+                "read_bytes_per_second",
+                "bytes_per_second",
+                "At which ranks read the newest restore.",
+            ),
+            ("cost_ratio", "ratio", "Share of the wall time that the present interval costs."),
+        )
     ),
     counter(
         "rank_run_queue_seconds",
@@ -187,6 +213,8 @@ class RanksCollector:
             yield from rank_metrics(sample, now_s)
         for told in self._table.told():
             yield from told_metrics(told, now_s)
+        for one in self._table.checkpoints():
+            yield from checkpoint_metrics(one, now_s)
 
 
 def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
@@ -241,6 +269,32 @@ def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
             labels = (job, ("kind", finding.kind), ("ranks", ranks))
             age_s = max(0.0, now_s - finding.at_s)
             yield Metric("rankmend_job_fault_age_seconds", age_s, labels)
+
+
+def checkpoint_metrics(shown: ShownCheckpoint, now_s: float) -> Iterator[Metric]:
+    """Return the series of a job's checkpoints, under the names that a controller service has for them."""
+    figures, job = shown.figures, ("job_id", str(shown.job_id))
+    values = {
+        "age_seconds": max(0.0, now_s - figures.at_s),
+        "interval_seconds": figures.interval_s,
+        "best_interval_seconds": figures.best_interval_s,
+        "stall_seconds": figures.stall_s,
+        "save_seconds": figures.save_s,
+        "write_bytes_per_second": figures.write_bytes_per_s,
+        "read_bytes_per_second": figures.read_bytes_per_s,
+    }
+    for name, value in values.items():
+        if value is not None:
+            yield Metric(f"rankmend_controller_checkpoint_{name}", value, (job,))
+    parts = {
+        "stalls": figures.stalls_ratio,
+        "recomputed": figures.recomputed_ratio,
+        "restarts": figures.restarts_ratio,
+    }
+    for part, value in parts.items():
+        if value is not None:
+            labels: Labels = (job, ("part", part))
+            yield Metric("rankmend_controller_checkpoint_cost_ratio", value, labels)
 
 
 def describe_rank(sample: RankSample, now_s: float) -> dict[str, object]:

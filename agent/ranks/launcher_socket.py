@@ -130,6 +130,10 @@ class RankSocket:
                 if readers:
                     raise SourceError("findings came with files")
                 self._table.tell(peer.number, message)
+            elif isinstance(message, agent_socket.ShownCheckpoint):
+                if readers:
+                    raise SourceError("figures of checkpoints came with files")
+                self._table.show_checkpoint(peer.number, message)
             else:
                 self._table.show(peer.number, _match(message, readers))
         except BlockingIOError:
@@ -143,6 +147,9 @@ class RankSocket:
         fields: dict[str, object] = {"job_id": str(message.job_id)}
         if isinstance(message, agent_socket.Told):
             log.info("findings told", extra={**fields, "findings": len(message.findings)})
+            return
+        if isinstance(message, agent_socket.ShownCheckpoint):
+            log.debug("checkpoint figures shown", extra=fields)
             return
         fields |= {"attempt": message.attempt, "ranks": len(message.ranks)}
         log.info("ranks shown", extra={"pid": peer.pid, "uid": peer.uid, **fields})

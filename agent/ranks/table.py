@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
-from rankmend.agent_socket import Told
+from rankmend.agent_socket import ShownCheckpoint, Told
 from rankmend.errors import SourceError
 from rankmend.progress import ProgressReader, RankIdentity, RankProgress, StepRecord
 
@@ -52,6 +52,7 @@ class _Connection:
     ranks: list[ShownRank] = field(default_factory=list)
     job_id: uuid.UUID | None = None  # as in the newest offer
     told: Told | None = None
+    checkpoint: ShownCheckpoint | None = None
 
 
 class RankTable:
@@ -93,7 +94,7 @@ class RankTable:
             self._check(connection.uid, ranks, job_id, others)
             before, connection.ranks = connection.ranks, ranks
             if connection.job_id != job_id:
-                connection.job_id, connection.told = job_id, None
+                connection.job_id, connection.told, connection.checkpoint = job_id, None, None
             _close(before)
 
     def tell(self, number: int, told: Told) -> None:
@@ -103,6 +104,25 @@ class RankTable:
             if connection.job_id != told.job_id:
                 raise SourceError(f"findings of job {told.job_id}, whose ranks were not offered")
             connection.told = told
+
+    def show_checkpoint(self, number: int, shown: ShownCheckpoint) -> None:
+        """Replace the checkpoint figures of a connection's job, or raise SourceError."""
+        with self._lock:
+            connection = self._connections[number]
+            if connection.job_id != shown.job_id:
+                raise SourceError(f"figures of job {shown.job_id}, whose ranks were not offered")
+            connection.checkpoint = shown
+
+    def checkpoints(self) -> list[ShownCheckpoint]:
+        """Return the checkpoint figures, one a job: of two the newest connection's count."""
+        with self._lock:
+            connections = [self._connections[number] for number in sorted(self._connections)]
+            newest = {
+                one.checkpoint.job_id: one.checkpoint
+                for one in connections
+                if one.checkpoint is not None
+            }
+            return [newest[job_id] for job_id in sorted(newest)]
 
     def told(self) -> list[Told]:
         """Return what launchers have found, one a job: of two the newest connection's counts."""

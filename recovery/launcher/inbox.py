@@ -3,6 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
+from rankmend.checkpoint_figures import CheckpointFigures
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.messages.exchange import Order
 
@@ -20,6 +21,7 @@ class ReportAnswer:
 class Inbox:
     _orders: list[Order] = field(default_factory=list)
     _answer: ReportAnswer | None = None  # the newest
+    _figures: CheckpointFigures | None = None  # the newest
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put_order(self, order: Order) -> None:
@@ -29,6 +31,16 @@ class Inbox:
     def put_answer(self, answer: ReportAnswer) -> None:
         with self._lock:
             self._answer = answer
+
+    def put_figures(self, figures: CheckpointFigures) -> None:
+        with self._lock:
+            self._figures = figures
+
+    def take_figures(self) -> CheckpointFigures | None:
+        """Return the newest figures of the job's checkpoints that have arrived since the last call."""
+        with self._lock:
+            figures, self._figures = self._figures, None
+        return figures
 
     def take_orders(self) -> list[Order]:
         """Return the orders that have arrived since the last call."""

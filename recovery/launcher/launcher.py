@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from rankmend.agent_socket import AgentLink
+from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from recovery.checkpoints.pins import CheckpointPins
@@ -153,6 +154,10 @@ class Launcher:
         if controller_id:
             self._inbox.put_answer(ReportAnswer(epoch, controller_id, self._clock.now_s()))
 
+    def show_checkpoint(self, figures: CheckpointFigures) -> None:
+        """Have the node's agent export these figures of the job's checkpoints."""
+        self._inbox.put_figures(figures)
+
     @property
     def epoch(self) -> int:
         """Return the highest controller epoch seen; 0 for none."""
@@ -203,6 +208,7 @@ class Launcher:
         self._check_time()
         self._keeper.look_after(self._needs_guardian)
         self._check_store()
+        self._announcer.show_checkpoint(self._inbox.take_figures())
         self._announcer.tick()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
         if self._waiting is not None:

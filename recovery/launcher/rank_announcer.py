@@ -3,6 +3,7 @@
 import uuid
 
 from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
+from rankmend.checkpoint_figures import CheckpointFigures
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt
@@ -64,6 +65,11 @@ class RankAnnouncer:
         self._agent.withdraw()
         if self._hardware is not None:
             self._hardware.watch({})
+
+    def show_checkpoint(self, figures: CheckpointFigures | None) -> None:
+        """Show the agent news about the job's checkpoints."""
+        if figures is not None:
+            self._agent.show_checkpoint(figures)
 
     def take_order(self, order: Order, now_s: float) -> None:
         """Announce all of the controller's findings about the ranks."""

@@ -9,10 +9,12 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from rankmend.checkpoint_figures import CheckpointFigures
 from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
 from recovery.journal.job_records import JobOutcome
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.05
 _REPORTS_MAX: Final = 1000
+_FIGURES_S: Final = 5.0  # as often as checkpoints are looked at
 _CALLS_MAX: Final = 8  # the door asks for one connection at a time
 _JOIN_S_MAX: Final = 10.0  # for a journal write in progress
 
@@ -37,10 +40,14 @@ class InProcessLink:
         make_controller: Callable[[Orders], Controller],
         membership: Membership,
         empty_through: int,
+        read_figures: Callable[[Controller], CheckpointFigures | None] = lambda _controller: None,
     ) -> None:
+        """``read_figures`` returns what the node's agent is to export of the job's checkpoints."""
         self.membership = membership
         self.empty_through = empty_through
         self._controller = make_controller(self)
+        self._read_figures = read_figures
+        self._figured_at_s = float("-inf")
         self._launcher: Launcher | None = None
         self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
         self._calls: queue.Queue[tuple[Callable[[Controller], Any], Future[Any]]] = queue.Queue(
@@ -111,12 +118,23 @@ class InProcessLink:
                     self._controller.handle_report(self._reports.get(timeout=_TICK_S))
                 self._answer_calls()
                 self._controller.tick()
+                self._show_figures()
         except Exception as error:
             log.exception("the controller failed")
             self._crash = error
         self._has_ended = True
         self._cancel_calls()
         self._launcher.finish()
+
+    def _show_figures(self) -> None:
+        assert self._launcher is not None, "started with it"
+        now_s = time.monotonic()
+        if now_s - self._figured_at_s < _FIGURES_S:
+            return
+        self._figured_at_s = now_s
+        figures = self._read_figures(self._controller)
+        if figures is not None:
+            self._launcher.show_checkpoint(figures)
 
     def _answer_calls(self) -> None:
         with contextlib.suppress(queue.Empty):

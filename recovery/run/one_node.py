@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rankmend import logs
+from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
@@ -26,6 +27,7 @@ from recovery.journal.attempt_records import AttemptStarted, CheckpointPutBack
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
+from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.narrator import describe_passed_over, narrate
 from recovery.journal.node_records import NodesJoined
@@ -58,6 +60,7 @@ from recovery.run.options import (
     make_policy,
     stop_signals,
 )
+from recovery.views.checkpoint_view import view_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +181,7 @@ class _Session:
                 lambda orders: self._make_controller(journal, orders, made, watch, settings),
                 alone(self._setup.slots),
                 self._last_attempt(journal),
+                lambda controller: figures_of(controller.ledger, self._clock),
             )
             with self._door(link, settings):
                 return made.serve(link, self._ownership)
@@ -244,6 +248,26 @@ class _Session:
         """Return the newest attempt of earlier starts; all of them are gone."""
         known = _read_copy(self._copy)
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
+
+
+def figures_of(ledger: Ledger, clock: Clock) -> CheckpointFigures | None:
+    """Return what the node's agent exports of the job's checkpoints; None if none can be restored."""
+    view = view_checkpoint(ledger, clock.unix_s())
+    if view is None:
+        return None
+    present = view.present
+    return CheckpointFigures(
+        at_s=clock.now_s() - view.age_s,
+        interval_s=view.interval_s,
+        best_interval_s=None if view.best is None else view.best.interval_s,
+        stall_s=view.stall_s,
+        save_s=view.save_s,
+        write_bytes_per_s=view.write_bytes_per_s,
+        read_bytes_per_s=view.read_bytes_per_s,
+        stalls_ratio=None if present is None else present.stalls,
+        recomputed_ratio=None if present is None else present.recomputed,
+        restarts_ratio=None if present is None else present.restarts,
+    )
 
 
 def _read_copy(copy: BudgetCopy | None) -> SavedBudgets | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import CheckpointSeen, StallSource
+from tests.support.agent import running_agent
 from tests.system.faults.harness import JOBS, Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -91,3 +92,28 @@ def test_script_without_sections_is_told_a_bound_of_the_stall(job: Job) -> None:
     assert "a save stops training for at most" in status(job)
     (job.folder / "enough").touch()
     assert job.wait() == 0
+
+
+def test_agent_exports_the_checkpoints_of_a_job_that_no_service_manages(job: Job) -> None:
+    socket = job.folder / "agent.sock"
+    with running_agent("--socket", str(socket), "--interval=1") as (agent, port):
+        job.flags = [f"--agent-socket={socket}"]
+        job.start()
+
+        def page() -> str | None:
+            page = agent.get(port, "/metrics")[1]
+            return page if "rankmend_controller_checkpoint_interval_seconds{" in page else None
+
+        text = wait_for(page, "the agent shows the figures")
+        told = shown(job)
+        (job.folder / "enough").touch()
+        assert job.wait() == 0
+
+    assert told is not None
+    label = f'{{job_id="{job.job_id}"}}'
+    values = dict(
+        line.rsplit(" ", 1) for line in text.splitlines() if line.endswith(tuple("0123456789"))
+    )
+    assert float(values[f"rankmend_controller_checkpoint_stall_seconds{label}"]) >= SLEPT_S
+    assert float(values[f"rankmend_controller_checkpoint_age_seconds{label}"]) >= 0
+    assert float(values[f"rankmend_controller_checkpoint_interval_seconds{label}"]) > SLEPT_S

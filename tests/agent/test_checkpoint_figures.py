@@ -1,0 +1,161 @@
+"""The figures of a one-node job's checkpoints on their way from its launcher to the agent's page."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.ranks import RanksCollector
+from agent.ranks.launcher_socket import RankSocket
+from agent.ranks.table import RankTable
+from rankmend.agent_socket import AgentLink, OfferedRank, ShownCheckpoint, decode
+from rankmend.checkpoint_figures import CheckpointFigures, encode_figures
+from rankmend.errors import SourceError
+from tests.support.agent import (
+    JOB_ID,
+    PATIENT,
+    FakeClock,
+    checked,
+    make_progress_file,
+    tmpfs_folder,
+    values_of,
+    wait_for,
+)
+
+FIGURES = CheckpointFigures(
+    at_s=900.0,
+    interval_s=600.0,
+    best_interval_s=300.0,
+    stall_s=2.0,
+    save_s=30.0,
+    write_bytes_per_s=1e9,
+    read_bytes_per_s=2e9,
+    stalls_ratio=0.01,
+    recomputed_ratio=0.02,
+    restarts_ratio=0.03,
+)
+KNOWN = st.none() | st.floats(0, 1e18)
+
+
+@pytest.fixture
+def shm() -> Iterator[Path]:
+    with tmpfs_folder() as folder:
+        yield folder
+
+
+@PATIENT
+@given(st.builds(CheckpointFigures, st.just(900.0), *[KNOWN] * 9))
+def test_figures_survive_their_message(figures: CheckpointFigures) -> None:
+    sent = encode_figures(str(JOB_ID), figures, 1000.0, 1)
+
+    assert decode(sent, 1000.0) == ShownCheckpoint(JOB_ID, figures)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        {},
+        {"age_s": -1},
+        {"age_s": True},
+        {"age_s": 1e19},
+        {"age_s": "1"},
+        {"age_s": 1, "interval_s": -1},
+        {"age_s": 1, "stall_s": [1]},
+        {"age_s": 1, "save_s": 10**400},
+    ],
+)
+def test_figures_that_are_none_are_refused(told: object) -> None:
+    message = {"version": 1, "job_id": str(JOB_ID), "checkpoint": told}
+
+    with pytest.raises(SourceError):
+        decode(json.dumps(message).encode())
+
+
+def test_what_is_not_a_number_is_not_sent_and_what_a_newer_launcher_adds_is_ignored() -> None:
+    figures = replace(FIGURES, stall_s=float("nan"), save_s=float("inf"))
+    message = json.loads(encode_figures(str(JOB_ID), figures, 1000.0, 1))
+    message["checkpoint"]["colour"] = "red"
+
+    told = decode(json.dumps(message).encode(), 1000.0)
+
+    assert told == ShownCheckpoint(JOB_ID, replace(FIGURES, stall_s=None, save_s=None))
+
+
+@pytest.mark.real
+def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(shm: Path) -> None:
+    clock = FakeClock()
+    table = RankTable()
+    rank_socket = RankSocket(shm / "agent.sock", table, clock)
+    rank_socket.start()
+    try:
+        link = AgentLink([rank_socket.path], clock)
+        link.show_checkpoint(FIGURES)  # before there are ranks
+        link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 7), make_progress_file(shm))])
+        wait_for(lambda: bool(table.checkpoints()), "the figures")
+        link.withdraw()  # the job is held: its checkpoint grows old
+        wait_for(lambda: table.read(1000.0, 1) == [], "no rank")
+        clock.time_s += 60.0
+        values = values_of(checked(RanksCollector(table, clock).collect()))
+        link.close()
+        wait_for(lambda: not table.checkpoints(), "no figures")
+    finally:
+        rank_socket.stop()
+
+    assert values == {
+        f"controller_checkpoint_{name}": value
+        for name, value in {
+            f"age_seconds{{{JOB_ID}}}": pytest.approx(160.0),
+            f"interval_seconds{{{JOB_ID}}}": 600.0,
+            f"best_interval_seconds{{{JOB_ID}}}": 300.0,
+            f"stall_seconds{{{JOB_ID}}}": 2.0,
+            f"save_seconds{{{JOB_ID}}}": 30.0,
+            f"write_bytes_per_second{{{JOB_ID}}}": 1e9,
+            f"read_bytes_per_second{{{JOB_ID}}}": 2e9,
+            f"cost_ratio{{{JOB_ID},stalls}}": 0.01,
+            f"cost_ratio{{{JOB_ID},recomputed}}": 0.02,
+            f"cost_ratio{{{JOB_ID},restarts}}": 0.03,
+        }.items()
+    }
+
+
+@pytest.mark.real
+def test_older_agent_that_knows_no_figures_keeps_the_ranks(shm: Path) -> None:
+    clock = FakeClock()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(shm / "agent.sock"))
+        listener.listen()
+        listener.settimeout(60)
+        link = AgentLink([shm / "agent.sock"], clock)
+        link.show_checkpoint(FIGURES)
+        link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 7), make_progress_file(shm))])
+        first, _address = listener.accept()
+        assert (b"ranks" in first.recv(9999), b"age_s" in first.recv(9999)) == (True, True)
+        first.close()
+
+        link.tick()
+        clock.time_s += 30.0
+        link.tick()
+
+        second, _address = listener.accept()
+        second.settimeout(60)
+        assert b"ranks" in second.recv(9999)
+        link.show_checkpoint(replace(FIGURES, stall_s=3.0))
+        link.withdraw()
+        assert decode(second.recv(9999)).ranks == ()  # and no figures before it
+        second.close()
+        link.close()
+
+
+def test_figures_of_another_job_than_the_offered_one_are_refused() -> None:
+    table = RankTable()
+    table.open(1, 0)
+
+    with pytest.raises(SourceError, match="were not offered"):
+        table.show_checkpoint(1, ShownCheckpoint(JOB_ID, FIGURES))
