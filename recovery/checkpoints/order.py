@@ -54,6 +54,17 @@ def newest_first(
     return [entry[3] for entry in dated]
 
 
+def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerdict, ...]:
+    """Return the verdicts of several launchers on one list of checkpoints, newest first.
+
+    Launchers find slots among files alone, and report these without a step.
+    """
+    joined = list(verdicts)
+    candidates = [one.candidate for one in joined]
+    slots = find_slots(one for one in candidates if one.step is None and not one.oldest_unix_s)
+    return tuple(newest_first(joined, lambda verdict: verdict.candidate, slots))
+
+
 def passed_over(
     verdicts: Sequence[CheckpointVerdict], chosen_path: str
 ) -> tuple[CheckpointVerdict, ...]:

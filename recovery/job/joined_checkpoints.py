@@ -12,7 +12,7 @@ from typing import Final
 
 from detectors.wording import names_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Share
-from recovery.checkpoints.order import newest_first
+from recovery.checkpoints.order import newest_joined
 from recovery.job.local_disks import RankHome, join_disks
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Member
@@ -104,7 +104,7 @@ def _join_folder(readers: Sequence[CheckpointReader], told: _Told) -> tuple[Chec
         for verdict in told.get(reader.node, ()):
             paths[verdict.candidate.path][reader.node] = _of_its_share(reader, verdict)
     joined = [_join_shares(readers, told, by_node) for by_node in paths.values()]
-    return tuple(newest_first(joined, lambda verdict: verdict.candidate))
+    return newest_joined(joined)
 
 
 def needs_another_look(verdicts: Sequence[CheckpointVerdict]) -> bool:

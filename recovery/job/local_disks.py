@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
-from recovery.checkpoints.order import newest_first
+from recovery.checkpoints.order import newest_joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def join_disks(
         else _at_rank_0(by_folder, homes, silent)
         for by_folder in paths.values()
     ]
-    return tuple(newest_first(joined, lambda verdict: verdict.candidate))
+    return newest_joined(joined)
 
 
 def _at_rank_0(

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from recovery.checkpoints.model import (
     WHOLE,
     Candidate,
@@ -167,3 +169,19 @@ def test_fewer_readers_share_anew() -> None:
     left = divide((READERS[0], READERS[2]))
 
     assert [(one.node, one.share) for one in left] == [("a", Share(0, 2)), ("c", Share(1, 2))]
+
+
+@pytest.mark.parametrize("times", [(20.0, 10.0), (10.0, 20.0)])
+def test_files_that_are_overwritten_in_turn_stay_ordered_by_time(
+    times: tuple[float, float],
+) -> None:
+    def slot(number: int, share: Share) -> CheckpointVerdict:
+        path, unix_s = f"/ckpt/ckpt_{number}.pt", times[number]
+        candidate = Candidate(path, None, CheckpointFormat.TORCH, 100, unix_s)
+        return CheckpointVerdict(candidate, True, "whole", None, share)
+
+    answers = {one.node: (slot(0, one.share), slot(1, one.share)) for one in READERS}
+
+    joined = join_checkpoints(READERS, answers)
+
+    assert [one.candidate.modified_unix_s for one in joined] == [20.0, 10.0]
