@@ -1,17 +1,21 @@
 """Checkpoints at scale: several launchers that each read a share, and what that costs training.
 
-    python bench/checkpoint_shares.py throughput [--shards 1000] [--megabytes 8] [--readers 4]
+    python bench/checkpoint_shares.py throughput [--shards 1000] [--megabytes 8] [--readers 4] [--awaited]
     python bench/checkpoint_shares.py beside [--pairs 20] [--rate 200]
 
 `throughput`: a DCP folder, read by launchers' finders and by plain readers of the same bytes, in
-turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each round) and with a warm one.
-Then the look of a new launcher that finds the manifests. `beside`: pairs of runs of as many busy
+turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each round) and with a warm one
+(all read before each round). It tells the CPU seconds of the readers, too, which other load on the
+machine changes less. `--awaited`: as in a recovery, which reads through the page cache. Then the look of
+a new launcher that finds the manifests. `beside`: pairs of runs of as many busy
 processes as there are cores, one with a watch that reads all the time and one without.
 """
 
 import argparse
+import functools
 import json
 import math
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -67,28 +71,34 @@ def drop_cache(folder: Path) -> None:
                 os.close(descriptor)
 
 
+def fill_cache(folder: Path) -> None:
+    read_plainly(folder, Share())
+
+
 def read_plainly(folder: Path, share: Share) -> None:
-    """Read a share of the files as `cat` does, into one buffer."""
-    buffer = memoryview(bytearray(CHUNK_BYTES))
+    """Read a share of the files as `cat` does, into one buffer that begins with a page."""
+    buffer = memoryview(mmap.mmap(-1, CHUNK_BYTES))
     for name in sorted(share.pick(one.name for one in folder.iterdir())):
         with (folder / name).open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
 
 
-def read_as_launcher(folder: Path, share: Share) -> None:
+def read_as_launcher(folder: Path, share: Share, *, is_awaited: bool = False) -> None:
     settings = CheckpointSettings(grace_s=0.0)
     finder = CheckpointFinder(
         folder.parent, settings, None, Manifests(folder.parent, is_writer=True)
     )
     finder.share = share
-    for verdicts in finder.look(Deadline(SystemClock(), 3600, is_awaited=False), 1):
+    for verdicts in finder.look(Deadline(SystemClock(), 3600, is_awaited=is_awaited), 1):
         latest = verdicts
     assert latest[0].is_valid, latest
 
 
-def time_readers(read: Callable[[Path, Share], None], folder: Path, readers: int) -> float:
-    """Return the seconds from the start until the last reader is done."""
+def time_readers(
+    read: Callable[[Path, Share], None], folder: Path, readers: int
+) -> tuple[float, float]:
+    """Return the seconds from the start until the last reader is done, and their CPU seconds."""
     barrier = FORK.Barrier(readers + 1)
 
     def work(number: int) -> None:
@@ -98,13 +108,20 @@ def time_readers(read: Callable[[Path, Share], None], folder: Path, readers: int
     processes = [FORK.Process(target=work, args=(number,)) for number in range(readers)]
     for process in processes:
         process.start()
+    began_cpu_s = children_cpu_s()
     barrier.wait()
     began_s = time.perf_counter()
     for process in processes:
         process.join()
     spent_s = time.perf_counter() - began_s
     assert not any(process.exitcode for process in processes), "a reader failed"
-    return spent_s
+    return spent_s, children_cpu_s() - began_cpu_s
+
+
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all processes that were started and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def remove_manifests(root: Path) -> None:
@@ -114,27 +131,37 @@ def remove_manifests(root: Path) -> None:
 
 def measure_throughput(options: argparse.Namespace) -> dict[str, Any]:
     told: dict[str, Any] = {}
+    read_ours = functools.partial(read_as_launcher, is_awaited=options.awaited)
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch) / "step-1"
         size_bytes = write_checkpoint(folder, options.shards, options.megabytes * 1_000_000)
         print(f"{options.shards} shards, {size_bytes / 1e9:.2f} GB, {options.readers} readers")
         for is_cold in (True, False):
             spent: dict[str, list[float]] = {"plain": [], "launchers": []}
+            cpu: dict[str, list[float]] = {"plain": [], "launchers": []}
             for _ in range(options.rounds):
-                for name, read in (("plain", read_plainly), ("launchers", read_as_launcher)):
+                for name, read in (("plain", read_plainly), ("launchers", read_ours)):
                     remove_manifests(Path(scratch))
-                    if is_cold:
-                        drop_cache(folder)
-                    spent[name].append(time_readers(read, folder, options.readers))
+                    (drop_cache if is_cold else fill_cache)(folder)
+                    spent_s, cpu_s = time_readers(read, folder, options.readers)
+                    spent[name].append(spent_s)
+                    cpu[name].append(cpu_s / size_bytes * 1e9)
             rates = {name: size_bytes / 1e6 / statistics.median(it) for name, it in spent.items()}
+            cpu_s_per_gb = {name: statistics.median(it) for name, it in cpu.items()}
             ratio = statistics.median(
                 plain / ours for plain, ours in zip(spent["plain"], spent["launchers"], strict=True)
             )
             kind = "cold" if is_cold else "warm"
-            told[kind] = {"seconds": spent, "megabytes_per_s": rates, "ratio": ratio}
+            told[kind] = {
+                "seconds": spent,
+                "megabytes_per_s": rates,
+                "ratio": ratio,
+                "cpu_s_per_gb": cpu_s_per_gb,
+            }
             print(
                 f"{kind}: plain {rates['plain']:,.0f} MB/s, launchers {rates['launchers']:,.0f} MB/s, "
-                f"ratio {ratio:.3f} (median of {options.rounds} pairs)"
+                f"ratio {ratio:.3f} (median of {options.rounds} pairs); CPU seconds per GB: plain "
+                f"{cpu_s_per_gb['plain']:.3f}, launchers {cpu_s_per_gb['launchers']:.3f}"
             )
         told["restore"] = measure_restore(folder)
     return told
@@ -255,6 +282,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=8, help="of a shard")
     parser.add_argument("--readers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--awaited", action="store_true", help="read as while somebody waits")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a training run")
     parser.add_argument("--rate", type=float, default=200.0, help="MB/s beside training")

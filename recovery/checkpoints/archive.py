@@ -13,8 +13,9 @@ from typing import Final
 
 from isal.isal_zlib import crc32  # 3 to 12 times as fast as zlib's
 
+from recovery.checkpoints.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import CHUNK_BYTES, DefectError, FileReader
+from recovery.checkpoints.reader import DefectError, FileReader
 
 LOCAL_MAGIC: Final = b"PK\x03\x04"
 END_MAGIC: Final = b"PK\x05\x06"

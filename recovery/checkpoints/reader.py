@@ -1,6 +1,5 @@
 """Bounded, read-only access to one regular file that nobody vouches for."""
 
-import contextlib
 import errno
 import os
 import stat
@@ -9,13 +8,12 @@ from types import TracebackType
 from typing import Final
 
 from rankmend.errors import RankmendError
+from recovery.checkpoints.bulk_reads import CHUNK_BYTES, BulkReads, give_back, take_buffer
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.digests import BLOCK_BYTES, new_digest
 from recovery.checkpoints.model import HeldPart
 
-CHUNK_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 1 << 16
-_AHEAD_BYTES: Final = 8 << 20
 
 # path, inode, size, mtime_ns: equal signatures mean equal bytes
 Signature = tuple[str, int, int, int]
@@ -91,6 +89,8 @@ class FileReader:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._descriptor)
+        if self._tape is not None:
+            self._tape.close()
 
     def check_unchanged(self, signature: Signature) -> None:
         """Raise unless the file still is the one with this signature."""
@@ -106,9 +106,11 @@ class FileReader:
         if begin < 0 or begin + count > len(self._window):
             # zip directories are read from the end: then the window ends with what is asked for
             back = max(0, _WINDOW_BYTES - count) if begin < 0 else 0
-            self._window_at = max(0, offset - back)
+            last = self.size_bytes - _WINDOW_BYTES
+            self._window_at = max(0, min(offset - back, last))
             begin = offset - self._window_at
-            self._window = self._pread(self._window_at, max(begin + count, _WINDOW_BYTES))
+            window_bytes = min(_WINDOW_BYTES, self.size_bytes - self._window_at)
+            self._window = self._pread(self._window_at, max(begin + count, window_bytes))
         data = self._window[begin : begin + count]
         if len(data) < count:
             raise ChangedError("changed while it was read")
@@ -137,12 +139,12 @@ class FileReader:
     def expect_all(self) -> None:
         """Have the storage send the whole file, always a little ahead of what is read."""
         if self._tape is not None:
-            self._tape.fetch_ahead()
+            self._tape.expect_all()
 
     @property
     def expects_all(self) -> bool:
         """Return whether the whole file will be read, whatever is read of it now."""
-        return self._tape is not None and self._tape.is_fetched_ahead
+        return self._tape is not None and self._tape.expects_all
 
     @property
     def unread_bytes(self) -> int:
@@ -187,24 +189,20 @@ class _Tape:
 
     def __init__(self, reader: FileReader, descriptor: int, deadline: Deadline) -> None:
         self._size_bytes = reader.size_bytes
-        self._descriptor = descriptor
         self._deadline = deadline
-        self._buffer = memoryview(bytearray(min(CHUNK_BYTES, reader.size_bytes)))
+        self._reads = BulkReads(descriptor, reader.size_bytes, deadline)
+        self._buffer = take_buffer()
         self._begin = self.end = 0  # of the chunk in the buffer, in the file
         self._hash = new_digest()
         self._digests: list[bytes] = []
-        self._fetched = 0  # asked for ahead
-        self.is_fetched_ahead = False
-        _advise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        _advise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)  # training's pages stay in the cache
+        self.expects_all = False
 
-    def fetch_ahead(self) -> None:
-        """Ask for the next bytes now; the kernel's own read-ahead begins small in each file."""
-        self.is_fetched_ahead = True
-        end = min(self.end + 2 * _AHEAD_BYTES, self._size_bytes)
-        if end > self._fetched:
-            _advise(self._descriptor, self._fetched, end - self._fetched, os.POSIX_FADV_WILLNEED)
-            self._fetched = end
+    def close(self) -> None:
+        give_back(self._buffer)
+
+    def expect_all(self) -> None:
+        self.expects_all = True
+        self._reads.expect_all(self.end)
 
     def at(self, offset: int, count: int) -> memoryview | None:
         """Return exactly these bytes, or None where they are not in one chunk or not to come next."""
@@ -213,7 +211,8 @@ class _Tape:
 
     def at_most(self, offset: int, count: int) -> memoryview | None:
         """Return the first of these bytes, as many as one chunk has; None as `at`."""
-        if self.end <= offset < min(self.end + CHUNK_BYTES, self._size_bytes):
+        next_bytes = min(self._reads.count_at(self.end), _WINDOW_BYTES)
+        if self.end <= offset < self.end + next_bytes:  # no further: a zip is read from its end
             self._advance()
         if not self._begin <= offset < self.end:
             return None
@@ -228,13 +227,11 @@ class _Tape:
         return b"".join(self._digests)
 
     def _advance(self) -> None:
-        begin, end = self.end, min(self.end + CHUNK_BYTES, self._size_bytes)
-        if self._fetched and begin + _AHEAD_BYTES >= self._fetched:
-            self.fetch_ahead()
-        at = begin
+        begin = at = self.end
+        end = begin + self._reads.count_at(begin)
         while at < end:
             self._deadline.check()
-            count = os.preadv(self._descriptor, [self._buffer[at - begin : end - begin]], at)
+            count = self._reads.read(self._buffer[at - begin :], at, end - at)
             if count == 0:
                 raise ChangedError("changed while it was read")
             self._deadline.count(count)
@@ -247,8 +244,3 @@ class _Tape:
     def _take_digest(self) -> None:
         self._digests.append(self._hash.digest())
         self._hash = new_digest()
-
-
-def _advise(descriptor: int, offset: int, count: int, advice: int) -> None:
-    with contextlib.suppress(OSError):  # not every file system takes advice
-        os.posix_fadvise(descriptor, offset, count, advice)

@@ -16,7 +16,7 @@ from recovery.checkpoints.deadline import Deadline, UnfinishedError
 T = TypeVar("T")
 
 LATE_S: Final = 1.0  # after its deadline, which whoever reads looks at before each read
-STALLED_S: Final = 60.0  # one read of 1 MB beside training, where the deadline is far
+STALLED_S: Final = 60.0  # one read of 4 MB beside training, where the deadline is far
 HUNG_MAX: Final = 4  # threads left behind at a time
 _LOOK_S: Final = 0.05
 _IDLE_S: Final = 1.0  # then a thread without a call ends

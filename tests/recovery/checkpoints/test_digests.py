@@ -8,11 +8,12 @@ import pytest
 import xxhash
 
 from rankmend.clock import SystemClock
+from recovery.checkpoints.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.digests import BLOCK_BYTES, blocks_of
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import CHUNK_BYTES, FileReader
+from recovery.checkpoints.reader import FileReader
 
 BLOCK = BLOCK_BYTES
 
