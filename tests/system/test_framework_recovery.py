@@ -92,3 +92,19 @@ def test_job_killed_at_each_point_goes_on_from_the_newest_whole_checkpoint(
             assert Path(restore.path) in paths, point
     if framework.is_deterministic:
         assert set(finals) == set(run(tmp_path / "undisturbed", framework, (), found_by))
+
+
+def test_trainers_second_rank_dies_in_a_save_and_both_go_on_from_the_one_before(
+    tmp_path: Path,
+) -> None:
+    framework = dataclasses.replace(FRAMEWORKS["hf_trainer"], ranks=2)
+    found_by = require(framework.needs)
+    kill = Kill("^save .*checkpoint-30/rng_state_1", rank=1)
+
+    finals = run(tmp_path / "killed", framework, [kill], found_by)
+
+    restores = [one.choice.restore for one in started(tmp_path / "killed").values()]
+    assert [restore and restore.step for restore in restores] == [None, 20]
+    assert len(finals) == 1  # rank 0's, of the second attempt
+    out = tmp_path / "killed" / framework.folder
+    assert (out / "checkpoint-80" / "rng_state_1.pth").exists()
