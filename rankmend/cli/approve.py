@@ -49,7 +49,7 @@ Examples:
 @job_options
 @json_option
 def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Approve the pending plan of INCIDENT.
+    """Approve the pending plan of INCIDENT, or the held start of the job with this name or UUID.
 
     Shows the plan and asks for confirmation. Approval also releases a plan held by a pause.
     """
@@ -61,7 +61,12 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
         confirm("Carry out this plan?", yes=yes)
         _check_same(plan, _waiting(client, incident))
         done = client.command(
-            plan.job_id, PersonAct.APPROVE, reason=reason, incident_id=incident, key=new_key()
+            plan.job_id,
+            PersonAct.APPROVE,
+            reason=reason,
+            incident_id=plan.incident_id or None,
+            key=new_key(),
+            plan_id="" if plan.incident_id else plan.plan_id,
         )
     tell(f"{incident} is approved: {done.text}", as_json=as_json, plan=_json(plan))
 
@@ -81,6 +86,8 @@ def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool)
 
     with asking_job(access) as client:
         plan = _waiting(client, incident)
+        if not plan.incident_id:
+            fail(f"the start of job {plan.job} has no incident: rankmend stop {plan.job} ends it")
         echo(describe(plan), err=True)
         confirm(f"Reject this plan? This stops the remaining ranks of job {plan.job}.", yes=yes)
         done = client.command(
@@ -149,7 +156,10 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
     with asking_job(access) as client:
         found = find_job(client, job)
         shown = client.dry_run(found.job_id, node)
-        is_waiting = any(one.incident_id == shown.incident_id for one in client.plans())
+        is_waiting = any(
+            (one.job_id, one.incident_id) == (shown.job_id, shown.incident_id)
+            for one in client.plans()
+        )
     if as_json:
         print_json({"plan": _json(shown), "is_waiting": is_waiting})
         return
@@ -162,7 +172,8 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
 
 def describe(plan: "wire.PlanView") -> str:
     """Return a plan in words, with one line each for the step, the cause and the approval."""
-    lines = [f"incident {plan.incident_id} of job {plan.job}, try {plan.try_number}: {plan.step}"]
+    about = f"incident {plan.incident_id} of job {plan.job}, try {plan.try_number}"
+    lines = [f"{about if plan.incident_id else f'job {plan.job}'}: {plan.step}"]
     if plan.without:
         lines.append(f"  without {', '.join(plan.without)}")
     lines.append(f"  because: {plan.reason}")
@@ -175,11 +186,16 @@ _JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
 
 def _waiting(client: JobClient, incident: str) -> "wire.PlanView":
     plans = client.plans()
-    found = next((plan for plan in plans if plan.incident_id == incident), None)
+    found = next((plan for plan in plans if incident in _names_of(plan)), None)
     if found is None:
-        known = [f"{plan.incident_id} ({plan.job})" for plan in plans]
+        known = [f"{plan.incident_id} ({plan.job})".strip() for plan in plans]
         fail(_say_ended(client, incident) + _listed("pending", known) + client.searched)
     return found
+
+
+def _names_of(plan: "wire.PlanView") -> tuple[str, ...]:
+    """Return what a person may call the plan: its incident; a start has none."""
+    return (plan.incident_id,) if plan.incident_id else (plan.job, plan.job_id)
 
 
 def _say_ended(client: JobClient, incident: str) -> str:

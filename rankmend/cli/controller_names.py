@@ -29,7 +29,9 @@ def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> li
 
 def complete_plan(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Return the incidents that have a pending plan."""
-    return _ask_any(ctx, begun, lambda client: [plan.incident_id for plan in client.plans()])
+    return _ask_any(
+        ctx, begun, lambda client: [plan.incident_id or plan.job for plan in client.plans()]
+    )
 
 
 def complete_open(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:

@@ -106,7 +106,7 @@ def _lines(picture: Picture) -> "list[tuple[str, str]]":
     url = picture.controller
     lines = [] if url is None else [("controller", f"{url} answers")]
     lines += [(f"job {job.name} {job.job_id}", _head(job, picture).plain) for job in picture.jobs]
-    lines += [(f"plan of {one.incident_id}", _say_plan(one)) for one in picture.plans]
+    lines += [(f"plan of {one.incident_id or one.job}", _say_plan(one)) for one in picture.plans]
     lines += [
         (f"node {one.node} of job {one.job_id}", f"{one.node}: {one.held}")
         for one in picture.nodes
@@ -223,6 +223,8 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
 def _say_plan(plan: "wire.PlanView") -> str:
     left = f" leaving {', '.join(plan.without)}" if plan.without else ""
     todo = f"rankmend approve {plan.incident_id}, or reject"
+    if not plan.incident_id:
+        todo = f"rankmend approve {plan.job}, or stop"
     if plan.waits_for == "nodes":
         todo = "rankmend resume --node NODE returns one to service"
     return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"

@@ -106,12 +106,13 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         is_approved = incident.approved_by is not None and incident.waits_for is WaitsFor.LEAVE
         if not is_approved:
             yield _waiting(job, incident)
-    if ledger.start_waits is not None:
+    if ledger.start_waits is not None and ledger.start_approved_by is None:
         yield Notice(
             NoticeKind.PLAN_WAITS,
             Severity.CRITICAL,
             f"job {job.name} is not started: {ledger.start_waits.reason}",
-            f"put a valid checkpoint back, or `rankmend stop {job.name}` ends the job",
+            f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {job.name}`) "
+            f"or end it (`rankmend stop {job.name}`)",
             job.job_id,
             job.name,
         )

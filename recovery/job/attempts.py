@@ -118,6 +118,7 @@ class Attempts:
             return self._tell_unconfirmed(ledger.unconfirmed)
         try:
             may_begin = self._settings.starts_from_scratch and not ledger.has_ordered
+            may_begin |= ledger.start_approved_by is not None
             ready = self.prepare(self._policy, now_s, may_begin=may_begin)
             if isinstance(ready, NeedsMissing) and ready.left_s > 0:
                 return False
@@ -151,8 +152,8 @@ class Attempts:
             return False
         reason = (
             f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
-            f"valid checkpoint back (rankmend keeps looking), or stop this run and start it with "
-            f"--start-from-scratch"
+            f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
+            f"`rankmend approve {self._settings.name}`"
         )
         self._situation.record(StartWaits(reason, about))
         return True

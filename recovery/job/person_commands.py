@@ -57,7 +57,8 @@ def _cancelled(command: PersonCommand, incident: OpenIncident | None) -> tuple[R
 
 def _approve(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
     incident = ledger.incident
-    assert incident is not None, "checked before"
+    if incident is None:
+        return Reply(PersonActed(command, "the job starts, at step 0 if nothing can be restored"))
     assert incident.waits is not None, "checked before"
     step = incident.waits[0].step.value
     return Reply(PersonActed(command, f"carrying out the plan {step}"))

@@ -58,6 +58,9 @@ def _unknown(node: str | None, ledger: Ledger) -> _No:
 
 def _refuse_judging(command: PersonCommand, ledger: Ledger, _floor: Floor) -> _No | None:
     incident = ledger.incident
+    is_start = command.act is PersonAct.APPROVE and command.incident_id is None
+    if is_start and incident is None and ledger.start_waits is not None:
+        return None
     if incident is None or command.incident_id not in (None, incident.state.incident_id):
         return Refusal.NOT_OPEN, f"incident {command.incident_id or ''} is not open"
     if command.act is PersonAct.CANCEL:

@@ -181,6 +181,7 @@ class Ledger:
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
+    start_approved_by: str | None = None  # who lets the start that waits begin at step 0
     base_step: int | None = None  # highest step that an attempt of this run was restored from
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
     has_ordered: bool = False  # an attempt was started since this launcher or controller was

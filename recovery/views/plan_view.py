@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -11,13 +12,18 @@ from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.plan_progress import CONFIRM_BY
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
+from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import Plan
 from recovery.journal.ledger import Ledger
+
+START: Final = "start"  # the step of a held start, which has no incident
 
 
 def view_plan(ledger: Ledger, job_id: str, name: str) -> wire.PlanView | None:
     """Return the job's pending plan, or None."""
     incident = ledger.incident
+    if incident is None and ledger.start_waits is not None and ledger.start_approved_by is None:
+        return _view_start(ledger.start_waits, ledger.attempt, job_id, name)
     if incident is None or incident.waits is None:
         return None
     made, reason = incident.waits
@@ -33,6 +39,22 @@ def view_plan(ledger: Ledger, job_id: str, name: str) -> wire.PlanView | None:
         without=list(made.without),
         plan_id=plan_id(incident.state.incident_id, incident.state.try_number, made),
         waits_for=incident.waits_for.value,
+    )
+
+
+def _view_start(waits: StartWaits, attempt: int, job_id: str, name: str) -> wire.PlanView:
+    """Return a start that is held as a plan of no incident."""
+    does = msgspec.json.encode((attempt, START, waits.about))
+    return wire.PlanView(
+        job_id=job_id,
+        job=name,
+        incident_id="",
+        try_number=1,
+        step=START,
+        reason="the job is started",
+        judgement=Judgement.WAIT.value,
+        judgement_reason=waits.reason,
+        plan_id=hashlib.sha256(does).hexdigest()[:16],
     )
 
 

@@ -69,6 +69,7 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
         finders=(),
         fence_waits=(),
         start_waits=None,
+        start_approved_by=None,
         slow={},
     )
     if record.rendezvous is not None:
@@ -146,7 +147,7 @@ def _kept(reaches: Mapping[str, Reach]) -> tuple[tuple[str, Reach], ...]:
 
 
 def fold_start_waits(record: StartWaits, ledger: Ledger) -> Ledger:
-    return replace(ledger, start_waits=record)
+    return replace(ledger, start_waits=record, start_approved_by=None)
 
 
 def fold_checkpoint_seen(record: CheckpointSeen, ledger: Ledger) -> Ledger:

@@ -34,6 +34,7 @@ def fold_launcher_started(record: LauncherStarted, ledger: Ledger) -> Ledger:
         slow={},  # the detector starts anew, too
         has_ordered=False,
         start_waits=None,
+        start_approved_by=None,
     )
     if ledger.ended is not None and ledger.ended.kind is OutcomeKind.DONE:
         after = without_spent(after)  # it came to its end: what it took is nobody's fault now

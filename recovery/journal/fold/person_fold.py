@@ -36,6 +36,8 @@ def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
             after = _taken_back(ledger, node, command.who)
         case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.incident is not None:
             after = replace(ledger, incident=replace(ledger.incident, approved_by=who))
+        case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.start_waits is not None:
+            after = replace(ledger, start_approved_by=who)
         case PersonCommand(act=PersonAct.CONFIRM_GONE, node=str(node)):
             after = replace(ledger, confirmed={**ledger.confirmed, node: ledger.attempt})
     return after

@@ -26,6 +26,7 @@ from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import Restore, StopReason
 from recovery.messages.outside import PersonAct, PersonCommand
 from recovery.run.one_node import FolderCheckpoints
+from recovery.views.plan_view import view_plan
 from tests.recovery.job.test_controller import SETTINGS, Bench, FakeStorage
 from tests.recovery.job.test_planner import POLICY, ledger, verdict
 
@@ -224,6 +225,26 @@ def test_a_person_who_starts_from_scratch_means_it(training: Bench) -> None:
     choice = last.records(AttemptStarted)[-1].choice
     assert (choice.restore, choice.is_new_run) == (None, True)
     assert last.control.ledger.restorable is None
+
+
+def test_a_person_who_approves_a_held_start_has_it_begin_at_zero(training: Bench) -> None:
+    last = started_again(training)
+    last.tell(after_s=6.0)
+    (waits,) = last.records(StartWaits)
+    assert f"`rankmend approve {last.settings.name}`" in waits.reason
+    pending = view_plan(last.control.ledger, "j", "train")
+    assert pending is not None
+    assert (pending.incident_id, pending.step) == ("", "start")
+
+    refused = last.control.take_command(PersonCommand(PersonAct.APPROVE, "ada", incident_id="x-1"))
+    acted = last.control.take_command(PersonCommand(PersonAct.APPROVE, "ada"))
+    last.tell()
+
+    assert (refused.is_refused, acted.is_refused) == (True, False)
+    assert view_plan(last.control.ledger, "j", "train") is None
+    choice = last.records(AttemptStarted)[-1].choice
+    assert (choice.restore, choice.is_new_run) == (None, True)
+    assert last.control.ledger.start_approved_by is None
 
 
 def test_that_a_start_was_from_scratch_counts_for_its_first_attempt_alone(training: Bench) -> None:

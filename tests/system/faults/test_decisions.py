@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.messages.outside import PersonAct
@@ -154,3 +156,23 @@ def test_what_cannot_be_decided_says_why_and_changes_nothing(job: Job) -> None:
 
     assert job.records(PersonActed) == []
     assert len(job.attempts) == 1
+
+
+def test_held_start_is_shown_and_approved_by_the_name_of_its_job(job: Job) -> None:
+    job.checkpoints.mkdir()
+    kept = job.checkpoints / "step_5.npz"
+    np.savez(kept, step=5)
+    (job.folder / "enough").touch()
+    job.start()
+    assert job.wait() == 0
+    kept.write_bytes(kept.read_bytes()[:50])
+    job.start()
+    wait_for(lambda: job.records(StartWaits), "the start is held")
+
+    plan = shown(job, "plan", job.name)
+    assert (plan["is_waiting"], plan["plan"]["step"]) == (True, "start")
+    assert ask(job, "reject", job.name, "--yes")[0] == 1
+    assert ask(job, "approve", job.name, "--yes")[0] == 0
+
+    assert job.wait() == 0
+    assert job.attempts[-1].choice.restore is None
