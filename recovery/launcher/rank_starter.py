@@ -59,11 +59,16 @@ class RankStarter:
             self._spawn(guardian, order, rank, rendezvous)
 
     def start_again(self, failed: SpawnFailed, guardian: Guardian) -> bool:
-        """Start a rank afresh that could not be forked, or whose standby has just died."""
+        """Start a rank afresh that could not be forked, or whose standby has just died.
+
+        False: the rank can't be started. One that was fenced before it was forked is none to start again.
+        """
         quick = self._quick.pop(failed.rank, None)
-        if quick is None or failed.errno == errno.ESTALE:
+        if quick is None:
             return False
         is_forked = quick[1].start.kind is StartKind.FORKED
+        if is_forked and failed.errno == errno.ESTALE:
+            return True
         if not is_forked and failed.errno != errno.ESRCH:
             return False
         if is_forked and self._waiting is not None:

@@ -1,5 +1,6 @@
 """The launcher's loop with real ranks; the test plays the controller."""
 
+import errno
 import os
 import signal
 import sys
@@ -14,14 +15,18 @@ import pytest
 
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
-from recovery.launcher.guardian.guardian_client import Guardian
+from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.guardian.packets import SpawnFailed
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.alone import alone
 from recovery.launcher.processes.process_tree import find_marked
+from recovery.launcher.rank_starter import RankStarter
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
+from recovery.launcher.ranks.launched import LaunchedAttempt
 from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.launcher.ranks.waiting_processes import RankStart, StartKind, WaitingProcesses
 from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.messages.exchange import VERSION, Order, RankReport, Report, Restore, Stop
@@ -303,3 +308,47 @@ def test_a_guardian_that_is_killed_takes_the_ranks_with_it_and_is_replaced(
         lambda report: report.attempt == 2 and both(report, lambda rank: rank.steps_done >= 1)
     )
     assert not {rank.pid for rank in before.ranks} & {rank.pid for rank in after.ranks}
+
+
+class ForkingProcesses(WaitingProcesses):
+    """Forks each rank, as far as anyone is told."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+        self.failed: list[SpawnFailed] = []
+
+    def start(self, guardian: Guardian, spawn: Spawn) -> RankStart:
+        return RankStart(StartKind.FORKED)
+
+    def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
+        self.failed.append(failed)
+
+
+class SpawningGuardian(Guardian):
+    def __init__(self) -> None:
+        self.spawned: list[int] = []
+
+    def spawn(self, spawn: Spawn) -> None:
+        self.spawned.append(spawn.rank)
+
+
+def test_a_rank_that_could_not_be_forked_is_started_afresh_unless_it_was_fenced(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    waiting, guardian = ForkingProcesses(), SpawningGuardian()
+    starter = RankStarter(node.plan, node.store, node.output, node.runtime, waiting)
+    attempt = LaunchedAttempt(1, 0.0)
+    starter.make_ranks(node.order, attempt)
+    starter.start(node.order, attempt, guardian)
+    late = SpawnFailed(1, 0, errno.ETIMEDOUT, "no rank was forked in 3 s")
+    fenced = SpawnFailed(1, 1, errno.ESTALE, "attempt 1 is fenced")
+
+    assert starter.start_again(late, guardian)
+    assert starter.start_again(fenced, guardian)
+
+    assert guardian.spawned == [0]
+    assert waiting.failed == [late]
+    assert attempt.ranks[0].start == RankStart(StartKind.FRESH, late.message)
+    assert not starter.start_again(late, guardian), "it was started afresh already"
+    attempt.close()
