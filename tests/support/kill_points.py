@@ -41,6 +41,7 @@ class Kill:
     rank: int = 0
     cut: str = ""  # files that lose their end, as a shell pattern: a write that did not get further
     kept_ratio: float = 0.5
+    behind: str = ""  # a path that another rank writes: this one dies once it is there
     note: str = ""  # for the table, where the point is another one in this format
     step: int | None = None  # that the next attempt begins from, if not the point's
 

@@ -99,7 +99,8 @@ def test_trainers_second_rank_dies_in_a_save_and_both_go_on_from_the_one_before(
 ) -> None:
     framework = dataclasses.replace(FRAMEWORKS["hf_trainer"], ranks=2)
     found_by = require(framework.needs)
-    kill = Kill("^save .*checkpoint-30/rng_state_1", rank=1)
+    state = f"{framework.folder}/checkpoint-30/trainer_state.json"  # rank 0's last file of a save
+    kill = Kill("^save .*checkpoint-30/rng_state_1", rank=1, behind=state)
 
     finals = run(tmp_path / "killed", framework, [kill], found_by)
 

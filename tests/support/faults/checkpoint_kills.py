@@ -22,6 +22,7 @@ import re
 import runpy
 import signal
 import sys
+import time
 from pathlib import Path
 
 COUNT = Path("kills")
@@ -40,13 +41,9 @@ def count():
 
 
 class Kill:
-    def __init__(self, event, count, cut, kept_ratio):
-        self.pattern, self.left, self.cut, self.kept_ratio = (
-            re.compile(event),
-            count,
-            cut,
-            kept_ratio,
-        )
+    def __init__(self, plan):
+        self.pattern, self.left = re.compile(plan["event"]), plan["count"]
+        self.cut, self.kept_ratio, self.behind = plan["cut"], plan["kept_ratio"], plan["behind"]
 
     def hear(self, event):
         if self.left > 0 and self.pattern.search(event):
@@ -55,6 +52,8 @@ class Kill:
                 self.die()
 
     def die(self):
+        while self.behind and not Path(self.behind).exists():
+            time.sleep(0.01)
         for path in Path().glob(self.cut) if self.cut else ():
             os.truncate(path, int(path.stat().st_size * self.kept_ratio))
         with COUNT.open("a") as file:
@@ -130,8 +129,7 @@ def listen(listener, modules):
 def choose_listener(kills):
     rank, done = int(os.environ["RANK"]), count()
     if done < len(kills) and kills[done]["rank"] == rank:
-        kill = kills[done]
-        return Kill(kill["event"], kill["count"], kill["cut"], kill["kept_ratio"])
+        return Kill(kills[done])
     if TRACE in os.environ and rank == 0:
         return Trace(os.environ[TRACE])
     return None
