@@ -322,7 +322,7 @@ class CheckpointFinder:
             candidate,
             size_bytes=survey.size_bytes,
             modified_unix_s=max(candidate.modified_unix_s, survey.modified_unix_s),
-            oldest_unix_s=survey.oldest_unix_s,
+            oldest_unix_s=candidate.oldest_unix_s or survey.oldest_unix_s,
         )
         known = self._known(path, survey.signatures, share, deadline)
         if survey.defect is None and known is not None:

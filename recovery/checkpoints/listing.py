@@ -1,5 +1,6 @@
 """What may be a checkpoint in the configured folder, newest first; files are only identified."""
 
+import contextlib
 import os
 import re
 import stat
@@ -19,7 +20,13 @@ from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.format import FolderFormat
 from recovery.checkpoints.formats.registry import recognise
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointSettings, Hindrance
+from recovery.checkpoints.model import (
+    OVERWRITTEN_FOLDERS,
+    Candidate,
+    CheckpointFormat,
+    CheckpointSettings,
+    Hindrance,
+)
 from recovery.checkpoints.names import (
     POINTER_NAMES,
     has_checkpoint_suffix,
@@ -27,9 +34,11 @@ from recovery.checkpoints.names import (
     is_ignored,
     is_weights_name,
     shown,
+    slot_of,
     step_of,
 )
 from recovery.checkpoints.order import (
+    SLOTS_MAX,
     NamePattern,
     find_slots,
     name_pattern,
@@ -44,8 +53,8 @@ _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255
 _LINK_TEXT_MAX: Final = 400
 _METADATA_BYTES_MAX: Final = 1 << 20  # read for a step in each listing; a larger one only once
-# Where Accelerate and Lightning put their checkpoints by themselves.
-_CONTAINER: Final = re.compile(r"checkpoints|lightning_logs|version_[0-9]+")
+# Where Accelerate and Lightning put their checkpoints by themselves, and scripts theirs.
+_CONTAINER: Final = re.compile(r"checkpoints?|ckpts?|lightning_logs|version_[0-9]+")
 _CONTAINERS_DEEP: Final = 3
 _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
 _NO_FILE_OF_OURS: Final = frozenset({CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE})
@@ -100,11 +109,13 @@ class Listing:
         return _with_earlier(newest_first(found, lambda seen: seen.candidate, self._slots))
 
     def _without_slot_numbers(self, sightings: Sequence[Sighting]) -> Iterator[Sighting]:
-        """Yield the sightings, those of files that are overwritten in turn without their number.
+        """Yield the sightings, those that are overwritten in turn without their number.
 
-        Not those of folders: a file overwritten in one leaves the time of the folder.
+        A file overwritten in a folder leaves the folder's time: only those that are dated by their files count.
         """
-        self._slots |= find_slots(seen.candidate for seen in sightings if seen.signature)
+        self._slots |= find_slots(
+            seen.candidate for seen in sightings if seen.signature or seen.candidate.oldest_unix_s
+        )
         for seen in sightings:
             one = seen.candidate
             is_slot = name_pattern(one) in self._slots and not one.is_step_exact
@@ -254,6 +265,8 @@ class Listing:
         )
         if layout is None and not tree.files and not tree.folders:
             return Sighting(candidate, None, "an empty folder", Hindrance.DAMAGED)
+        if _may_be_overwritten(candidate):
+            candidate = _dated_by_files(candidate, tree)
         return Sighting(candidate, None, tree=tree)
 
 
@@ -272,6 +285,25 @@ def _is_named_checkpoint(name: str, status: os.stat_result) -> bool:
 def _step_of_folder(name: str, layout: FolderFormat | None) -> int | None:
     is_numbered = layout is not None and layout.format is CheckpointFormat.ACCELERATE
     return None if is_numbered and "checkpoint_" in name else step_of(name)
+
+
+def _may_be_overwritten(candidate: Candidate) -> bool:
+    """Return whether a script may write this folder again: it has no number, or that of a slot."""
+    if candidate.format not in OVERWRITTEN_FOLDERS or candidate.is_step_exact:
+        return False
+    slot = slot_of(candidate.tag)
+    return candidate.step is None or (slot is not None and slot <= SLOTS_MAX)
+
+
+def _dated_by_files(candidate: Candidate, tree: Tree) -> Candidate:
+    """Return the candidate with the times of its files, which the folder's own doesn't tell."""
+    times = []
+    for name in filter(has_checkpoint_suffix, tree.top_files):
+        with contextlib.suppress(FileNotFoundError):
+            times.append(Path(tree.path, name).lstat().st_mtime_ns / 1e9)
+    if not times:
+        return candidate
+    return replace(candidate, modified_unix_s=max(times), oldest_unix_s=min(times))
 
 
 def _early_step(layout: FolderFormat | None, tree: Tree) -> int | None:

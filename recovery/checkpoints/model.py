@@ -69,6 +69,11 @@ class Hindrance(Enum):
     ALIAS = "alias"  # another name of a candidate in the same list
 
 
+# Folders that a script fills by itself, whose files it may overwrite in place. A file of these formats has
+# no oldest file.
+OVERWRITTEN_FOLDERS: Final = frozenset({CheckpointFormat.SAFETENSORS, CheckpointFormat.TORCH})
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One file or folder that may be a checkpoint."""
@@ -81,6 +86,16 @@ class Candidate:
     is_step_exact: bool = False  # the content tells the step; else the name does
     parts: tuple[str, ...] = ()  # paths of other files of the same save
     oldest_unix_s: float = 0.0  # change of its oldest file, by the same clock; 0: not looked at
+
+    @property
+    def written_unix_s(self) -> float:
+        """Return when it was written, for the order of what has no number.
+
+        Of a folder that a script overwrites in place, the oldest file counts: a save that was cut short
+        has left one of the save before.
+        """
+        is_overwritten = self.step is None and self.format in OVERWRITTEN_FOLDERS
+        return (self.oldest_unix_s if is_overwritten else 0.0) or self.modified_unix_s
 
     @property
     def directory(self) -> str:

@@ -22,6 +22,11 @@ _NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin
 _DATA_WORDS: Final = frozenset(
     {"data", "dataset", "datasets", "vocab", "tokenizer", "tokens", "pretrained"}
 )
+# In the name of a folder without a number that a script overwrites: `last/`, `ckpt_a/`, `slot1/`. Not
+# best and final: these are often a model alone.
+_SAVE_WORDS: Final = frozenset(
+    {"checkpoint", "ckpt", "last", "latest", "slot", "snapshot", "resume"}
+)
 _WEIGHTS: Final = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)"
     r"(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|bin)"
@@ -86,13 +91,22 @@ def is_ignored(name: str) -> bool:
     return step_of(name) is None and not _DATA_WORDS.isdisjoint(words)
 
 
+def is_save_name(name: str) -> bool:
+    """Return whether a word in the name says that this is a save, as in `last` and `ckpt_a`."""
+    return not _SAVE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+
+
 def is_export(names: Collection[str]) -> bool:
     """Return whether weights in a folder with these names are a model to be loaded.
 
     Beside an optimizer they are the state of a run.
     """
-    has_optimizer = any("optim" in name.lower() and has_checkpoint_suffix(name) for name in names)
-    return not EXPORT_NAMES.isdisjoint(names) and not has_optimizer
+    return not EXPORT_NAMES.isdisjoint(names) and not has_optimizer(names)
+
+
+def has_optimizer(names: Collection[str]) -> bool:
+    """Return whether one of these files holds an optimizer's state, by its name."""
+    return any("optim" in name.lower() and has_checkpoint_suffix(name) for name in names)
 
 
 def is_weights_name(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Folders that a script fills by itself: safetensors, files of torch.save, dlrover's rank files.
 
-Without a marker, the save before tells which files belong to a save.
+Without a marker, the save before tells which files belong to a save. `last/` and `ckpt_a/`, which scripts
+overwrite, have no number; nor has a folder with an optimizer's state, whatever its name.
 """
 
 from typing import Final
@@ -8,7 +9,15 @@ from typing import Final
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import counted, has_checkpoint_suffix, shown, step_of
+from recovery.checkpoints.names import (
+    counted,
+    has_checkpoint_suffix,
+    has_optimizer,
+    is_export,
+    is_save_name,
+    shown,
+    step_of,
+)
 from recovery.checkpoints.reader import DefectError
 
 DLROVER_TRACKER: Final = "dlrover_latest.txt"
@@ -17,12 +26,12 @@ _TRACKER_BYTES_MAX: Final = 64
 
 
 class SafetensorsFormat:
-    """`save_pretrained` and its like, in a folder that names its step."""
+    """`save_pretrained` and its like, in a folder that is named as a save."""
 
     format = CheckpointFormat.SAFETENSORS
 
     def recognises(self, tree: Tree) -> bool:
-        return step_of(tree.name) is not None and any(
+        return _is_named_as_save(tree) and any(
             name.endswith((".safetensors", ".safetensors.index.json")) for name in tree.top_files
         )
 
@@ -40,9 +49,7 @@ class TorchFolderFormat:
     format = CheckpointFormat.TORCH
 
     def recognises(self, tree: Tree) -> bool:
-        return step_of(tree.name) is not None and any(
-            has_checkpoint_suffix(name) for name in tree.top_files
-        )
+        return _is_named_as_save(tree) and any(map(has_checkpoint_suffix, tree.top_files))
 
     def step(self, tree: Tree) -> int | None:  # noqa: ARG002
         return None
@@ -61,7 +68,8 @@ class DlroverFormat:
 
     def recognises(self, tree: Tree) -> bool:
         is_dlrovers = DLROVER_TRACKER in tree.beside or DLROVER_STAGE in tree.beside
-        return is_dlrovers and TorchFolderFormat().recognises(tree)
+        is_numbered = step_of(tree.name) is not None
+        return is_dlrovers and is_numbered and TorchFolderFormat().recognises(tree)
 
     def step(self, tree: Tree) -> int | None:  # noqa: ARG002
         return None
@@ -77,6 +85,18 @@ class DlroverFormat:
             shown_text = shown(committed.decode("ascii", "replace")) or "empty"
             raise DefectError(f"not committed: {DLROVER_TRACKER} is at {shown_text}")
         return f"{DLROVER_TRACKER} at {int(committed)}, {_compare_with_earlier(tree)}"
+
+
+def _is_named_as_save(tree: Tree) -> bool:
+    """Return whether the name has a step; else whether it or an optimizer says that this is one save."""
+    if step_of(tree.name) is not None:
+        return True
+    if has_optimizer(tree.top_files):
+        is_save = True
+    else:
+        is_save = is_save_name(tree.name) and not is_export(tree.top_files)
+    files = filter(has_checkpoint_suffix, tree.top_files)
+    return is_save and all(step_of(name) is None for name in files)  # else a folder of saves
 
 
 def _compare_with_earlier(tree: Tree) -> str:

@@ -141,6 +141,58 @@ def test_files_that_are_overwritten_in_turn_are_ordered_by_time_and_have_no_step
     assert seen == [slots, slots[::-1], slots]
 
 
+def save_files(folder: Path, age_s: float, *names: str) -> None:
+    """Write these files of a folder, whose own time then says nothing."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        date(save_npz(folder / name), NOW - age_s)
+    date(folder, NOW - 1000)
+
+
+@pytest.mark.parametrize(
+    "slots", [("ckpt_0", "ckpt_1"), ("slot1", "slot2"), ("state_a", "state_b")]
+)
+def test_folders_that_are_overwritten_in_turn_are_ordered_by_their_oldest_file(
+    tmp_path: Path, slots: tuple[str, str]
+) -> None:
+    names = ("model.npz", "optimizer.npz")
+    first, second = slots
+    save_files(tmp_path / first, 100, *names)
+    save_files(tmp_path / second, 90, *names)
+    finder = CheckpointFinder(tmp_path)
+    finder.find(NOW)
+
+    save_files(tmp_path / first, 80, *names)
+    again = [one.candidate.tag for one in finder.find(NOW)]
+    save_files(tmp_path / second, 70, "model.npz")  # and then the job was killed
+    cut_short = finder.find(NOW)
+
+    assert again == [first, second]
+    assert [one.candidate.tag for one in cut_short] == [first, second]
+    assert all(one.is_valid and one.candidate.step is None for one in cut_short)
+
+
+def test_a_folder_that_is_overwritten_is_found_by_its_name_or_by_its_optimizer(
+    tmp_path: Path,
+) -> None:
+    save_files(tmp_path / "last", 100, "model.npz")
+    save_files(tmp_path / "state", 90, "model.npz", "optim.npz")
+    save_files(tmp_path / "best", 80, "model.npz")  # to be used, not to go on from
+    save_files(tmp_path / "data", 80, "train.npz", "test.npz")
+    save_files(tmp_path / "eval", 80, "scores.npz")
+    save_files(tmp_path / "last_export", 80, "model.npz")
+    (tmp_path / "last_export" / "config.json").write_text("{}")
+
+    assert valid_names(find(tmp_path)) == ["state", "last"]
+
+
+def test_saves_in_a_folder_of_saves_are_found(tmp_path: Path) -> None:
+    save_files(tmp_path / "ckpt", 100, "step_10.npz", "step_20.npz", "optimizer_step_20.npz")
+
+    assert valid_names(find(tmp_path)) == ["step_20.npz"]
+    assert told(find(tmp_path))["step_10.npz"].startswith("no optimizer file lies beside it")
+
+
 # Pointers and links
 
 
