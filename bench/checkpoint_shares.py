@@ -1,7 +1,7 @@
 """Checkpoints at scale: several launchers that each read a share, and what that costs training.
 
     python bench/checkpoint_shares.py throughput [--shards 1000] [--megabytes 8] [--readers 4] [--awaited]
-    python bench/checkpoint_shares.py beside [--pairs 20] [--rate 200]
+    python bench/checkpoint_shares.py beside [--pairs 20] [--rate MB/s]
 
 `throughput`: a DCP folder, read by launchers' finders and by plain readers of the same bytes, in
 turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each round) and with a warm one
@@ -29,6 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+os.environ["OMP_NUM_THREADS"] = "1"  # as launchers have it: one busy process a core
+
 import numpy as np
 
 from rankmend.clock import SystemClock
@@ -37,6 +39,7 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings, Share
+from recovery.checkpoints.priority import check_rate
 
 FORK = multiprocessing.get_context("fork")
 CHUNK_BYTES = 1 << 20
@@ -240,9 +243,11 @@ def time_watched_training(
 
 
 def measure_beside(options: argparse.Namespace) -> dict[str, Any]:
-    rate_bytes_per_s = options.rate * 1e6
+    cpus = len(os.sched_getaffinity(0))
+    rate_bytes_per_s = check_rate(cpus) if options.rate is None else options.rate * 1e6
     steps = 200
-    steps = int(steps * options.seconds / time_training(steps))
+    for _ in range(2):  # the first one is too short to count
+        steps = int(steps * options.seconds / time_training(steps))
     slowdowns, cpu_ratios, read_rates = [], [], []
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         shards = math.ceil(rate_bytes_per_s * options.seconds * 2 / 8e6)
@@ -270,7 +275,7 @@ def measure_beside(options: argparse.Namespace) -> dict[str, Any]:
     )
     print(
         f"read {statistics.median(read_rates) / 1e6:.1f} MB/s (most {max(read_rates) / 1e6:.1f}) of "
-        f"{options.rate} MB/s, {statistics.median(cpu_ratios):.1%} of one core"
+        f"{rate_bytes_per_s / 1e6:.0f} MB/s, {statistics.median(cpu_ratios):.1%} of one core"
     )
     return {"slowdowns": slowdowns, "cpu_ratios": cpu_ratios, "read_bytes_per_s": read_rates}
 
@@ -285,7 +290,7 @@ def main() -> None:
     parser.add_argument("--awaited", action="store_true", help="read as while somebody waits")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a training run")
-    parser.add_argument("--rate", type=float, default=200.0, help="MB/s beside training")
+    parser.add_argument("--rate", type=float, default=None, help="MB/s beside training")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()

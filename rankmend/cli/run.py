@@ -277,7 +277,8 @@ Examples:
     "check_rate_bytes_per_s",
     metavar="RATE",
     type=RATE,
-    help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. [default: 200M]",
+    help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. "
+    "[default: 25M for each CPU, at most 200M]",
 )
 @click.option(
     "--state-dir",

@@ -187,7 +187,7 @@ class CheckpointSettings:
     grace_s: float = 10.0  # a writer that pauses longer between two writes looks finished
     validate_timeout_s: float = 30.0  # what a caller waits for; about 30 GB at 1 GB/s
     background_timeout_s: float = 3600.0  # one scan beside training: about 3.6 TB at 1 GB/s
-    check_rate_bytes_per_s: float = 200e6  # beside training, this launcher's; 0: no limit
+    check_rate_bytes_per_s: float = 0.0  # beside training, this launcher's; 0: no limit
     scan_interval_s: float = 5.0
     enough: int = 2  # valid ones to look for: the newest, and one to fall back on
     validate_max: int = 20  # candidates read or walked in one look

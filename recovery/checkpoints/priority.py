@@ -1,4 +1,4 @@
-"""Lets training go first: the priority of a thread that reads beside it."""
+"""Lets training go first: the priority and the rate of a thread that reads beside it."""
 
 import contextlib
 import os
@@ -8,6 +8,15 @@ from typing import Final
 # Not more: a reader that gets no processor while it holds the interpreter's lock stops the
 # launcher's other threads. Beside a busy thread of nice 0, nice 5 still gets a quarter of a core.
 NICE: Final = 5
+# A reader's checksums and system calls take 0.4 s of a processor for each GB (bench/checkpoint_shares.py): this is
+# 1 % of each processor. The slowest of ranks that fill them all then loses less than 3 %.
+RATE_PER_CPU: Final = 25e6  # bytes per second
+RATE_MAX: Final = 200e6  # for the storage, which other jobs use, too
+
+
+def check_rate(cpus: int) -> float:
+    """Return how many bytes per second to read at most, beside training on this many processors."""
+    return min(RATE_PER_CPU * cpus, RATE_MAX)
 
 
 def yield_to_training() -> None:

@@ -5,7 +5,6 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.pins import CheckpointPins
+from recovery.checkpoints.priority import check_rate
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.host.numa import read_bindings
@@ -251,9 +251,11 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     """Return the background search for checkpoints, not yet started."""
     if options.checkpoint_dir is None:
         return None
-    settings = CheckpointSettings(marker=options.checkpoint_marker or None)
-    if options.check_rate_bytes_per_s is not None:
-        settings = replace(settings, check_rate_bytes_per_s=options.check_rate_bytes_per_s)
+    rate = options.check_rate_bytes_per_s
+    settings = CheckpointSettings(
+        marker=options.checkpoint_marker or None,
+        check_rate_bytes_per_s=check_rate(len(os.sched_getaffinity(0))) if rate is None else rate,
+    )
     folder = options.checkpoint_dir.absolute()
     manifests = Manifests(folder, is_writer=True)
     return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests), clock)

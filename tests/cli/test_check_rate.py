@@ -1,5 +1,6 @@
 """`--checkpoint-check-rate`: how it is written, and that it reaches the watch."""
 
+import os
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import pytest
 
 from rankmend.cli.units import RATE
 from rankmend.clock import SystemClock
+from recovery.checkpoints.priority import check_rate
 from recovery.run.assembly import make_watch
 from recovery.run.options import RunOptions
 
@@ -27,7 +29,15 @@ def test_what_is_no_rate_is_refused_with_its_value(text: str) -> None:
     assert repr(text) in str(refused.value)
 
 
-@pytest.mark.parametrize(("asked", "used"), [(None, 200e6), (0.0, 0.0), (5e6, 5e6)])
+@pytest.mark.parametrize(("cpus", "bytes_per_s"), [(1, 25e6), (2, 50e6), (8, 200e6), (192, 200e6)])
+def test_a_small_machine_reads_more_slowly_by_default(cpus: int, bytes_per_s: float) -> None:
+    assert check_rate(cpus) == bytes_per_s
+
+
+OWN = check_rate(len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(("asked", "used"), [(None, OWN), (0.0, 0.0), (5e6, 5e6)])
 def test_the_rate_reaches_the_watch(tmp_path: Path, asked: float | None, used: float) -> None:
     options = RunOptions(target="train.py", checkpoint_dir=tmp_path, check_rate_bytes_per_s=asked)
 
