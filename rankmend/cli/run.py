@@ -278,7 +278,7 @@ Examples:
     metavar="RATE",
     type=RATE,
     help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. "
-    "[default: 25M for each CPU, at most 200M]",
+    "[default: 12.5M for each CPU, at most 200M]",
 )
 @click.option(
     "--state-dir",

@@ -9,8 +9,8 @@ from typing import Final
 # launcher's other threads. Beside a busy thread of nice 0, nice 5 still gets a quarter of a core.
 NICE: Final = 5
 # A reader's checksums and system calls take 0.4 s of a processor for each GB (bench/checkpoint_shares.py): this is
-# 1 % of each processor. The slowest of ranks that fill them all then loses less than 3 %.
-RATE_PER_CPU: Final = 25e6  # bytes per second
+# 0.5 % of each processor. The slowest of ranks that fill them all loses a few times that.
+RATE_PER_CPU: Final = 12.5e6  # bytes per second
 RATE_MAX: Final = 200e6  # for the storage, which other jobs use, too
 
 

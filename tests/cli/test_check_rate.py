@@ -29,7 +29,9 @@ def test_what_is_no_rate_is_refused_with_its_value(text: str) -> None:
     assert repr(text) in str(refused.value)
 
 
-@pytest.mark.parametrize(("cpus", "bytes_per_s"), [(1, 25e6), (2, 50e6), (8, 200e6), (192, 200e6)])
+@pytest.mark.parametrize(
+    ("cpus", "bytes_per_s"), [(1, 12.5e6), (2, 25e6), (16, 200e6), (192, 200e6)]
+)
 def test_a_small_machine_reads_more_slowly_by_default(cpus: int, bytes_per_s: float) -> None:
     assert check_rate(cpus) == bytes_per_s
 
