@@ -6,6 +6,7 @@ overwrite, have no number; nor has a folder with an optimizer's state, whatever 
 
 from typing import Final
 
+from recovery.checkpoints.content import identify
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
@@ -55,6 +56,8 @@ class TorchFolderFormat:
         return None
 
     def check(self, tree: Tree) -> str:
+        if step_of(tree.name) is None:  # its files are overwritten one after the other
+            _check_is_one_save(tree)
         return _compare_with_earlier(tree)
 
 
@@ -97,6 +100,20 @@ def _is_named_as_save(tree: Tree) -> bool:
         is_save = is_save_name(tree.name) and not is_export(tree.top_files)
     files = filter(has_checkpoint_suffix, tree.top_files)
     return is_save and all(step_of(name) is None for name in files)  # else a folder of saves
+
+
+def _check_is_one_save(tree: Tree) -> None:
+    """Raise where the contents of two files tell different steps: a save over another was cut short."""
+    known: tuple[str, int] | None = None
+    for name in sorted(filter(has_checkpoint_suffix, tree.top_files)):
+        with tree.open(name) as reader:
+            step = identify(reader, tree.deadline).step
+        if step is not None and known is not None and step != known[1]:
+            raise DefectError(
+                f"two saves are mixed: {shown(known[0])} is of step {known[1]}, {shown(name)} of step {step}"
+            )
+        if step is not None:
+            known = (name, step)
 
 
 def _compare_with_earlier(tree: Tree) -> str:

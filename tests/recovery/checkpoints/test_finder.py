@@ -186,6 +186,20 @@ def test_a_folder_that_is_overwritten_is_found_by_its_name_or_by_its_optimizer(
     assert valid_names(find(tmp_path)) == ["state", "last"]
 
 
+def test_a_folder_whose_files_are_of_two_saves_is_not_restored(tmp_path: Path) -> None:
+    for name, steps in (("last", (20, 10)), ("ckpt_a", (10, 10))):
+        (tmp_path / name).mkdir()
+        for file, step in zip(("model.npz", "optimizer.npz"), steps, strict=True):
+            date(save_npz(tmp_path / name / file, step), NOW - 100)
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["ckpt_a"]
+    assert told(verdicts)["last"] == (
+        "two saves are mixed: model.npz is of step 20, optimizer.npz of step 10"
+    )
+
+
 def test_saves_in_a_folder_of_saves_are_found(tmp_path: Path) -> None:
     save_files(tmp_path / "ckpt", 100, "step_10.npz", "step_20.npz", "optimizer_step_20.npz")
 
