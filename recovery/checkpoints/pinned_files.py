@@ -28,6 +28,9 @@ from recovery.checkpoints.saves import gather
 
 PINNED: Final = "pinned"  # folder in `.rankmend`
 _AGAIN: Final = ".again"  # what is being put back, beside the links
+# The second one for what is deleted in the same tick of the file system's clock (4 ms): the time of its
+# folder is then the same as at the first.
+_LOOKS_AFTER_A_CHANGE: Final = 2
 _ATTEMPT: Final = re.compile(r"[0-9]{1,18}")
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
 
@@ -52,6 +55,7 @@ class Pin:
         self._folders: dict[str, os.stat_result] = {}  # of the checkpoint, as they were
         self._times: dict[str, int | None] = {}  # of these folders and of single files
         self._missing: frozenset[str] = frozenset()
+        self._looks_due = _LOOKS_AFTER_A_CHANGE
         self._made_ns = 0  # by the clock of the storage
 
     @property
@@ -104,8 +108,10 @@ class Pin:
     def missing(self) -> frozenset[str]:
         """Return what is gone from the checkpoint: of a folder that is gone, the folder alone."""
         times = {path: _changed_ns(path) for path in self._times}
-        if times != self._times or self._missing:
-            self._times = times
+        if times != self._times:
+            self._times, self._looks_due = times, _LOOKS_AFTER_A_CHANGE
+        if self._looks_due or self._missing:
+            self._looks_due = max(0, self._looks_due - 1)
             gone = (one for root, link in self._roots.items() for one in _missing(root, link))
             self._missing = frozenset(gone)
         return self._missing
@@ -126,9 +132,8 @@ class Pin:
                 deadline.check()
                 with contextlib.suppress(FileNotFoundError, FileExistsError, NotADirectoryError):
                     put_back += self._put_back(link + path[len(root) :], path, deadline)
-        for path in self._times:
-            self._times[path] = _changed_ns(path)
-        self._missing = frozenset()
+        # It may be deleted again by now: no time that is read here says that all of it is there.
+        self._missing, self._looks_due = frozenset(), _LOOKS_AFTER_A_CHANGE
         return put_back
 
     def is_superseded(self) -> bool:

@@ -208,6 +208,45 @@ def test_who_deletes_it_again_and_again_has_his_way(tmp_path: Path, pins: Pins) 
     assert "deleted 4 times while it was being restored, and is left so" in pins.said[-1]
 
 
+class DeletingClock(SystemClock):
+    """A clock that deletes a file when it is read: in the middle of whatever asks for the time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def now_s(self) -> float:
+        self._file.unlink(missing_ok=True)
+        return super().now_s()
+
+
+def test_what_is_deleted_again_while_the_rest_is_put_back_is_seen_missing(tmp_path: Path) -> None:
+    """No time of a file that is read afterwards may pass for that of the file that was put back."""
+    first, second = (save_npz(tmp_path / f"{name}_10.npz") for name in ("model", "optimizer"))
+    pin = Pin(tmp_path, 1, str(first), 100, 6)
+    assert pin.make(Deadline(SystemClock(), 30))
+    first.unlink()
+    second.unlink()
+
+    # The clock is read before each: the first is there, and gone again, by the time of the second.
+    assert pin.put_back(Deadline(DeletingClock(first), 30)) == 2
+
+    assert pin.missing() == {str(first)}
+
+
+def test_a_file_deleted_in_the_same_tick_as_the_last_look_is_seen_missing(tmp_path: Path) -> None:
+    """The time of its folder then stays as it was."""
+    path = save_trainer(tmp_path, 40)
+    pin = Pin(tmp_path, 1, str(path), 100, 6)
+    assert pin.make(Deadline(SystemClock(), 30))
+    assert not pin.missing()
+    status = path.stat()
+
+    (path / "optimizer.pt").unlink()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert str(path / "optimizer.pt") in pin.missing()
+
+
 def test_a_rotation_after_the_next_save_is_none_of_our_business(tmp_path: Path, pins: Pins) -> None:
     """For ranks that tell of no steps: a later checkpoint says that they have read this one."""
     torn = save_trainer(tmp_path, 50)
