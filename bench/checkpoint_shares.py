@@ -8,7 +8,8 @@ turns; with a cold page cache (POSIX_FADV_DONTNEED on each file before each roun
 (all read before each round). It tells the CPU seconds of the readers, too, which other load on the
 machine changes less. `--awaited`: as in a recovery, which reads through the page cache. Then the look of
 a new launcher that finds the manifests. `beside`: pairs of runs of as many busy
-processes as there are cores, one with a watch that reads all the time and one without.
+processes as there are cores, one with a watch that reads all the time and one without, both cut into slices that
+alternate.
 """
 
 import argparse
@@ -20,8 +21,8 @@ import multiprocessing
 import os
 import pickle
 import resource
+import signal
 import statistics
-import sys
 import tempfile
 import time
 import zipfile
@@ -43,7 +44,9 @@ from recovery.checkpoints.priority import check_rate
 
 FORK = multiprocessing.get_context("fork")
 CHUNK_BYTES = 1 << 20
-MATRIX = 512
+MATRIX = 384
+SLICE_S = 0.5  # shorter than the spells in which a shared machine is slow
+SETTLE_S = 0.05  # of a slice, before its steps count
 T_95 = {9: 2.262, 19: 2.093, 29: 2.045}  # Student's t, two-sided 95 %, by degrees of freedom
 
 
@@ -184,21 +187,42 @@ def measure_restore(folder: Path) -> dict[str, float]:
     return {"seconds": spent_s, "read_bytes": deadline.read_bytes}
 
 
-def train(steps: int) -> None:
-    values = np.random.default_rng(1).random((MATRIX, MATRIX), dtype=np.float32)
-    for _ in range(steps):
-        values = values @ values
-        values /= np.abs(values).max()
+class Training:
+    """As many processes as cores that step together, as ranks do: all wait for the slowest."""
 
+    def __init__(self) -> None:
+        cpus = len(os.sched_getaffinity(0))
+        self._steps = FORK.RawArray("q", cpus)
+        pipes = [os.pipe() for _ in range(cpus)]
+        self._processes = [
+            FORK.Process(
+                target=self._train, args=(rank, pipes[rank - 1][0], pipes[rank][1]), daemon=True
+            )
+            for rank in range(cpus)
+        ]
+        for process in self._processes:
+            process.start()
 
-def time_training(steps: int) -> float:
-    processes = [FORK.Process(target=train, args=(steps,)) for _ in range(os.cpu_count() or 1)]
-    began_s = time.perf_counter()
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return time.perf_counter() - began_s
+    def _train(self, rank: int, before: int, behind: int) -> None:
+        values = np.random.default_rng(1).random((MATRIX, MATRIX), dtype=np.float32)
+        while True:
+            values = values @ values
+            values /= np.abs(values).max()
+            os.write(behind, b"1")  # ring: none is more than a lap ahead of its neighbour
+            os.read(before, 1)
+            self._steps[rank] += 1
+
+    def steps_per_s(self, seconds: float) -> float:
+        """Return the pace of the slowest process over this time."""
+        steps, began_s = int(min(self._steps)), time.perf_counter()
+        time.sleep(seconds)
+        taken = int(min(self._steps)) - steps
+        return taken / (time.perf_counter() - began_s)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
 
 
 def watch_until_told(folder: Path, rate_bytes_per_s: float, pipe: Any) -> None:
@@ -227,51 +251,68 @@ class _CountingFinder(CheckpointFinder):
         return super().look(deadline, enough)
 
 
-def time_watched_training(
-    steps: int, folder: Path, rate_bytes_per_s: float
-) -> tuple[float, float, float]:
-    """Return the seconds of the run, and our CPU seconds and bytes per second of it."""
-    here, there = FORK.Pipe()
-    watcher = FORK.Process(target=watch_until_told, args=(folder, rate_bytes_per_s, there))
-    watcher.start()
-    here.recv()
-    spent_s = time_training(steps)
-    here.send("stop")
-    cpu_s, read_bytes = here.recv()
-    watcher.join()
-    return spent_s, cpu_s / spent_s, read_bytes / spent_s
+class Watcher:
+    """A watch in a process of its own, which reads while it may; it makes up for no pause."""
+
+    def __init__(self, folder: Path, rate_bytes_per_s: float) -> None:
+        self._here, there = FORK.Pipe()
+        self._process = FORK.Process(
+            target=watch_until_told, args=(folder, rate_bytes_per_s, there)
+        )
+        self._process.start()
+        self._here.recv()
+        self.pause()
+
+    def pause(self) -> None:
+        os.kill(self._process.pid or 0, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self._process.pid or 0, signal.SIGCONT)
+
+    def stop(self) -> tuple[float, int]:
+        """Return its CPU seconds and the bytes that it read."""
+        self.go_on()
+        self._here.send("stop")
+        cpu_s, read_bytes = self._here.recv()
+        self._process.join()
+        return cpu_s, read_bytes
 
 
 def measure_beside(options: argparse.Namespace) -> dict[str, Any]:
+    """Pairs of runs, each cut into slices that alternate: what else the machine does hits both alike."""
     cpus = len(os.sched_getaffinity(0))
     rate_bytes_per_s = check_rate(cpus) if options.rate is None else options.rate * 1e6
-    steps = 200
-    for _ in range(2):  # the first one is too short to count
-        steps = int(steps * options.seconds / time_training(steps))
+    slices = math.ceil(options.seconds / SLICE_S)
     slowdowns, cpu_ratios, read_rates = [], [], []
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        shards = math.ceil(rate_bytes_per_s * options.seconds * 2 / 8e6)
-        write_checkpoint(Path(scratch) / "step-1", shards, 8_000_000)
-        for pair in range(options.pairs):
-            remove_manifests(Path(scratch))
-            drop_cache(Path(scratch))
-            times = {}
-            for is_watched in (pair % 2 == 0, pair % 2 == 1):
-                if is_watched:
-                    times[True], cpu_ratio, read_rate = time_watched_training(
-                        steps, Path(scratch), rate_bytes_per_s
-                    )
-                    cpu_ratios.append(cpu_ratio)
-                    read_rates.append(read_rate)
-                else:
-                    times[False] = time_training(steps)
-            slowdowns.append(times[True] / times[False] - 1)
+        folder = Path(scratch)
+        shards = math.ceil(rate_bytes_per_s * options.seconds * 1.5 / 8e6)
+        write_checkpoint(folder / "step-1", shards, 8_000_000)
+        training = Training()
+        training.steps_per_s(1.0)  # the start does not count
+        for _ in range(options.pairs):
+            remove_manifests(folder)
+            drop_cache(folder)
+            watcher = Watcher(folder, rate_bytes_per_s)
+            paces: dict[bool, list[float]] = {True: [], False: []}
+            for number in range(slices):
+                for is_watched in (number % 2 == 0, number % 2 == 1):
+                    (watcher.go_on if is_watched else watcher.pause)()
+                    time.sleep(SETTLE_S)
+                    paces[is_watched].append(training.steps_per_s(SLICE_S))
+            watcher.pause()
+            cpu_s, read_bytes = watcher.stop()
+            watched_s = slices * (SLICE_S + SETTLE_S)
+            cpu_ratios.append(cpu_s / watched_s)
+            read_rates.append(read_bytes / watched_s)
+            slowdowns.append(statistics.fmean(paces[False]) / statistics.fmean(paces[True]) - 1)
+        training.stop()
     mean = statistics.fmean(slowdowns)
     t = T_95.get(options.pairs - 1, 2.1)
     half = t * statistics.stdev(slowdowns) / math.sqrt(options.pairs)
     print(
-        f"{options.pairs} pairs of {options.seconds} s on {os.cpu_count()} cores: slowdown {mean:.2%}, "
-        f"95 % interval {mean - half:.2%} to {mean + half:.2%}"
+        f"{options.pairs} pairs of {options.seconds:g} s on {cpus} cores, in slices of {SLICE_S:g} s: slowdown "
+        f"{mean:.2%}, 95 % interval {mean - half:.2%} to {mean + half:.2%}, median {statistics.median(slowdowns):.2%}"
     )
     print(
         f"read {statistics.median(read_rates) / 1e6:.1f} MB/s (most {max(read_rates) / 1e6:.1f}) of "
@@ -289,7 +330,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--awaited", action="store_true", help="read as while somebody waits")
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of a training run")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a training run")
     parser.add_argument("--rate", type=float, default=None, help="MB/s beside training")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--output", type=Path, default=None)
@@ -301,4 +342,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
