@@ -248,14 +248,35 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     table.add_column("ranks", overflow="fold")
     table.add_column("heard", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
+    has_starts = any(_tells_starts(one) for one in nodes)
+    if has_starts:
+        table.add_column("start", overflow="fold")
     for one in nodes:
         heard = Text(_heard(one.heard_age_s))
         heard.stylize("yellow" if _is_silent(one) else "")
         state = Text("spare" if one.is_spare else "in use")
         if one.held is not None:
             state = Text(f"{state.plain if one.ranks else 'held back'}, {one.held}", style="red")
-        table.add_row(one.node, names.get(one.job_id, one.job_id), ranges(one.ranks), heard, state)
+        start = [printable(_say_starts(one))] if has_starts else []
+        job = names.get(one.job_id, one.job_id)
+        table.add_row(one.node, job, ranges(one.ranks), heard, state, *start)
     return table
+
+
+def _tells_starts(node: "wire.NodeView") -> bool:
+    """Return whether a fork server was asked for on this node."""
+    return any(one.start == "forked" or one.why_not_forked for one in node.starts)
+
+
+def _say_starts(node: "wire.NodeView") -> str:
+    """Return how the processes of the node's ranks came to be, the ranks named where they differ."""
+    said = []
+    for one in node.starts:
+        how = one.start or "unknown"
+        if one.why_not_forked:
+            how = f"{how}: {one.why_not_forked}"
+        said.append(how if len(node.starts) == 1 else f"{ranges(one.ranks)} {how}")
+    return "; ".join(said) or "-"
 
 
 def _heard(age_s: float | None) -> str:

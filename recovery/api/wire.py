@@ -142,6 +142,14 @@ class RankCount(Struct):
     ended: int
 
 
+class StartView(Struct):
+    """Ranks of a node whose processes came to be in the same way."""
+
+    start: str  # forked, standby or fresh; empty: in a way that this controller does not know
+    ranks: list[int]
+    why_not_forked: str = ""  # empty where no fork server was asked for
+
+
 class NodeView(Struct):
     """A node by the newest report of one job's launcher."""
 
@@ -153,6 +161,7 @@ class NodeView(Struct):
     is_spare: bool
     boot_id: str
     held: str | None = None  # why it gets no ranks, or the next restart leaves it
+    starts: list[StartView] = []  # of the newest attempt; none: not reported
 
 
 class CostView(Struct):

@@ -53,7 +53,7 @@ from recovery.journal.job_records import (
 from recovery.journal.ledger import Ledger, Wish, is_set_aside
 from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
-from recovery.messages.exchange import Report, Stop, StopReason
+from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 
 log = logging.getLogger(__name__)
@@ -192,6 +192,10 @@ class Controller:
     def refuses(self, node: str, launcher_id: str) -> str | None:
         """Return why a launcher is refused permanently, or None. May be called from any thread."""
         return refuses(self.ledger, node, launcher_id)
+
+    def starts(self) -> dict[str, dict[RankStart, list[int]]]:
+        """Return the newest attempt's ranks of each node by how their processes came to be."""
+        return self._situation.observation.starts()
 
     def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
         """Request a planned stop of the job; takes effect at the next tick."""

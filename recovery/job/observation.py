@@ -16,7 +16,7 @@ from detectors.failed.said_error import NOTHING_SAID
 from detectors.hang.live import RankStand
 from recovery.job.older_exit import exit_of_today
 from recovery.journal.limits import Policy
-from recovery.messages.exchange import RankExit, RankReport, Report
+from recovery.messages.exchange import RankExit, RankReport, RankStart, Report
 
 _STEPS_KEPT: Final = 33  # ends of recent steps: 32 step times a rank for the median
 _STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
@@ -48,6 +48,7 @@ class ObservedRank:
     exit: RankExit | None = None
     exited_at_s: float = 0.0
     exit_heard_at_s: float = 0.0
+    start: RankStart | None = None
 
     @property
     def is_started(self) -> bool:
@@ -64,6 +65,8 @@ class ObservedRank:
     def observe(self, told: RankReport, now_s: float) -> None:
         if told.pid > 0:
             self.pid = told.pid
+        if told.start is not None:
+            self.start = told.start.bounded()
         if self.exit is not None:
             return  # whatever comes now was sent before its end
         self._take_progress(told, now_s)
@@ -282,6 +285,14 @@ class Observation:
             return None
         steps = [self.ranks[rank].step for rank in self._telling]
         return min((step for step in steps if step is not None), default=None)
+
+    def starts(self) -> dict[str, dict[RankStart, list[int]]]:
+        """Return the ranks of each node by how their processes came to be."""
+        found: dict[str, dict[RankStart, list[int]]] = {}
+        for rank, view in sorted(self.ranks.items()):
+            if view.start is not None:
+                found.setdefault(view.node, {}).setdefault(view.start, []).append(rank)
+        return found
 
     @property
     def telling_ranks(self) -> tuple[int, ...]:

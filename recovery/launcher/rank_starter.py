@@ -13,14 +13,9 @@ from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank
 from recovery.launcher.ranks.rank_output import Output
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.launcher.ranks.waiting_processes import (
-    AFRESH,
-    RankStart,
-    StartKind,
-    WaitingProcesses,
-)
+from recovery.launcher.ranks.waiting_processes import AFRESH, WaitingProcesses
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
-from recovery.messages.exchange import Order
+from recovery.messages.exchange import Order, RankStart, StartKind
 
 
 class RankStarter:

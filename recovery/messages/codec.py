@@ -216,6 +216,7 @@ def _texts_in(report: Report) -> Iterator[str]:
     yield report.launch_error or ""
     for rank in report.ranks:
         yield rank.progress_error or ""
+        yield rank.start.why_not_forked if rank.start else ""
         if rank.exit is not None:
             yield from rank.exit.last_lines
             if rank.exit.error is not None:

@@ -7,7 +7,7 @@ are JSON (`recovery.messages.codec`), and a controller understands one minor ver
 docs/reference/messages.md lists every field.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -25,6 +25,8 @@ WITNESSES_MAX: Final = 31
 # above that are forged, and would leave no room above themselves.
 EPOCH_MAX: Final = 1_000_000_000
 ATTEMPT_MAX: Final = 1_000_000_000
+# Of a reason in a report of a rank: 1,024 ranks with this much each stay far below a message's limit.
+WHY_NOT_FORKED_CHARACTERS_MAX: Final = 300
 
 
 class Stop(Enum):
@@ -68,6 +70,33 @@ _EXIT_CODES: Final = {
 }
 STOP_SIGNALS: Final = tuple(one.value for one in StopReason if one.value.startswith("SIG"))
 """Signals that can ask for the planned end of a job, by name."""
+
+
+class StartKind(Enum):
+    """How a rank's process came to be."""
+
+    FORKED = "forked"  # out of the fork server
+    STANDBY = "standby"  # a process that had imported the framework became it
+    FRESH = "fresh"  # Python was started for it
+    UNKNOWN = ""  # by a newer launcher, in a way that this version does not know
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "StartKind":
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class RankStart:
+    """How a rank's process came to be, and why it was not forked although a fork server was asked for."""
+
+    kind: StartKind
+    # Empty where it was forked, or where no fork server was asked for. In a report at most
+    # WHY_NOT_FORKED_CHARACTERS_MAX.
+    why_not_forked: str = ""
+
+    def bounded(self) -> "RankStart":
+        """Return it with a reason that fits into a report."""
+        return replace(self, why_not_forked=self.why_not_forked[:WHY_NOT_FORKED_CHARACTERS_MAX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +162,7 @@ class RankReport:
     timings: tuple[StepTiming, ...] = ()  # new ones since the last report
     progress_error: str | None = None  # why its progress file can't be read
     exit: RankExit | None = None
+    start: RankStart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal
-from recovery.messages.exchange import Report
+from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
 from recovery.service.stored_jobs import StoredJob
 
@@ -78,6 +78,7 @@ class Core(Protocol):
     def take_command(self, command: PersonCommand, /) -> PersonActed: ...
     def tick(self) -> None: ...
     def refuses(self, node: str, launcher_id: str, /) -> str | None: ...
+    def starts(self) -> dict[str, dict[RankStart, list[int]]]: ...
 
 
 CoreMaker: TypeAlias = Callable[

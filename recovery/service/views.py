@@ -81,6 +81,7 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
         kept.evidence.node: f"accused by {kept.evidence.alertname}: {kept.evidence.summary}"
         for kept in fatal(ledger)
     }
+    starts = job.controller.starts()
     now_s = job.hearing.now_s()
     views = []
     for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:
@@ -101,6 +102,10 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
                 is_spare=node not in ranks,
                 boot_id=member.boot_id if member is not None else "",
                 held=held,
+                starts=[
+                    wire.StartView(start.kind.value, alike, start.why_not_forked)
+                    for start, alike in starts.get(node, {}).items()
+                ],
             )
         )
     return views

@@ -113,7 +113,8 @@ def plan_view() -> wire.PlanView:
 
 
 def picture() -> reader.Picture:
-    node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL)
+    starts = [wire.StartView(EVIL, [0], EVIL)]
+    node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL, starts)
     cluster = wire.Cluster(
         [wire.Pause("cluster", EVIL, EVIL)],
         [wire.HoldView(EVIL, "drain", EVIL, EVIL, None)],

@@ -17,8 +17,8 @@ from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.processes.process_tree import read_state
 from recovery.launcher.ranks.environment import RankFiles
-from recovery.launcher.ranks.waiting_processes import AFRESH, RankStart
-from recovery.messages.exchange import RankError, RankExit, RankReport, StepTiming
+from recovery.launcher.ranks.waiting_processes import AFRESH
+from recovery.messages.exchange import RankError, RankExit, RankReport, RankStart, StepTiming
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class LaunchedRank:
         self._read_progress(read_clock())
         now_s = read_clock()  # after the read: newer entries of the rank are not from the future
         told = self.progress
+        start = self.start.bounded() if self.pid else None
         if told is None:
             return RankReport(
                 rank=self.rank,
@@ -67,6 +68,7 @@ class LaunchedRank:
                 process_state=self._process_state(),
                 progress_error=self.progress_error,
                 exit=self._aged_exit(now_s),
+                start=start,
             )
         timings = tuple(self._take_timings(told, now_s))
         return RankReport(
@@ -91,6 +93,7 @@ class LaunchedRank:
             timings=timings,
             progress_error=self.progress_error,
             exit=self._aged_exit(now_s),
+            start=start,
         )
 
     def source(self) -> RankSource:

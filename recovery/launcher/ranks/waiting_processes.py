@@ -4,8 +4,6 @@ A rank is forked where that is possible, else made of a standby, else started af
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -13,21 +11,7 @@ from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import Event, SpawnFailed
 from recovery.launcher.ranks.fork_server import ForkServer
 from recovery.launcher.ranks.standbys import StandbyPool
-
-
-class StartKind(Enum):
-    """How a rank's process came to be."""
-
-    FORKED = "forked"
-    STANDBY = "standby"
-    FRESH = "fresh"  # Python was started for it
-
-
-@dataclass(frozen=True, slots=True)
-class RankStart:
-    kind: StartKind
-    why_not_forked: str = ""  # empty where it was forked, or where no fork server was asked for
-
+from recovery.messages.exchange import RankStart, StartKind
 
 AFRESH: Final = RankStart(StartKind.FRESH)
 

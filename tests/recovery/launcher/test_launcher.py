@@ -26,10 +26,19 @@ from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt
 from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.launcher.ranks.waiting_processes import RankStart, StartKind, WaitingProcesses
+from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
-from recovery.messages.exchange import VERSION, Order, RankReport, Report, Restore, Stop
+from recovery.messages.exchange import (
+    VERSION,
+    Order,
+    RankReport,
+    RankStart,
+    Report,
+    Restore,
+    StartKind,
+    Stop,
+)
 from tests.support.console import FakeConsole
 from tests.support.faults.process import kill, stop
 
@@ -158,6 +167,9 @@ def test_ranks_that_are_ordered_run_and_tell_of_their_steps(
     assert [rank.local_rank for rank in report.ranks] == [0, 1]
     assert all(rank.attached_age_s is not None for rank in report.ranks)
     first = [one.ranks[0] for one in node.reports if one.ranks]
+    assert [rank.start for rank in first] == [
+        RankStart(StartKind.FRESH) if rank.pid else None for rank in first
+    ]
     numbers = [timing.number for rank in first for timing in rank.timings]
     assert numbers[:3] == [1, 2, 3]
     assert numbers == sorted(set(numbers))
@@ -349,6 +361,10 @@ def test_a_rank_that_could_not_be_forked_is_started_afresh_unless_it_was_fenced(
 
     assert guardian.spawned == [0]
     assert waiting.failed == [late]
-    assert attempt.ranks[0].start == RankStart(StartKind.FRESH, late.message)
+    afresh, forked = attempt.ranks[0], attempt.ranks[1]
+    assert afresh.report(time.monotonic).start is None, "it has no process yet"
+    afresh.pid = forked.pid = os.getpid()
+    assert afresh.report(time.monotonic).start == RankStart(StartKind.FRESH, late.message)
+    assert forked.report(time.monotonic).start == RankStart(StartKind.FORKED)
     assert not starter.start_again(late, guardian), "it was started afresh already"
     attempt.close()

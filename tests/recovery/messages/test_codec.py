@@ -24,8 +24,10 @@ from recovery.messages.exchange import (
     RankError,
     RankExit,
     RankReport,
+    RankStart,
     Report,
     Restore,
+    StartKind,
     StepTiming,
     Stop,
 )
@@ -64,6 +66,7 @@ REPORT = Report(
             step_age_s=0.25,
             steps_done=3,
             timings=(StepTiming(3, 12, 0.25, 1.0, 0.5, 0.0, 0.0),),
+            start=RankStart(StartKind.STANDBY, "the fork server is still importing"),
         ),
         RankReport(
             rank=1,
@@ -158,6 +161,18 @@ def test_an_error_of_a_class_that_only_a_newer_version_knows_is_an_exception() -
 
     assert rank.exit is not None
     assert rank.exit.words == SaidAtEnd(SaidError(FailureCause.EXCEPTION, "E:x", "E: x"))
+
+
+def test_a_start_that_only_a_newer_version_knows_is_unknown_and_an_older_launcher_reports_none() -> (
+    None
+):
+    newer = decode_report(changed(REPORT, ranks__0__start={"kind": "thawed", "ms": 3})).ranks[0]
+    value = json.loads(encode_message(REPORT))
+    del value["ranks"][0]["start"]
+    older = decode_report(json.dumps(value).encode()).ranks[0]
+
+    assert newer.start == RankStart(StartKind.UNKNOWN)
+    assert older.start is None
 
 
 @pytest.mark.parametrize(
@@ -299,6 +314,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
     [
         Report,
         RankReport,
+        RankStart,
         StepTiming,
         RankExit,
         RankError,

@@ -4,12 +4,16 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 import urllib3
 
+from rankmend.cli import output
+from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.status_view import render
 from rankmend.errors import ConfigError
 from recovery.api import wire
 from recovery.api.connection import pause_s
@@ -22,6 +26,7 @@ from recovery.api.controller_errors import (
 )
 from recovery.api.tls_fault import TlsFault
 from recovery.journal.job_records import OutcomeKind
+from recovery.messages.exchange import WHY_NOT_FORKED_CHARACTERS_MAX, RankStart, StartKind
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.error_answers import NotNow
 from recovery.service.openapi import describe
@@ -103,6 +108,33 @@ def test_two_launchers_that_report_are_ordered_their_ranks(up: Running) -> None:
     assert (one.order.ranks, two.order.ranks) == ((0, 1), (2, 3))
     assert one.order.rendezvous == two.order.rendezvous
     assert one.order.epoch == 1
+
+
+def test_a_job_tells_how_the_processes_of_its_ranks_came_to_be(up: Running) -> None:
+    one, two = two_speakers(up.client(), key="starts")
+    for speaker in (one, two):
+        speaker.obey()
+    assert one.report is not None
+    why_not = "the fork server is still importing" * 100
+    starts = [RankStart(StartKind.FORKED), RankStart(StartKind.STANDBY, why_not)]
+    ranks = [
+        replace(rank, start=start) for rank, start in zip(one.report.ranks, starts, strict=True)
+    ]
+
+    one.say(ranks=tuple(ranks))
+    reader = up.client("reader")
+    wait_until(lambda: any(node.starts for node in reader.job(one.job_id).nodes), "the report")
+
+    nodes = {node.node: node for node in reader.job(one.job_id).nodes}
+    assert nodes["n1"].starts == [
+        wire.StartView("forked", [0]),
+        wire.StartView("standby", [1], why_not[:WHY_NOT_FORKED_CHARACTERS_MAX]),
+    ]
+    assert nodes["n2"].starts == [], "its launcher reports none"
+    picture = Picture(up.url, [], list(nodes.values()), [], wire.Cluster([], [], [], []))
+    with (console := output.console(is_wide=True)).capture() as shown:
+        console.print(render(picture, Wanted(None, with_ended=False, every_node=True)))
+    assert "0 forked; 1 standby: the fork server is still importing" in shown.get()
 
 
 def test_time_in_which_the_event_loop_stood_still_is_counted_as_unheard(up: Running) -> None:
