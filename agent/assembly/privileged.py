@@ -13,9 +13,9 @@ from agent.collectors.redfish import RedfishCollector
 from agent.root_helper.client import Ask, HelperClient, TransceiverMemories
 from agent.root_helper.questions import SOCKET_PATH, HelperAnswer, HelperQuery
 from agent.sampling.collection import Collector
-from agent.sources.redfish_session import parse_url
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError
+from rankmend.redfish_session import parse_url
 
 COLLECTORS: Final = ("ipmi", "ipmi_events", "disk_health", "redfish")
 

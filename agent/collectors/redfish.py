@@ -18,7 +18,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.metrics import SENSOR_LABELS, Family, Metric, gauge
-from agent.sources.redfish_session import (
+from detectors.formats import redfish as forms
+from detectors.formats.redfish import BmcPart, BmcReading, Item, Page
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, NoSourceError, SourceError
+from rankmend.redfish_session import (
     BmcAddress,
     BmcRefusedError,
     RedfishSession,
@@ -26,10 +30,6 @@ from agent.sources.redfish_session import (
     parse_url,
     read_credentials,
 )
-from detectors.formats import redfish as forms
-from detectors.formats.redfish import BmcPart, BmcReading, Item, Page
-from rankmend.clock import Clock
-from rankmend.errors import ConfigError, NoSourceError, SourceError
 
 ROOT: Final = "/redfish/v1/"
 RUN_S_MAX: Final = 60.0

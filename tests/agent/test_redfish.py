@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 
 from agent.assembly.privileged import RedfishSettings, check
 from agent.collectors.redfish import REFUSED_S, REQUESTS_MAX, RedfishCollector, show, walk_bmc
-from agent.sources.redfish_session import (
+from detectors.formats import redfish as forms
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError, NoSourceError, SourceError
+from rankmend.redfish_session import (
     BODY_BYTES_MAX,
     Credentials,
     RedfishSession,
@@ -28,9 +31,6 @@ from agent.sources.redfish_session import (
     parse_url,
     read_credentials,
 )
-from detectors.formats import redfish as forms
-from rankmend.clock import SystemClock
-from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import PATIENT, ROOT, FakeClock, values_of
 
 FIXTURES = ROOT / "tests" / "fixtures" / "redfish"
