@@ -8,6 +8,7 @@ well and be about to report a requested stop.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from detectors.failed.failed_ranks import detect_failed
@@ -46,6 +47,7 @@ class AccusedRanks:
     evidence: tuple[NodeEvidence, ...] = ()  # alerts that rule out a device that ranks use
     fresh: tuple[NodeEvidence, ...] = ()  # recent ones, whose ranks could have reported
     ended: tuple[str, ...] = ()  # their launchers reported their own end
+    heard_through_s: float = inf  # every node that is not silent has reported up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Doctor:
         """Return the failure of an accused node whose peers have stalled.
 
         A launcher that has ended or was replaced took its ranks with it. Silence alone proves nothing: the other
-        ranks must have stalled in the middle of a step, or been stopped by their launchers.
+        ranks must have stalled in the middle of a step as of their newest reports, or been stopped by their launchers.
         """
         finding = None
         if accused.ended:
@@ -120,11 +122,14 @@ class Doctor:
                 text = f"{accused.silent[0]} is silent, and some ranks had no process in time"
                 finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
         elif seen.started_at_s is not None and (accused.silent or accused.evidence):
-            stands = seen.stands(now_s, without=accused.silent)
+            # After an outage of the network that all nodes share, one falls silent before the others: until
+            # these have reported, nobody knows whether their ranks have stalled.
+            as_of_s = max(seen.started_at_s, min(now_s, accused.heard_through_s))
+            stands = seen.stands(as_of_s, without=accused.silent)
             hang = detect_hung(
                 stands,
                 self._short_limits,
-                attempt_age_s=now_s - seen.started_at_s,
+                attempt_age_s=as_of_s - seen.started_at_s,
                 longest_gap_s=seen.longest_gap_s,
                 has_stepped_before=has_stepped_before,
             )

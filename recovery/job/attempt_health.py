@@ -115,7 +115,12 @@ class AttemptHealth:
             and age_s + kept.evidence.since_age_s < policy.evidence_fresh_s
         )
         evidence = tuple(kept.evidence for kept in told)
-        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended)
+        quiet = set(silent)
+        heard_through_s = min(
+            (self._nodes.heard_at_s(p.node) for p in ledger.placement if p.node not in quiet),
+            default=now_s,
+        )
+        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended, heard_through_s)
 
     def name_failure(self, finding: Finding) -> Failure:
         """Return another detector's finding as the attempt's failure."""

@@ -424,6 +424,7 @@ class Cluster:
         self.launched: list[tuple[int, str]] = []
         self.met: dict[tuple[str, int], int] = {}
         self.cuts: dict[tuple[str, str], float] = {}  # one way, until when
+        self.dark_until_s = 0.0  # no message of rankmend arrives before
         self.blamed: list[tuple[str, str]] = []
         self.settings = JobSettings(
             JOB_ID, "sim", "0", policy=POLICY, grace_s=20.0,
@@ -464,6 +465,10 @@ class Cluster:
         return window is not None and window[0] <= self.clock.now_s() - self.began_s < window[1]
 
     def reaches(self, sender: str, receiver: str) -> bool:
+        """Return whether a message of rankmend arrives."""
+        return self.clock.now_s() >= self.dark_until_s and self.is_linked(sender, receiver)
+
+    def is_linked(self, sender: str, receiver: str) -> bool:
         return self.cuts.get((sender, receiver), 0.0) <= self.clock.now_s()
 
     def cut(self, sender: str, receiver: str, lasts_s: float) -> None:
@@ -599,6 +604,10 @@ class Cluster:
         """The controller hears nobody."""
         for name in self.hosts:
             self.cut(name, CONTROLLER, trouble.lasts_s)
+
+    def _blackout(self, _host: "Host", trouble: Trouble) -> None:
+        """The control network is gone: no launcher reaches anybody. The ranks have their own."""
+        self.dark_until_s = self.clock.now_s() + trouble.lasts_s
 
     def _tell(self, evidence: NodeEvidence) -> None:
         evidence = self.reword(evidence)
@@ -820,7 +829,7 @@ class Cluster:
                 continue
             names = list(run.nodes)
             is_torn = any(
-                not self.reaches(one, other) for one in names for other in names if one != other
+                not self.is_linked(one, other) for one in names for other in names if one != other
             )
             is_short = any(
                 rank.exit is not None for ranks in run.nodes.values() for rank in ranks.values()

@@ -342,6 +342,23 @@ def test_the_end_of_a_launcher_is_remembered_by_the_next_controller(training: Be
     assert again.placed == ["a", "c"]
 
 
+def test_a_new_boot_proves_its_node_empty_at_once_whose_launcher_said_no_word(
+    training: Bench,
+) -> None:
+    node = training.nodes["b"]
+    node.is_silent = True
+    training.beat(2.0)
+
+    node.launcher_id, node.boot_id, node.started_s, node.number = "b-2", "boot-2", 0.5, 0
+    node.ranks, node.attempt, node.empty_through, node.revision = {}, 0, 0, 0
+    training.control.handle_report(node.report())  # and no more, so that nothing else proves it
+    training.beat(2.0)
+
+    (proof,) = training.records(AttemptEnded)[0].proofs
+    assert (proof.node, proof.proof) == ("b", Proof.BOOT)
+    assert len(training.records(AttemptStarted)) == 2
+
+
 def test_a_spare_that_leaves_is_offered_no_more_until_a_newer_launcher_comes(
     training: Bench,
 ) -> None:

@@ -163,6 +163,17 @@ def test_a_controller_that_is_gone_or_cut_off_stops_no_training() -> None:
     assert {attempt for attempt, _node in world.launched} == {1}
 
 
+def test_an_outage_of_the_whole_control_network_of_ten_seconds_stops_no_rank() -> None:
+    outage = (Trouble("blackout", 25.0, 0, 10.0),)
+
+    for seed in range(30):
+        world = Cluster(replace(KILL, seed=seed, troubles=outage)).run()
+
+        assert world.outcome.kind is OutcomeKind.DONE
+        assert {attempt for attempt, _node in world.launched} == {1}
+        assert records_of(world, IncidentOpened) == []
+
+
 def test_a_cut_host_stops_its_ranks_by_itself_before_the_next_attempt_starts() -> None:
     world = Cluster(replace(KILL, troubles=(Trouble("isolate", 25.0, 2, 200.0),))).run()
 
