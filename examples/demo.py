@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo_screen import PHASES, JsonScreen, Phases, PictureScreen, RichScreen, RunResult, Screen
+from demo_screen import JsonScreen, PictureScreen, Recovery, RichScreen, RunResult, Screen
 from prometheus_client.parser import text_string_to_metric_families
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -302,9 +302,9 @@ class Run:
 
     def _read_result(self, elapsed_s: float) -> RunResult:
         result = json.loads(self._result_path.read_text(encoding="ascii"))
-        phases = None
+        recovery = None
         if self._scenario.fault is not None:
-            phases = self._read_phases()
+            recovery = self._read_recovery()
         return RunResult(
             name=self._scenario.name,
             title=self._scenario.title,
@@ -312,10 +312,10 @@ class Run:
             elapsed_s=elapsed_s,
             accuracy_ratio=result["accuracy_ratio"],
             sha256=result["sha256"],
-            phases=phases,
+            recovery=recovery,
         )
 
-    def _read_phases(self) -> Phases:
+    def _read_recovery(self) -> Recovery:
         if self._injected_unix_s is None:
             raise DemoError(f"{self._scenario.title}: the job ended before its fault was due")
         incidents = [
@@ -325,7 +325,7 @@ class Run:
         ]
         if len(incidents) != 1:
             raise DemoError(f"{self._scenario.title}: {len(incidents)} incidents instead of one")
-        return _phases(incidents[0], self._injected_unix_s)
+        return _recovery(incidents[0], self._injected_unix_s)
 
     def _error(self, what: str, child: Child) -> DemoError:
         output = "\n".join(list(child.lines)[-30:])
@@ -348,23 +348,21 @@ def demonstrate(place: Place, workload: Workload, screen: Screen) -> bool:
     return is_equal
 
 
-def _phases(incident: Mapping[str, Any], injected_unix_s: float) -> Phases:
+def _recovery(incident: Mapping[str, Any], injected_unix_s: float) -> Recovery:
     """Return the account of an incident, with detection counted from our own signal."""
     told: Mapping[str, float | None] = incident["phases"]
     detect_s = told["detect_s"]
     if (opened_unix_s := incident.get("opened_unix_s")) is not None:
         detect_s = opened_unix_s - injected_unix_s
-    later = {f"{name}_s": told[f"{name}_s"] for name in (*PHASES[1:], "retries")}
     total_s = incident["total_s"]
     if total_s is not None and detect_s is not None and told["detect_s"] is not None:
         total_s += detect_s - told["detect_s"]
-    return Phases(
+    return Recovery(
         incident_id=incident["id"],
         outcome=incident["outcome"],
-        detect_s=detect_s,
+        phases={**told, "detect_s": detect_s},
         total_s=total_s,
         steps_recomputed=incident["steps_recomputed"],
-        **later,
     )
 
 

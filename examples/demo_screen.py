@@ -19,22 +19,17 @@ from rich.text import Text
 
 REFRESHES_PER_S = 8
 BAR_WIDTH = 36
-PHASES = ("detect", "decide", "fence", "start", "restore", "first_step")
 
 
 @dataclass(frozen=True, slots=True)
-class Phases:
-    """Where the time of one recovery went, in seconds. None: not known."""
+class Recovery:
+    """Where the time of one recovery went."""
 
     incident_id: str
     outcome: str
-    detect_s: float | None  # from the moment when the demo sent the signal
-    decide_s: float | None
-    fence_s: float | None
-    start_s: float | None
-    restore_s: float | None
-    first_step_s: float | None
-    retries_s: float | None  # restarts that failed on the way; 0 where the first one worked
+    # By name (`detect_s`), in their order, in seconds; detection from the moment when the demo sent
+    # the signal. None: not observed.
+    phases: dict[str, float | None]
     total_s: float | None
     steps_recomputed: int | None
 
@@ -47,7 +42,7 @@ class RunResult:
     elapsed_s: float
     accuracy_ratio: float
     sha256: str  # hash of the final parameters
-    phases: Phases | None  # phases of the recovery, if there was one
+    recovery: Recovery | None  # if there was one
 
 
 class Screen:
@@ -316,19 +311,22 @@ def _table(title: str) -> Table:
 
 def _time_table(results: list[RunResult]) -> Table:
     """Return the phases below each other, a column a fault: it fits 80 characters."""
-    faults = [(result.title, result.phases) for result in results if result.phases is not None]
+    faults = [(one.title, one.recovery) for one in results if one.recovery is not None]
     table = _table("Time to recovery, in seconds")
-    for title, _phases in faults:
+    for title, _recovery in faults:
         table.add_column(title, justify="right")
-    for phase in PHASES:
-        times = [_seconds(getattr(phases, f"{phase}_s")) for _title, phases in faults]
-        table.add_row(phase.replace("_", " "), *times)
-    if any(phases.retries_s for _title, phases in faults):
-        table.add_row("retries", *(_seconds(phases.retries_s) for _title, phases in faults))
+    names = dict.fromkeys(name for _title, recovery in faults for name in recovery.phases)
+    for name in names:
+        times = [recovery.phases.get(name) for _title, recovery in faults]
+        is_shown = any(times) if name == "retries_s" else any(one is not None for one in times)
+        if is_shown:
+            phase = name.removesuffix("_s").replace("_", " ")
+            table.add_row(phase, *(_seconds(one) for one in times))
     table.add_section()
-    totals = [_seconds(phases.total_s) for _title, phases in faults]
+    totals = [_seconds(recovery.total_s) for _title, recovery in faults]
     table.add_row("fault to first new step", *totals, style="bold")
-    table.add_row("steps recomputed", *(_count(phases.steps_recomputed) for _t, phases in faults))
+    redone = [_count(recovery.steps_recomputed) for _title, recovery in faults]
+    table.add_row("steps recomputed", *redone)
     return table
 
 

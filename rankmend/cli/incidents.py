@@ -14,8 +14,6 @@ from rankmend.cli.reader import reading
 if TYPE_CHECKING:
     from recovery.api import wire
 
-_PHASES = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
-
 
 @click.command(
     epilog="""\b
@@ -101,7 +99,7 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     from rich import box
     from rich.table import Table
 
-    names = [name for name in _PHASES if name != "retries" or _has_retries(rows)]
+    names = _shown_phases(rows)
     table = Table(
         box=box.SIMPLE_HEAD,
         title="time to recovery, in seconds",
@@ -110,21 +108,25 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     )
     table.add_column("incident", no_wrap=True)
     for name in (*names, "MTTR"):
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.removesuffix("_s").replace("_", " "), justify="right")
     table.add_column("steps redone", justify="right")
     for row in rows:
         redone = row["steps_recomputed"]
         table.add_row(
             row["id"],
-            *(_number(row["phases"][f"{name}_s"]) for name in names),
+            *(_number(row["phases"].get(name)) for name in names),
             _number(row["total_s"]),
             "-" if redone is None else str(redone),
         )
     return table
 
 
-def _has_retries(rows: list[dict[str, Any]]) -> bool:
-    return any(row["phases"]["retries_s"] for row in rows)
+def _shown_phases(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the keys of the phases that a row has, in their order; "retries" only if there were any."""
+    keys = [key for row in rows for key in row["phases"]]
+    is_known = {key: any(row["phases"].get(key) is not None for row in rows) for key in keys}
+    is_known["retries_s"] = any(row["phases"].get("retries_s") for row in rows)
+    return [key for key in dict.fromkeys(keys) if is_known[key]]
 
 
 def _number(seconds_taken: float | None) -> str:

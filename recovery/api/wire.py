@@ -256,7 +256,9 @@ class IncidentView(Struct):
     outcome: str
     tries: int
     steps: list[str]  # planned recovery steps, one per try
-    phases: dict[str, float | None]  # seconds
+    # Seconds, by the values of recovery.journal.accounting.RecoveryPhase and "_s". None: not reached,
+    # or part of a later phase (see `notes`).
+    phases: dict[str, float | None]
     notes: list[str]
     total_s: float | None
     recovered_s: float | None

@@ -1,15 +1,17 @@
 """The cost of an incident: MTTR in its phases, and recomputed steps. Pure.
 
     fault -detect-> opened -decide-> accepted -fence-> ranks gone [-retries->]
-          -start-> checkpoint asked for -restore-> first section -first step-> first step done
+          -prepare-> attempt ordered -start-> checkpoint asked for -restore-> first section
+          -first step-> first step done
 
-Each mark is that of the slowest rank, as journaled when the new attempt was verified. A mark
+Marks of ranks are those of the slowest, as journaled when the new attempt was verified. A mark
 that the ranks do not tell makes its phase part of the next one, and the account says so.
 Durations use the monotonic clock within one boot, else unix time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_machine import IncidentState, Phase, step
@@ -17,17 +19,17 @@ from recovery.journal.incident_records import CaughtUp, Decided, IncidentEvent, 
 from recovery.journal.records import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Seconds. None: not reached, or part of a later phase (see `Account.notes`)."""
+class RecoveryPhase(Enum):
+    """A part of the time from a fault to the first new step. In the order in which they come."""
 
-    detect_s: float
-    decide_s: float | None = None
-    fence_s: float | None = None
-    retries_s: float | None = None  # tries that failed, with their fences; 0.0 for one try
-    start_s: float | None = None
-    restore_s: float | None = None
-    first_step_s: float | None = None
+    DETECT = "detect"
+    DECIDE = "decide"
+    FENCE = "fence"
+    RETRIES = "retries"  # tries that failed, with their fences; 0.0 s for one try
+    PREPARE = "prepare"  # evidence, the pause before another try, missing nodes, the checkpoint
+    START = "start"  # a fork, a standby or Python with its imports
+    RESTORE = "restore"
+    FIRST_STEP = "first_step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Account:
     state: IncidentState
     plans: tuple[Plan, ...]  # one per try, oldest first
     attempts: tuple[AttemptStarted, ...]  # started for this incident
-    phases: Phases
+    # Seconds. Absent: not reached, or part of a later phase (see `notes`).
+    phases: Mapping[RecoveryPhase, float]
     notes: tuple[str, ...] = ()
     total_s: float | None = None  # fault to the slowest rank's first step: the sum of the phases
     recovered_s: float | None = None  # fault to verified, or to another end
@@ -56,6 +59,7 @@ class _Run:
     account: Account
     fenced_first: Entry | None = None
     fenced_last: Entry | None = None
+    ordered: Entry | None = None  # the attempt that followed the last fence
 
 
 def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
@@ -74,13 +78,14 @@ def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
         elif isinstance(record, AttemptStarted) and record.incident_id is not None:
             attempts = (*newest.account.attempts, record)
             newest.account = replace(newest.account, attempts=attempts)
+            newest.ordered = entry
         elif isinstance(record, IncidentEvent):
             _follow(newest, entry, record)
         elif isinstance(record, AttemptVerified):
             _finish(newest, entry, record)
         elif isinstance(record, CaughtUp):
             since_opened_s = _between(newest.opened_at, entry) - record.age_s
-            caught_up_s = newest.account.phases.detect_s + max(0.0, since_opened_s)
+            caught_up_s = newest.account.phases[RecoveryPhase.DETECT] + max(0.0, since_opened_s)
             # The foremost rank's new step can come before the slowest rank's first one.
             caught_up_s = max(caught_up_s, newest.account.total_s or 0.0)
             newest.account = replace(
@@ -91,7 +96,7 @@ def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
 
 def _open(entry: Entry, record: IncidentOpened) -> _Run:
     state = IncidentState(record.incident_id, record.policy.tries_max)
-    phases = Phases(detect_s=record.fault_age_s)
+    phases = {RecoveryPhase.DETECT: record.fault_age_s}
     account = Account(record.incident_id, record, entry.unix_s, state, (), (), phases)
     return _Run(entry, account)
 
@@ -105,73 +110,76 @@ def _between(earlier: Entry, later: Entry) -> float:
 def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
     before = run.account
     state = step(before.state, record.event)
-    phases = before.phases
+    phases = dict(before.phases)
     since_opened_s = _between(run.opened_at, entry)
     if before.state.phase is Phase.OPENED:
-        phases = replace(phases, decide_s=since_opened_s)
+        phases[RecoveryPhase.DECIDE] = since_opened_s
     elif state.phase is Phase.RESTORING:
-        run.fenced_last = entry
+        run.fenced_last, run.ordered = entry, None
         if run.fenced_first is None:
             run.fenced_first = entry
-            fence_s = since_opened_s - (phases.decide_s or 0.0)
-            phases = replace(phases, fence_s=max(0.0, fence_s), retries_s=0.0)
+            fence_s = since_opened_s - phases.get(RecoveryPhase.DECIDE, 0.0)
+            phases[RecoveryPhase.FENCE] = max(0.0, fence_s)
+            phases[RecoveryPhase.RETRIES] = 0.0
         else:
-            phases = replace(phases, retries_s=_between(run.fenced_first, entry))
+            phases[RecoveryPhase.RETRIES] = _between(run.fenced_first, entry)
     recovered_s = before.recovered_s
     if state.phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED):
-        recovered_s = phases.detect_s + since_opened_s
+        recovered_s = phases[RecoveryPhase.DETECT] + since_opened_s
     run.account = replace(
         before, state=state, phases=phases, recovered_s=recovered_s, reason=record.event.reason
     )
 
 
 def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
-    """Divide the time from the last fence to the first step by the marks of the ranks."""
+    """Divide the time from the last fence to the first step by the order and the marks of the ranks."""
     before = run.account
     if run.fenced_last is None or before.state.phase is not Phase.VERIFYING:
         return
-    length_s = _between(run.fenced_last, entry)
+    phases, notes = _divide(run.fenced_last, run.ordered, entry, verified)
+    recomputed = None
+    highest = before.opened.highest_step
+    if verified.is_comparable and verified.first_step is not None and highest is not None:
+        recomputed = max(0, highest - verified.first_step + 1)
+    phases = {**before.phases, **phases}
+    run.account = replace(
+        before,
+        phases=phases,
+        notes=notes,
+        total_s=sum(phases.values()),
+        steps_recomputed=recomputed,
+    )
+
+
+def _divide(
+    fenced: Entry, ordered: Entry | None, entry: Entry, verified: AttemptVerified
+) -> tuple[dict[RecoveryPhase, float], tuple[str, ...]]:
+    """Return the phases from the last fence on, and what they leave out."""
+    length_s = _between(fenced, entry)
 
     def since_fence(age_s: float | None) -> float | None:
         return None if age_s is None else min(max(0.0, length_s - age_s), length_s)
 
     asked = since_fence(verified.resumed_age_s)
     started = asked if asked is not None else since_fence(verified.attached_age_s)
-    restored = since_fence(verified.first_section_age_s)
     stepped = since_fence(verified.first_step_age_s)
     notes: list[str] = []
-    at, start_s, restore_s, first_step_s = 0.0, None, None, None
     if started is None:
         notes.append("restore includes start: the ranks do not report when they begin to restore")
-    else:
-        start_s, at = started, started
-    if restored is None:
+    if verified.first_section_age_s is None:
         notes.append("the first step includes restore: the ranks report no section")
-    else:
-        restore_s = max(0.0, restored - at)
-        at = max(at, restored)
     if stepped is None:
         notes.append("the first step is unknown: the total ends at the verification")
         stepped = length_s
-    first_step_s = max(0.0, stepped - at)
-    phases = replace(before.phases, start_s=start_s, restore_s=restore_s, first_step_s=first_step_s)
-    recomputed = None
-    highest = before.opened.highest_step
-    if verified.is_comparable and verified.first_step is not None and highest is not None:
-        recomputed = max(0, highest - verified.first_step + 1)
-    parts = (
-        phases.detect_s,
-        phases.decide_s,
-        phases.fence_s,
-        phases.retries_s,
-        start_s,
-        restore_s,
-        first_step_s,
-    )
-    run.account = replace(
-        before,
-        phases=phases,
-        notes=tuple(notes),
-        total_s=sum(part for part in parts if part is not None),
-        steps_recomputed=recomputed,
-    )
+    ends = {
+        RecoveryPhase.PREPARE: None if ordered is None else _between(fenced, ordered),
+        RecoveryPhase.START: started,
+        RecoveryPhase.RESTORE: since_fence(verified.first_section_age_s),
+        RecoveryPhase.FIRST_STEP: stepped,
+    }
+    phases, at_s = {}, 0.0
+    for phase, end_s in ends.items():
+        if end_s is not None:
+            phases[phase] = max(0.0, end_s - at_s)
+            at_s = max(at_s, end_s)
+    return phases, tuple(notes)

@@ -18,7 +18,6 @@ from recovery.service.served_job import Job
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
-_PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
@@ -49,7 +48,7 @@ class Measures:
         )
         self.phase_s = Histogram(
             f"{prefix}_recovery_phase_seconds",
-            "Phases of MTTR of recovered incidents, by phase.",
+            "Phases of MTTR of recovered incidents, by phase. One that was not observed has no sample.",
             ("phase",),
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
@@ -253,10 +252,8 @@ class Measures:
         self.incidents.labels(cause, account.state.phase.name.lower()).inc()
         if account.state.phase is not Phase.RECOVERED:
             return
-        for name in _PHASES:
-            value = getattr(account.phases, f"{name}_s")
-            if value is not None:
-                self.phase_s.labels(name).observe(value)
+        for phase, seconds in account.phases.items():
+            self.phase_s.labels(phase.value).observe(seconds)
         if account.total_s is not None:
             self.recovery_s.observe(account.total_s)
         if account.steps_recomputed is not None:

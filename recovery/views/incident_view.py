@@ -1,15 +1,12 @@
 """The incidents in a job's journal, with what each cost, as the API and the commands show them. Pure."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from detectors.finding import Finding
 from recovery.api import wire
-from recovery.journal.accounting import Account, account_all
+from recovery.journal.accounting import Account, RecoveryPhase, account_all
 from recovery.journal.incident_records import EvidenceCollected
 from recovery.journal.records import Entry
-
-PHASES: Final = ("detect", "decide", "fence", "retries", "start", "restore", "first_step")
 
 
 def view_incidents(entries: Sequence[Entry], job: str) -> list[wire.IncidentView]:
@@ -43,7 +40,7 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         outcome=account.state.phase.name.lower(),
         tries=account.state.try_number,
         steps=[plan.step.value for plan in account.plans],
-        phases={f"{phase}_s": getattr(account.phases, f"{phase}_s") for phase in PHASES},
+        phases={f"{phase.value}_s": account.phases.get(phase) for phase in RecoveryPhase},
         notes=list(account.notes),
         total_s=account.total_s,
         recovered_s=account.recovered_s,

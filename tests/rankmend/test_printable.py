@@ -24,6 +24,7 @@ from rankmend.logs import LineFormatter, LogShape
 from rankmend.printable import is_printable, printable, printable_lines
 from recovery.api import wire
 from recovery.api.controller_errors import RefusedError
+from recovery.journal.accounting import RecoveryPhase
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "a\x1b]0;PWNED\x07\x1b[2J\x1b[1;1H\r\nFAKE  running\u202e\u2066\x9b31m[/red][bold]\u2028z"
@@ -130,7 +131,7 @@ def story() -> wire.Story:
 
 
 def incident_row() -> dict[str, object]:
-    phases = {f"{name}_s": None for name in incidents._PHASES}
+    phases = {f"{phase.value}_s": None for phase in RecoveryPhase}
     return {
         "id": EVIL,
         "opened_unix_s": 0.0,

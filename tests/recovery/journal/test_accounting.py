@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.journal.accounting import Account, account_all
+from recovery.journal.accounting import Account, RecoveryPhase, account_all
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Cause, Choice
 from recovery.journal.incident_machine import Event, Outcome, Phase
 from recovery.journal.incident_records import (
@@ -76,22 +76,38 @@ def account(records: tuple[tuple[float, Record], ...], boots: tuple[str, ...] = 
     return found
 
 
-def test_phases_are_divided_by_the_marks_of_the_slowest_rank() -> None:
+def phases(found: Account) -> dict[str, float]:
+    return {phase.value: seconds for phase, seconds in found.phases.items()}
+
+
+def test_phases_are_divided_by_the_order_and_the_marks_of_the_slowest_rank() -> None:
     found = account(RECOVERY)
 
-    assert found.phases.detect_s == 0.5
-    assert found.phases.decide_s == 0.25
-    assert found.phases.fence_s == 0.75
-    assert found.phases.retries_s == 0.0
-    assert found.phases.start_s == 2.5  # fence over at 101, checkpoint asked for at 103.5
-    assert found.phases.restore_s == 1.5
-    assert found.phases.first_step_s == 2.0
+    assert phases(found) == {
+        "detect": 0.5,
+        "decide": 0.25,
+        "fence": 0.75,
+        "retries": 0.0,
+        "prepare": 0.125,  # fence over at 101, attempt ordered at 101.125
+        "start": 2.375,  # checkpoint asked for at 103.5
+        "restore": 1.5,
+        "first_step": 2.0,
+    }
     assert found.total_s == 7.5
     assert found.recovered_s == 9.0
     assert found.steps_recomputed == 20
     assert (found.caught_up_s, found.caught_up_step) == (20.5, 121)
     assert found.state.phase is Phase.RECOVERED
     assert found.notes == ()
+
+
+def test_waiting_for_evidence_prepares_the_attempt_and_is_no_part_of_its_start() -> None:
+    late = tuple((at + 20.0 * (number > 3), record) for number, (at, record) in enumerate(RECOVERY))
+
+    found = account(late)
+
+    assert (phases(found)["prepare"], phases(found)["start"]) == (20.125, 2.375)
+    assert found.total_s == 27.5
 
 
 def test_a_rank_that_never_asks_for_the_checkpoint_starts_until_it_attaches() -> None:
@@ -101,7 +117,7 @@ def test_a_rank_that_never_asks_for_the_checkpoint_starts_until_it_attaches() ->
 
     found = account(records)
 
-    assert (found.phases.start_s, found.phases.restore_s) == (2.0, 2.0)
+    assert (phases(found)["start"], phases(found)["restore"]) == (1.875, 2.0)
 
 
 def test_a_phase_without_its_mark_is_part_of_the_next_and_said_so() -> None:
@@ -110,8 +126,8 @@ def test_a_phase_without_its_mark_is_part_of_the_next_and_said_so() -> None:
 
     found = account(records)
 
-    assert (found.phases.start_s, found.phases.restore_s) == (None, None)
-    assert found.phases.first_step_s == 6.0
+    assert not {"start", "restore"} & phases(found).keys(), "never zero"
+    assert phases(found)["first_step"] == 5.875
     assert found.total_s == 7.5
     assert [note.split(":")[0] for note in found.notes] == [
         "restore includes start",
@@ -125,7 +141,7 @@ def test_ranks_that_tell_nothing_are_accounted_to_the_verification() -> None:
 
     found = account(records)
 
-    assert found.phases.first_step_s == 7.0
+    assert phases(found)["first_step"] == 6.875
     assert found.total_s == 8.5
     assert found.steps_recomputed is None
     assert "the total ends at the verification" in found.notes[-1]
@@ -136,7 +152,7 @@ def test_failed_tries_are_a_phase_of_their_own() -> None:
         *RECOVERY[:6],
         (104.0, event(Outcome.FAILED, "inc-1/1/verifying")),
         (105.0, event(Outcome.SUCCEEDED, "inc-1/2/fencing")),
-        (105.0, started(3, 2)),
+        (105.5, started(3, 2)),
         (105.5, event(Outcome.SUCCEEDED, "inc-1/2/restoring")),
         (112.0, replace(VERIFIED, attempt=3)),
         (112.0, event(Outcome.SUCCEEDED, "inc-1/2/verifying")),
@@ -144,7 +160,8 @@ def test_failed_tries_are_a_phase_of_their_own() -> None:
 
     found = account(records)
 
-    assert found.phases.retries_s == 4.0
+    assert phases(found)["retries"] == 4.0
+    assert phases(found)["prepare"] == 0.5, "of the try that worked"
     assert found.total_s == 0.5 + 0.25 + 0.75 + 4.0 + 6.0
     assert found.state.try_number == 2
     assert [attempt.attempt for attempt in found.attempts] == [2, 3]
@@ -153,8 +170,8 @@ def test_failed_tries_are_a_phase_of_their_own() -> None:
 def test_an_incident_that_is_still_under_way_has_no_total() -> None:
     found = account(RECOVERY[:4])
 
-    assert found.phases.fence_s == 0.75
-    assert (found.phases.start_s, found.total_s, found.recovered_s) == (None, None, None)
+    assert list(phases(found)) == ["detect", "decide", "fence", "retries"]
+    assert (found.total_s, found.recovered_s) == (None, None)
 
 
 def test_across_a_reboot_unix_time_is_used() -> None:
@@ -170,7 +187,7 @@ def test_across_a_reboot_unix_time_is_used() -> None:
 
     (found,) = account_all(entries)
 
-    assert found.phases.fence_s == 0.75
+    assert phases(found)["fence"] == 0.75
     assert found.total_s == 7.5
 
 
@@ -184,5 +201,5 @@ def test_each_incident_has_its_own_account() -> None:
     found = account_all(entries)
 
     assert [one.incident_id for one in found] == ["inc-1", "inc-2"]
-    assert found[1].phases.detect_s == 2.0
+    assert found[1].phases == {RecoveryPhase.DETECT: 2.0}
     assert found[1].state.phase is Phase.OPENED

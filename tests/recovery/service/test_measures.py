@@ -1,11 +1,17 @@
-"""The controller's series of a job's checkpoints."""
+"""The controller's series of a job's checkpoints and of the phases of a recovery."""
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 
+from recovery.journal.attempt_records import AttemptVerified
+from recovery.journal.records import Entry
 from recovery.service.measures import Measures
 from tests.cli.test_checkpoint_lines import VIEW
+from tests.recovery.journal.test_accounting import RECOVERY
+from tests.support.agent import FakeClock
 
 
 def values(measures: Measures) -> dict[str, float]:
@@ -43,3 +49,24 @@ def test_series_end_where_nothing_can_be_restored_any_more() -> None:
     measures.note_checkpoint("j", None)
 
     assert values(measures) == {}
+
+
+def test_phases_that_were_observed_are_counted_and_others_have_no_series() -> None:
+    measures = Measures()
+    job: Any = SimpleNamespace(job_id="j", clock=FakeClock())
+    bare = AttemptVerified(2, True, (0,), first_step_age_s=1.0, first_step=101)
+
+    for number, (at_s, record) in enumerate(RECOVERY, start=1):
+        told = bare if isinstance(record, AttemptVerified) else record
+        measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
+
+    pattern = r'^rankmend_controller_recovery_phase_seconds_sum\{phase="(\w+)"\} (\S+)$'
+    found = re.findall(pattern, measures.render().decode(), re.M)
+    assert {phase: float(value) for phase, value in found} == {
+        "detect": 0.5,
+        "decide": 0.25,
+        "fence": 0.75,
+        "retries": 0.0,
+        "prepare": 0.125,
+        "first_step": 5.875,
+    }

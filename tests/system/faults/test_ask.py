@@ -72,7 +72,7 @@ def test_incidents_tell_the_mttr_by_phase(killed: Job) -> None:
     (incident,) = ask_json("incidents", f"--state-dir={killed.state}")["incidents"]
 
     phases = incident["phases"]
-    named = ["detect_s", "decide_s", "fence_s", "start_s", "restore_s", "first_step_s"]
+    named = ["detect_s", "decide_s", "fence_s", "prepare_s", "start_s", "restore_s", "first_step_s"]
     assert all(phases[name] is not None and phases[name] >= 0 for name in named), phases
     assert incident["total_s"] == pytest.approx(sum(v for v in phases.values() if v is not None))
     assert incident["outcome"] == "recovered"
