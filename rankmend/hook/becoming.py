@@ -7,7 +7,10 @@ import array
 import ctypes
 import importlib.machinery
 import io
+import json
 import os
+import pkgutil
+import runpy
 import socket
 import sys
 
@@ -17,6 +20,7 @@ BODY_BYTES_MAX = 32 << 20
 DESCRIPTORS_MAX = 5  # link, body, stdout, stderr, and stdin where the rank has one
 _PACKET_BYTES_MAX = 4096
 _EX_OSERR = 71
+_EX_NO_SCRIPT = 2  # as Python ends where it can't open its script
 
 
 def receive(channel):
@@ -30,6 +34,20 @@ def receive(channel):
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
     return packet, list(numbers)
+
+
+def read_body(descriptor):
+    """Return the program, environment, folder and processors of a rank, in texts as Python decodes them here."""
+    body = json.loads(os.pread(descriptor, BODY_BYTES_MAX, 0).decode("ascii"))
+    body["argv"] = [_decoded(one) for one in body["argv"]]
+    body["env"] = {_decoded(name): _decoded(value) for name, value in body["env"].items()}
+    body["cwd"] = _decoded(body["cwd"])
+    return body
+
+
+def _decoded(text):
+    """Return the launcher's text as this process decodes its bytes: it may have another locale."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
 def take_standard(descriptors):
@@ -135,42 +153,66 @@ def watch_steps():
 
 
 def run(argv):
-    """Run ``[python, -u, script, ...]`` or ``[python, -u, -m, module, ...]`` in this process."""
+    """Run ``[python, -u, script, ...]`` or ``[python, -u, -m, module, ...]`` in this process.
+
+    A waiting process has no folder of a script first in ``sys.path`` (`WAITING_MAIN` of the launcher).
+    """
     _shorten_tracebacks()
     if hasattr(sys, "orig_argv"):  # Python 3.10
         sys.orig_argv = list(argv)
     is_safe = getattr(sys.flags, "safe_path", False)  # then Python puts no folder first
+    namespace = _emptied_main()
     if argv[2] == "-m":
-        import runpy
-
-        sys.argv = argv[3:]
+        sys.argv = ["-m", *argv[4:]]
         if not is_safe:
-            sys.path[0] = os.getcwd()
+            sys.path.insert(0, os.getcwd())
         runpy._run_module_as_main(argv[3])  # what python -m itself calls
         return
     script = argv[2]
     sys.argv = argv[2:]
+    file = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    if pkgutil.get_importer(file) is not None:  # an archive with a __main__.py
+        sys.path.insert(0, file)
+        runpy._run_module_as_main("__main__", False)
+        return
     if not is_safe:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
-    with open(script, "rb") as file:
-        code = compile(file.read(), script, "exec")
+        sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+    loader, code = _load(script, file)
+    namespace.update(__file__=file, __loader__=loader, __cached__=None)
+    exec(code, namespace)  # noqa: S102 - the user's own script, as python runs it
+
+
+def _emptied_main():
+    """Return the namespace of the main module, with nothing of ours left in it."""
     namespace = sys.modules["__main__"].__dict__
     kept = {
         name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace
     }
     namespace.clear()
-    loader = importlib.machinery.SourceFileLoader("__main__", script)
     namespace.update(
         kept,
         __name__="__main__",
-        __file__=script,
         __doc__=None,
         __package__=None,
         __spec__=None,
-        __loader__=loader,
-        __cached__=None,
+        __loader__=importlib.machinery.BuiltinImporter,
     )
-    exec(code, namespace)  # noqa: S102 - the user's own script, as python runs it
+    return namespace
+
+
+def _load(script, file):
+    """Return the loader and the code of a script as it is now, or end as Python does without one."""
+    try:
+        if script.endswith(".pyc"):
+            compiled = importlib.machinery.SourcelessFileLoader("__main__", file)
+            return compiled, compiled.get_code("__main__")
+        with open(script, "rb") as source:
+            code = compile(source.read(), file, "exec", dont_inherit=True)
+    except OSError as error:
+        words = (sys.executable, file, error.errno, error.strerror)
+        sys.stderr.write("%s: can't open file %r: [Errno %s] %s\n" % words)
+        raise SystemExit(_EX_NO_SCRIPT) from None
+    return importlib.machinery.SourceFileLoader("__main__", file), code
 
 
 def _shorten_tracebacks():

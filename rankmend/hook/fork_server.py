@@ -10,7 +10,7 @@ A forked rank is an orphan at once, and so a child of the guardian (PR_SET_CHILD
 the guardian hears of it; and it runs no user code before the guardian, which then holds its pid and
 pidfd, lets it. If the guardian closes the link, it ends.
 
-    python -u -c "from rankmend.hook.fork_server import main; main()" LIST   (stdin: the launcher's socket)
+    python -u -c "...; from rankmend.hook.fork_server import main; main()" LIST TRY_S_MAX   (stdin: the launcher's socket)
 
 Standard library and Python 3.8 only.
 """
@@ -30,13 +30,17 @@ import traceback
 
 from rankmend.hook import becoming, imports, layout
 
-TRY_S_MAX = 300  # to import one package from a cold network file system
-REASON_BYTES_MAX = 2000
+TRIES_S_MAX = (
+    900.0  # after so long no other package is tried: a server without it is better than none
+)
+REASON_BYTES_MAX = 300
 _WAIT_S = 0.0002  # for the kernel to hand an orphan over: some 50 us
 _HANDED_OVER_S_MAX = 5
 _NICE = 10  # of a trial, which nobody waits for
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 _EX_OSERR = 71
+_OOM_SCORE_FILE = "/proc/self/oom_score_adj"
+_KILLED_FIRST = "1000"  # Documentation/filesystems/proc.rst: the highest
 # Character devices without state: each process may hold its own descriptor or a shared one.
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Modules that say in a forked child that their device was initialized before the fork.
@@ -49,10 +53,11 @@ def main():
     """Import, report to the launcher, and fork ranks until the launcher is gone."""
     guardian_pid = os.getppid()
     channel = _take_channel()
+    oom_score = _become_killed_first()
     with open(sys.argv[1], encoding="ascii") as file:
         told = json.load(file)
     try:
-        prepared = Prepared(told)
+        prepared = Prepared(told, float(sys.argv[2]), oom_score)
     except UnforkableError as error:
         _tell(channel, failed=str(error))
         os._exit(0)
@@ -71,6 +76,25 @@ def _take_channel():
     return channel
 
 
+def _become_killed_first():
+    """Have the kernel kill this process before any rank; return the score of a rank, None: unchanged.
+
+    A process may always raise its score, and without a privilege lower it again to what it was.
+    """
+    try:
+        with open(_OOM_SCORE_FILE, encoding="ascii") as file:
+            before = file.read().strip()
+        _write_oom_score(_KILLED_FIRST)
+    except OSError:
+        return None
+    return before
+
+
+def _write_oom_score(score):
+    with open(_OOM_SCORE_FILE, "w", encoding="ascii") as file:
+        file.write(score)
+
+
 def _tell(channel, **fields):
     channel.send(json.dumps(fields).encode("ascii"))
 
@@ -85,14 +109,22 @@ class UnforkableError(Exception):
 class Prepared:
     """The imports of this process, and what must hold for them to be a rank's."""
 
-    def __init__(self, told):
-        """Import what the launcher names; ``told``: modules with origins, and changed variables."""
+    def __init__(self, told, try_s_max, oom_score):
+        """Import what the launcher names; ``told``: modules with origins, and changed variables.
+
+        ``try_s_max``: seconds to try one package. ``oom_score``: what a rank's is.
+        """
         self.left_out = {}  # package: reason
         self.count = 0
+        self.oom_score = oom_score
+        until_s = time.monotonic() + TRIES_S_MAX
         started_with = imports.started_with()
         self._stamps = {}
         for package, modules in _by_package(told["modules"]).items():
-            missing = _try(package, modules, self.left_out)
+            if time.monotonic() >= until_s:
+                self.left_out[package] = "was not tried within %d s" % TRIES_S_MAX
+                continue
+            missing = _try(package, modules, try_s_max, self.left_out)
             if missing is None:
                 continue
             for name, _origin in modules:
@@ -155,7 +187,7 @@ def _stamp(path):
     return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
-def _try(package, modules, left_out):
+def _try(package, modules, try_s_max, left_out):
     """Import a package in a disposable child; return the modules to pass over, None: all of it.
 
     Python's own modules that this process has already are not tried.
@@ -163,20 +195,17 @@ def _try(package, modules, left_out):
     if all(name in sys.modules for name, _origin in modules):
         return ()
     told, tell = os.pipe()
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_trial(modules, tell)
+        _run_trial(modules, tell, server)
     os.close(tell)
-    verdict = _read_verdict(told)
+    verdict = _read_verdict(told, try_s_max)
     os.close(told)
-    if verdict is None or "reason" in verdict:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
+    _kill_trial(pid)
     _reap(pid)
     if verdict is None:
-        left_out[package] = "ends the process at import, or takes over %d s" % TRY_S_MAX
+        left_out[package] = "ends the process at import, or takes over %g s" % try_s_max
     elif "reason" in verdict:
         left_out[package] = verdict["reason"]
     else:
@@ -184,8 +213,17 @@ def _try(package, modules, left_out):
     return None
 
 
-def _read_verdict(told):
-    deadline_s = time.monotonic() + TRY_S_MAX
+def _kill_trial(pid):
+    """Kill a trial, and what its imports have started: nobody else knows of that."""
+    for kill in (os.killpg, os.kill):  # a group, unless it has died before it made one
+        try:
+            kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def _read_verdict(told, try_s_max):
+    deadline_s = time.monotonic() + try_s_max
     data = b""
     while True:
         left_s = deadline_s - time.monotonic()
@@ -206,19 +244,48 @@ def _reap(pid):
         pass
 
 
-def _run_trial(modules, tell):
+def _run_trial(modules, tell, server):
     """Be the disposable child."""
     try:
+        os.setpgid(0, 0)
+        _die_with(server)
         os.nice(_NICE)
-        verdict = _trial(modules)
-    except BaseException as error:
-        text = traceback.format_exception_only(type(error), error)[-1].strip()
-        verdict = {"reason": "fails at import: %s" % text[:REASON_BYTES_MAX]}
-    os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
-    os._exit(0)
+        try:
+            verdict = _trial(modules)
+        except BaseException as error:
+            text = traceback.format_exception_only(type(error), error)[-1].strip()
+            verdict = {"reason": "fails at import: %s" % text[:REASON_BYTES_MAX]}
+        os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _die_with(parent):
+    """Have the kernel kill this process with its parent."""
+    zero = ctypes.c_ulong(0)
+    if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), zero, zero, zero) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(_EX_OSERR)
+
+
+class _WatchedVariables(dict):  # type: ignore[type-arg]
+    """The variables of this process; notes which of those that it lacks and ranks have are read."""
+
+    def __init__(self, variables):
+        dict.__init__(self, variables)
+        self.missed = []
+
+    def __missing__(self, key):
+        name = os.fsdecode(key)
+        if name in layout.RANK_VARIABLES:
+            self.missed.append(name)
+        raise KeyError(key)
 
 
 def _trial(modules):
+    watched = _WatchedVariables(os.environ._data)
+    os.environ._data = os.environb._data = watched
     descriptors, loaded = _descriptors(), set(sys.modules)
     folder, parent = os.getcwd(), os.getpid()
     missing = []
@@ -240,6 +307,7 @@ def _trial(modules):
         or _foreign_module(loaded)
         or _threads_after_fork()
         or (os.getcwd() != folder and "changes the working folder at import")
+        or (watched.missed and "reads %s at import, which only a rank has" % watched.missed[0])
     )
     return {"reason": reason} if reason else {"missing": missing}
 
@@ -390,11 +458,7 @@ def join_the_guardian(rank):
 
 
 def die_with_the_guardian(rank):
-    zero = ctypes.c_ulong(0)
-    if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), zero, zero, zero) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != rank.guardian_pid:
-        os._exit(_EX_OSERR)
+    _die_with(rank.guardian_pid)
 
 
 def lead_a_session(_rank):
@@ -415,13 +479,15 @@ def await_the_guardian(rank):
 
 
 def take_the_program(rank):
-    """Take the arguments, environment, output, folder and processors of the rank."""
-    rank.body = json.loads(os.pread(rank.body_fd, becoming.BODY_BYTES_MAX, 0).decode("ascii"))
+    """Take the arguments, environment, output, folder, processors and OOM score of the rank."""
+    rank.body = becoming.read_body(rank.body_fd)
     becoming.take_standard(rank.standard)
     os.close(rank.body_fd)
     becoming.take_environment(rank.body["env"], rank.prepared.environment)
     os.chdir(rank.body["cwd"])
     becoming.bind(rank.body.get("cpus"))
+    if rank.prepared.oom_score is not None:
+        _write_oom_score(rank.prepared.oom_score)
     becoming.renew_standard_objects()
     renew_id = getattr(threading.main_thread(), "_set_native_id", None)
     if renew_id is not None:  # Python up to 3.11 leaves the parent's

@@ -76,6 +76,15 @@ ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
 ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
+# torchrun's variables that tell ranks, attempts or jobs apart: a process that waits to become a rank has none.
+RANK_VARIABLES = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+        *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
+        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"),
+    )
+)
 
 # What a forked rank and its guardian say to each other over their link.
 FORKED = b"forked %d"  # the rank's pid

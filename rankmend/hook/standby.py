@@ -9,7 +9,6 @@ Runs under the ranks' interpreter: standard library and Python 3.8 only.
 """
 
 import importlib
-import json
 import os
 import socket
 import sys
@@ -28,7 +27,7 @@ def main():
     if not packet:
         os._exit(0)  # no longer needed
     body_fd, *standard = descriptors
-    body = json.loads(os.pread(body_fd, becoming.BODY_BYTES_MAX, 0).decode("ascii"))
+    body = becoming.read_body(body_fd)
     becoming.take_standard(standard)
     os.close(body_fd)
     channel.close()

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import json
 import locale
@@ -118,6 +119,16 @@ def tell():
             "hash": hash("a text"),
             "process": multiprocessing.current_process().name,
             "traces": [sys.gettrace(), sys.getprofile()],
+            "hooks": [sys.displayhook.__name__, sys.unraisablehook.__name__],
+            "hook of threads": threading.excepthook.__name__,
+            "excepthook": sys.excepthook.__name__,
+            "at exit": atexit._ncallbacks(),
+            "faulthandler": faulthandler.is_enabled(),
+            "options": [sys.warnoptions, sys._xoptions, sys.dont_write_bytecode],
+            "stack size": threading.stack_size(),
+            "children's usage": list(resource.getrusage(resource.RUSAGE_CHILDREN)),
+            "io priority": ctypes.CDLL(None).syscall(252, 1, 0),  # ioprio_get, x86-64
+            "command line": read("cmdline").split("\0")[:-1],
             "mark": [e for e in read("environ").split("\0") if e.startswith("RANKMEND_ATTEMPT")],
             # What differs between any two processes.
             "random": random.random(),

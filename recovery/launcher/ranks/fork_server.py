@@ -23,17 +23,22 @@ from rankmend.foreign_links import open_new
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
-from recovery.launcher.ranks.standbys import log_end, waiting_environment
+from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
 
 log = logging.getLogger(__name__)
 
 FIRST_SLOT: Final = 1 << 20  # above those of standbys
-READY_S_MAX: Final = 900.0  # it imports everything twice, perhaps from a cold network file system
+TRY_S_MAX: Final = 300.0  # to import one package, perhaps from a cold network file system
+READY_S_MAX: Final = (
+    1500.0  # 900 s in which it begins to try a package, the last one, and 300 s more
+)
 FAILURES_MAX: Final = 3  # servers that ended by themselves or forked no rank; after that no more
+FORGIVEN_AFTER_S: Final = 600.0  # a server that has been ready so long clears those before it
+RETRY_S: Final = 60.0  # until the next try where this process has no room for a server
 _IMPORTS_BYTES_MAX: Final = 8 << 20  # 3,500 modules of lightning take 0.4 MB
 _WORD_BYTES_MAX: Final = 128 << 10
 _SHOWN_MAX: Final = 20
-_MAIN: Final = "from rankmend.hook.fork_server import main; main()"
+_MAIN: Final = WAITING_MAIN + "from rankmend.hook.fork_server import main; main()"
 
 
 class ServerState(Enum):
@@ -63,8 +68,14 @@ class ForkServer:
         site: Path,
         clock: Clock,
         node: str | None = None,
+        *,
+        try_s_max: float = TRY_S_MAX,
     ) -> None:
-        """``count``: ranks of this node. ``folder``: private to this user, for a list and the output."""
+        """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
+
+        ``try_s_max``: seconds to import one package, before it is left out. The server runs in the folder
+        of this process, as ranks do.
+        """
         self._python = python
         self._count = count
         self._job_id = job_id
@@ -73,16 +84,19 @@ class ForkServer:
         self._site = site
         self._clock = clock
         self._node = node
+        self._try_s_max = try_s_max
         self._sources: list[Path] = []  # in which the ranks tell of their imports
         self._imports = b""
         self._slot = FIRST_SLOT - 1  # of the newest server
         self._pid = 0
         self._channel: socket.socket | None = None
         self._started_at_s = 0.0
+        self._ready_at_s: float | None = None
+        self._not_before_s = 0.0
         self._failures = 0
         self.state = ServerState.LEARNING
         self.why_not = "no rank has made a step yet, so what they import isn't known"
-        """Why no rank is forked now; empty when it is ready."""
+        """Why no rank is forked now; empty when all goes well."""
         self.left_out: dict[str, str] = {}  # package: why each rank imports it by itself
 
     @property
@@ -108,7 +122,7 @@ class ForkServer:
             return
         if self.state is ServerState.LEARNING:
             self._learn()
-        if self.state is ServerState.WAITING:
+        if self.state is ServerState.WAITING and now_s >= self._not_before_s:
             self._start(guardian, now_s)
 
     def fork(self, guardian: Guardian, spawn: Spawn) -> bool:
@@ -117,29 +131,32 @@ class ForkServer:
         if self.state is not ServerState.READY or spawn.argv[0] != self._python:
             return False
         assert self._channel is not None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:
+        request = json.dumps({"attempt": spawn.attempt}).encode()
+        with contextlib.ExitStack() as stack:
+            try:
+                body = _memory_file(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
+                stack.callback(os.close, body)
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            except OSError as error:
+                self.why_not = f"this launcher can't order a fork: {error.strerror}"
+                return False
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            self.why_not = ""
             # The guardian first: if the server does not get it, the guardian sees that the link is closed.
             guardian.expect_fork(spawn.attempt, spawn.rank, ours.fileno())
-            body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
-            request = json.dumps({"attempt": spawn.attempt}).encode()
+            descriptors = [theirs.fileno(), body, spawn.stdout_fd, spawn.stderr_fd]
+            if spawn.stdin_fd is not None:
+                descriptors.append(spawn.stdin_fd)
             try:
-                descriptor = os.memfd_create("rankmend-fork", os.MFD_CLOEXEC)
-                with os.fdopen(descriptor, "w+b") as file:
-                    file.write(body)
-                    file.flush()
-                    descriptors = [theirs.fileno(), file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
-                    if spawn.stdin_fd is not None:
-                        descriptors.append(spawn.stdin_fd)
-                    socket.send_fds(self._channel, [request], descriptors)
-            except (
-                OSError
-            ) as error:  # it has died, or is stopped: the guardian says that no rank came
+                socket.send_fds(self._channel, [request], descriptors)
+            except OSError as error:  # dead or stopped: the guardian says that no rank came
                 log.warning("the fork server took no order: %s", error)
         return True
 
     def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
         """Take a server that has forked no rank out of use."""
+        self._hear()  # it may have ended, and said why
         if self.state is ServerState.READY and failed.errno in (errno.ETIMEDOUT, errno.ESRCH):
             self._stop(guardian, failed.message)
 
@@ -189,36 +206,41 @@ class ForkServer:
     def _start(self, guardian: Guardian, now_s: float) -> None:
         self._slot += 1
         imports = self._folder / "imports.json"
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        argv = (self._python, "-u", "-c", _MAIN, str(imports))
+        argv = (self._python, "-u", "-c", _MAIN, str(imports), str(self._try_s_max))
         environment = waiting_environment(
             self._environment, self._site, self._job_id, self._node, self._count
         )
-        with theirs:
+        with contextlib.ExitStack() as stack:
             try:
                 imports.write_bytes(self._imports)
                 output = open_new(self._log())
-                try:
-                    guardian.spawn(
-                        Spawn(
-                            attempt=STANDBY_ATTEMPT,
-                            rank=self._slot,
-                            argv=argv,
-                            env=environment,
-                            cwd=str(self._folder),
-                            stdout_fd=output,
-                            stderr_fd=output,
-                            stdin_fd=theirs.fileno(),
-                        )
-                    )
-                finally:
-                    os.close(output)
-            except (OSError, LaunchError) as error:
+                stack.callback(os.close, output)
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                stack.enter_context(theirs)
+                spawn = Spawn(
+                    attempt=STANDBY_ATTEMPT,
+                    rank=self._slot,
+                    argv=argv,
+                    env=environment,
+                    cwd=str(Path.cwd()),
+                    stdout_fd=output,
+                    stderr_fd=output,
+                    stdin_fd=theirs.fileno(),
+                )
+            except OSError as error:  # for now: no room, or no descriptor left
+                self._not_before_s = now_s + RETRY_S
+                self._wait_for_calm(f"the fork server can't start: {error}")
+                log.warning("%s", self.why_not)
+                return
+            try:
+                guardian.spawn(spawn)
+            except LaunchError as error:
                 ours.close()
                 self._note_failure(str(error))
                 return
+        ours.setblocking(False)
         self._channel, self._started_at_s, self._pid = ours, now_s, 0
+        self._ready_at_s = None
         self.state = ServerState.STARTING
         self.why_not = "the fork server is still importing"
 
@@ -248,6 +270,7 @@ class ForkServer:
 
     def _note_ready(self, left_out: dict[str, str], count: int) -> None:
         self.state = ServerState.READY
+        self._ready_at_s = self._clock.now_s()
         self.why_not = ""
         self.left_out = left_out
         with contextlib.suppress(OSError):
@@ -272,6 +295,9 @@ class ForkServer:
 
     def _note_failure(self, reason: str) -> None:
         self._drop_channel()
+        now_s = self._clock.now_s()
+        if self._ready_at_s is not None and now_s - self._ready_at_s >= FORGIVEN_AFTER_S:
+            self._failures = 0
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             self._give_up(reason)
@@ -296,6 +322,19 @@ class ForkServer:
 
     def _log(self) -> Path:
         return self._folder / f"fork-server-{self._slot - FIRST_SLOT}.log"
+
+
+def _memory_file(body: SpawnBody) -> int:
+    """Return a descriptor of an unnamed file with this body."""
+    descriptor = os.memfd_create("rankmend-fork", os.MFD_CLOEXEC)
+    try:
+        left = memoryview(encode_body(body))
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _common(told: list[dict[str, object]]) -> dict[str, object]:

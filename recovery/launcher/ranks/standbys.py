@@ -32,7 +32,9 @@ READY_S_MAX: Final = 300.0  # to import the framework from a cold network file s
 FAILURES_MAX: Final = 3  # standbys that ended by themselves; after that no more are started
 _SEND_S_MAX: Final = 1.0  # a ready standby accepts its message in well under a millisecond
 _TAIL_BYTES: Final = 2000
-_MAIN: Final = "from rankmend.hook.standby import main; main()"
+# The folder in which Python runs is no place for the modules of a rank; that of its script is (`becoming.run`).
+WAITING_MAIN: Final = "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
+_MAIN: Final = WAITING_MAIN + "from rankmend.hook.standby import main; main()"
 
 
 @dataclass(slots=True)
@@ -50,7 +52,11 @@ def waiting_environment(
 
     Without what differs between ranks and attempts. Its mark belongs to no attempt.
     """
-    environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
+    environment = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith("RANKMEND_") and name not in layout.RANK_VARIABLES
+    }
     path = base.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{site}{os.pathsep}{path}" if path else str(site)
     environment[layout.ENV_JOB_ID] = job_id
@@ -61,6 +67,7 @@ def waiting_environment(
     if count > 1:
         # like a rank, because it is read at import
         environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     return environment
 
 
@@ -92,6 +99,7 @@ class StandbyPool:
     ) -> None:
         """``folder``: private to this user, for the socket and the output of standbys.
 
+        They run in the folder of this process, as ranks do.
         ``node``: a mark beside the job's, if several nodes are on one machine.
         """
         self._python = python
@@ -214,7 +222,7 @@ class StandbyPool:
             return
         try:
             guardian.spawn(
-                Spawn(STANDBY_ATTEMPT, slot, argv, environment, str(self._folder), output, output)
+                Spawn(STANDBY_ATTEMPT, slot, argv, environment, str(Path.cwd()), output, output)
             )
             self._standbys[slot] = _Standby(slot, now_s)
         except LaunchError as error:

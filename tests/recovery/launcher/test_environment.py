@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError
+from rankmend.hook import layout
 from recovery.launcher.ranks.environment import RankFiles, Rendezvous, rank_environment
+from recovery.launcher.ranks.standbys import waiting_environment
 from recovery.messages.exchange import VERSION, Order, Restore, Stop
 
 FILES = RankFiles(Path("/run/r1.progress"), Path("/run/r1.error.json"))
@@ -70,6 +72,15 @@ def test_a_rank_gets_what_torchrun_sets() -> None:
         "OMP_NUM_THREADS": "1",
     }
     assert {name: environment[name] for name in expected} == expected
+
+
+def test_a_waiting_process_has_all_variables_but_those_that_only_a_rank_has() -> None:
+    environment = make_environment({"HOME": "/root", "RANK": "3", "MASTER_ADDR": "pod-0"})
+
+    waiting = waiting_environment(environment, Path("/run/site"), "job", None, 2)
+
+    own = {name for name in environment if not name.startswith("RANKMEND_")}
+    assert own - set(waiting) == set(layout.RANK_VARIABLES)
 
 
 def test_the_users_own_settings_stay() -> None:

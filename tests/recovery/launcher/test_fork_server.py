@@ -65,7 +65,7 @@ class Node:
         self.base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages)}
         self.server = self.make_server()
 
-    def make_server(self) -> ForkServer:
+    def make_server(self, **options: Any) -> ForkServer:
         return ForkServer(
             self.python,
             2,
@@ -74,6 +74,7 @@ class Node:
             self.runtime.path,
             self.runtime.site,
             SystemClock(),
+            **options,
         )
 
     def add_package(self, name: str, text: str) -> None:
@@ -95,7 +96,8 @@ class Node:
         if own.exists():
             return str(own)
         code = f"import sys, {name}; print(sys.modules[{name!r}].__spec__.origin)"
-        done = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
+        command = [self.python, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
         return done.stdout.strip()
 
     def begin(self, *states: ServerState) -> None:
@@ -201,6 +203,9 @@ def test_a_forked_rank_is_as_one_that_was_started_afresh(node: Node, python: str
     node.of(Exited, 2)
 
     forked, forked_end = told_by(node)
+    assert forked.pop("excepthook") != fresh.pop("excepthook"), "it hides our frames"
+    assert fresh.pop("command line") == [python, "-u", *argv]
+    assert forked.pop("command line")[:3] == [python, "-u", "-c"], "the server's"
     for one in (fresh, forked):
         one["status FDSize"] = None  # room for descriptors, in steps of 64
         one["status SigQ"] = None  # of the whole user
@@ -416,6 +421,9 @@ def test_a_rank_has_its_attempts_mark_before_the_guardian_hears_of_it(
         ("import os; os._exit(3)", "ends the process at import"),
         ("import os; os.abort()", "ends the process at import"),
         ("import os; os.chdir('/')", "changes the working folder"),
+        ("import os; is_first = os.environ.get('RANK', '0') == '0'", "reads RANK at import, which only a rank has"),
+        ("import os; is_first = b'LOCAL_RANK' not in os.environb", "reads LOCAL_RANK at import"),
+        ("import os; os.closerange(3, 100)", "ends the process at import"),
         ("raise SystemExit('no licence')", "fails at import: SystemExit: no licence"),
     ],
 )  # fmt: skip
@@ -433,11 +441,41 @@ def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
 
     assert list(node.server.left_out) == ["broken"]
     assert reason in node.server.left_out["broken"]
+    node.until(lambda: [one.pid for one in find_marked(node.job_id)] == [node.server.pid])
     assert node.fork(
         node.script("import sys; print('whole' in sys.modules, 'broken' in sys.modules)")
     )
     node.of(Exited)
     assert node.output().read_text() == "True False\n"
+
+
+def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -> None:
+    node.add_package("hanging", "import os, time; os.fork(); time.sleep(600)")
+    node.add_package("whole", "")
+    node.server = node.make_server(try_s_max=5.0)
+
+    node.make_ready(["json", "hanging", "whole"])
+
+    assert node.server.left_out == {
+        "hanging": "ends the process at import, or takes over 5 s",
+    }
+    node.until(lambda: [one.pid for one in find_marked(node.job_id)] == [node.server.pid])
+    assert node.fork(node.script("import whole; print('ran')"))
+    node.of(Exited)
+    assert node.output().read_text() == "ran\n"
+
+
+def test_a_server_that_dies_in_a_trial_leaves_no_process_of_it(node: Node) -> None:
+    node.add_package("hanging", "import time; time.sleep(600)")
+    node.learn(["hanging"])
+    node.begin(ServerState.STARTING)
+    node.until(lambda: len(find_marked(node.job_id)) == 2)
+    server = node.server.pid
+    trial = next(one.pid for one in find_marked(node.job_id) if one.pid != server)
+
+    os.kill(server, signal.SIGKILL)
+
+    node.until(lambda: not is_running(trial))
 
 
 def test_a_module_that_fails_is_left_to_the_ranks_and_the_rest_is_imported(node: Node) -> None:
