@@ -333,7 +333,7 @@ class Attempts:
         attempt = self._ledger.attempt
         gone = self.gone(self._policy, now_s)
         if gone.is_proved:
-            self._situation.record(AttemptEnded(attempt, AttemptResult.LOST, gone.proofs))
+            self._situation.record(AttemptEnded(attempt, AttemptResult.LOST, gone.proofs, gone.off))
             return True
         if self.tell_person(gone, now_s):
             return True
@@ -401,6 +401,8 @@ class Attempts:
             outcome = replace(outcome, reason=reason)
         records = self._watch.milestone(now_s, is_due=True)
         if is_empty and ledger.is_attempt_open:
-            records.append(AttemptEnded(ledger.attempt, _RESULTS[outcome.kind], gone.proofs))
+            records.append(
+                AttemptEnded(ledger.attempt, _RESULTS[outcome.kind], gone.proofs, gone.off)
+            )
         self._situation.record(*records, JobEnded(outcome, is_empty))
         return True

@@ -31,6 +31,7 @@ from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
 from recovery.job.job_memory import BudgetStore, JournalWriter
+from recovery.job.node_power import NoReader, PowerReader, PowerWatch
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
@@ -93,8 +94,12 @@ class Controller:
         gate: Gate | None = None,
         pool: Pool | None = None,
         hearing: Clock | None = None,
+        power: PowerReader | None = None,
     ) -> None:
-        """``hearing`` counts only time in which the controller listened (`recovery.service.listening_clock`)."""
+        """``power`` reads whether nodes have power; None: nothing is known of that.
+
+        ``hearing`` counts only time in which the controller listened (`recovery.service.listening_clock`).
+        """
         self._settings = settings
         self._policy = settings.policy
         self._situation = Situation(
@@ -108,6 +113,7 @@ class Controller:
         self._incidents = IncidentRunner(
             self._situation, self._watch, self._attempts, self._planning
         )
+        self._power = PowerWatch(power or NoReader(), self._nodes, self._policy)
         self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()
@@ -319,7 +325,7 @@ class Controller:
         if ledger.ended is not None:
             self.outcome = ledger.ended
             return False
-        if self._take_ends():
+        if self._take_ends(now_s):
             return True
         if (has_adopted := self._take_claims(ledger, now_s)) is not None:
             return has_adopted
@@ -330,12 +336,15 @@ class Controller:
             return True
         return self._duty(ledger)(now_s)
 
-    def _take_ends(self) -> bool:
-        """Journal the launchers that have ended; return whether there were any."""
+    def _take_ends(self, now_s: float) -> bool:
+        """Journal the launchers that have ended, or whose nodes have no power; return whether there were any."""
         if ended := self._nodes.ending():
             self._situation.record(ended)
             self._nodes.take_ended(ended)
-        return bool(ended)
+        if off := self._power.due(self.ledger, now_s):
+            self._situation.record(off)
+            self._nodes.take_off(off, now_s)
+        return bool(ended or off)
 
     def _take_news(self, ledger: Ledger, now_s: float) -> bool:
         """Journal news that no later report repeats; return whether there was any."""

@@ -215,7 +215,8 @@ class IncidentRunner:
         if gone.is_proved:
             records: list[Record] = []
             if ledger.is_attempt_open:
-                records.append(AttemptEnded(ledger.attempt, AttemptResult.FAILED, gone.proofs))
+                failed = AttemptResult.FAILED
+                records.append(AttemptEnded(ledger.attempt, failed, gone.proofs, gone.off))
             reason = f"no process of attempt {ledger.attempt} or an older one is left"
             self._situation.record(*records, event_of(incident, Outcome.SUCCEEDED, reason))
             return True

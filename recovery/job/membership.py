@@ -1,7 +1,7 @@
 """Which nodes a job runs on, and when it is known to be gone from them. Pure.
 
-Fencing (docs/operate/fencing.md): a node is empty by its launcher's word, by another boot, by a person's
-word, or because its launcher was alone for so long that it has stopped its ranks by itself. The
+Fencing (docs/operate/fencing.md): a node is empty by its launcher's word, by another boot, without power,
+by a person's word, or because its launcher was alone for so long that it has stopped its ranks by itself. The
 last holds only while the nodes that are not heard can't be a majority among themselves.
 """
 
@@ -65,6 +65,7 @@ class Gone:
     proofs: tuple[GoneProof, ...] = ()  # besides the launchers' own words
     busy: tuple[str, ...] = ()  # heard, and not empty
     silent: tuple[str, ...] = ()  # not heard, and not proved
+    off: tuple[str, ...] = ()  # nodes without power, which is a record of its own
 
 
 def judge_gone(
@@ -81,11 +82,13 @@ def judge_gone(
     """Return whether every node is proved to be empty of the newest attempt.
 
     ``started_at_s`` is when this controller started: what it heard before is forgotten.
-    ``confirmed_at_s`` says when a person spoke, ``ended_at_s`` when a launcher's end was heard of,
-    where that was since then.
+    ``confirmed_at_s`` says when a person spoke, ``ended_at_s`` when a launcher's end was heard of or its
+    node's power was read, where that was since then.
     """
     attempt = ledger.attempt
+    ended = ended_at_s or {}
     proofs: list[GoneProof] = []
+    off: list[str] = []
     busy: list[str] = []
     silent: list[str] = []
     last_at_s = started_at_s  # when the last counted launcher can have answered a silent one
@@ -95,11 +98,14 @@ def judge_gone(
         if word is not None and word.empty_through >= attempt:
             if place.node in counted:
                 last_at_s = max(last_at_s, word.empty_at_s)
+        elif _is_off(ledger, place):
+            off.append(place.node)
+            last_at_s = max(last_at_s, ended.get(place.node, started_at_s))
         elif (proof := _proof(ledger, place)) is not None:
             proofs.append(proof)
             since_s = confirmed_at_s.get(place.node, started_at_s)
             if proof.proof is Proof.LAST_WORD:
-                since_s = (ended_at_s or {}).get(place.node, started_at_s)
+                since_s = ended.get(place.node, started_at_s)
             if proof.proof is Proof.BOOT and word is not None:
                 since_s = word.launcher_at_s
             last_at_s = max(last_at_s, since_s)
@@ -108,7 +114,7 @@ def judge_gone(
         else:
             silent.append(place.node)
     if not busy and not silent:
-        return Gone(True, tuple(proofs))
+        return Gone(True, tuple(proofs), off=tuple(off))
     # Of a lost journal the placement is without ranks: then the copy of the budgets tells.
     is_known = any(place.ranks for place in placement) and peers_of(ledger)
     if busy or not (is_known or ledger.has_lost_lease):
@@ -124,7 +130,12 @@ def judge_gone(
         f"and after {bound_s:g} s its launcher has stopped its ranks"
     )
     proofs += [GoneProof(node, Proof.LEASE, reason) for node in silent]
-    return Gone(True, tuple(proofs))
+    return Gone(True, tuple(proofs), off=tuple(off))
+
+
+def _is_off(ledger: Ledger, place: Placement) -> bool:
+    member = ledger.members.get(place.node)
+    return member is not None and member.is_off and _has_ended(ledger, place, member)
 
 
 def _proof(ledger: Ledger, place: Placement) -> GoneProof | None:

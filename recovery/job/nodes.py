@@ -24,7 +24,7 @@ from recovery.journal.attempt_records import Adopted
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
-from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded
+from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded, NodesOff
 from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
 
 log = logging.getLogger(__name__)
@@ -215,6 +215,10 @@ class JobNodes:
         """Hear that the ends of these launchers are on record."""
         for one in ended.launchers:
             _report, self._ended_at_s[one.node] = self._ending.pop(one.node)
+
+    def take_off(self, off: NodesOff, now_s: float) -> None:
+        """Note that these nodes have no power; the record is durable."""
+        self._ended_at_s.update(dict.fromkeys((one.node for one in off.nodes), now_s))
 
     def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
         if not report.launcher_id:

@@ -202,6 +202,7 @@ class AttemptEnded:
     attempt: int
     result: AttemptResult
     proofs: tuple[GoneProof, ...] = ()  # for nodes whose launcher did not report it
+    off: tuple[str, ...] = ()  # nodes without power, by `nodes_off`
 
 
 @dataclass(frozen=True, slots=True)

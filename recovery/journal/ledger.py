@@ -111,6 +111,7 @@ class Member:
     ended_through: int | None = (
         None  # its launcher has ended, with nothing left through this attempt
     )
+    is_off: bool = False  # its launcher ended with the node's power, by its BMC
     folder_id: str = ""  # of the checkpoint folder that it sees; empty: not known
 
 

@@ -48,6 +48,7 @@ from recovery.journal.node_records import (
     LaunchersEnded,
     NodeLeft,
     NodesJoined,
+    NodesOff,
 )
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
@@ -272,6 +273,12 @@ def _(record: NodesJoined) -> str:
 def _(record: LaunchersEnded) -> str:
     names = names_in_words([one.node for one in record.launchers])
     return f"launchers ended and left no process behind: {names}"
+
+
+@narrate.register
+def _(record: NodesOff) -> str:
+    names = names_in_words([one.node for one in record.nodes])
+    return f"no power, by two readings of the BMC: {names}; no process is left there"
 
 
 @narrate.register

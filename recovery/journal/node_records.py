@@ -45,6 +45,22 @@ class LaunchersEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class OffNode:
+    """A node without power: its launcher is gone, and nothing of any attempt through this one is left."""
+
+    node: str
+    launcher_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOff:
+    """Nodes were silent, and the BMC of each answered `Off` twice."""
+
+    nodes: tuple[OffNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLeft:
     """The job gives the node no ranks any more."""
 

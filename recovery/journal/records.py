@@ -54,14 +54,15 @@ from recovery.journal.node_records import (
     LaunchersEnded,
     NodeLeft,
     NodesJoined,
+    NodesOff,
 )
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields
-MINOR: Final = 3
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power
+MINOR: Final = 4
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -105,6 +106,7 @@ KnownRecord: TypeAlias = (
     | RecordsLost
     | NodesJoined
     | LaunchersEnded
+    | NodesOff
     | AttemptHeard
     | Adopted
     | NodeLeft
@@ -150,6 +152,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "records_lost": RecordsLost,
     "nodes_joined": NodesJoined,
     "launchers_ended": LaunchersEnded,
+    "nodes_off": NodesOff,
     "attempt_heard": AttemptHeard,
     "adopted": Adopted,
     "node_left": NodeLeft,

@@ -11,6 +11,7 @@ from rankmend.errors import ConfigError
 from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
 from rankmend.listening import make_server_context, parse_listen
+from rankmend.redfish_session import parse_url
 from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.service.entrance import read_networks
@@ -79,6 +80,17 @@ class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 
+class BmcRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The BMCs of the nodes with these names: whether a silent node has power (`bmc_power`)."""
+
+    match: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]  # node name or shell pattern
+    url: str  # https://HOST[:PORT]; {node} stands for the node's name
+    credentials_file: str  # TOML with user and password, 0600
+    system: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
+    ca_file: str | None = None  # PEM; None: the system's CAs
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 3.0  # of one reading
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = f"127.0.0.1:{PORT}"
     state_dir: str
@@ -90,6 +102,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     limits: Limits = Limits()
     discovery: Discovery = Discovery()
     alertmanagers: Alertmanagers = Alertmanagers()
+    bmcs: Annotated[tuple[BmcRule, ...], msgspec.Meta(max_length=10_000)] = ()
 
 
 def load(path: Path) -> Config:
@@ -126,6 +139,11 @@ def check(config: Config) -> None:
     for url in config.alertmanagers.urls:
         target_url(url)
     check_runbooks(config.alertmanagers.runbooks)
+    for number, rule in enumerate(config.bmcs, 1):
+        try:
+            parse_url(rule.url.replace("{node}", "node"))
+        except ConfigError as error:
+            raise ConfigError(f"[[bmcs]] number {number} ({rule.match}): {error}") from error
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

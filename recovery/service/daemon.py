@@ -22,6 +22,7 @@ from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.service import controller_config as configuration
+from recovery.service.bmc_power import BmcDirectory
 from recovery.service.controller_config import Config
 from recovery.service.garbage import Cycles
 from recovery.service.server import Service
@@ -39,6 +40,7 @@ def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
     config = configuration.load(path)
     if config.tls is not None:
         configuration.make_context(config.tls)
+    BmcDirectory(config.bmcs)
     return config, configuration.read_tokens_of(config), configuration.read_policy_of(config)
 
 

@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.backend import Backend
+from recovery.service.bmc_power import BmcDirectory, BmcPower
 from recovery.service.controller_config import Config, make_context
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
@@ -94,6 +96,7 @@ class Service:
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
+            self._power = BmcPower(BmcDirectory(config.bmcs), clock) if config.bmcs else None
             jobs = JobRegistry(
                 self._folder,
                 self.board,
@@ -101,7 +104,7 @@ class Service:
                 clock,
                 hearing,
                 self._policy_for,
-                lambda join: parts_for(desk, join),
+                lambda join: replace(parts_for(desk, join), power=self._power),
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
@@ -219,6 +222,8 @@ class Service:
     def close(self) -> None:
         """Let go of the state folder; for one that was never started, too."""
         self.backend.disk.close()
+        if self._power is not None:
+            self._power.close()
         self._audit.close()
         self._journal.close()
         self._folder.close()

@@ -73,6 +73,22 @@ state_dir = @state_dir@
 # Nodes to list whether a job uses them or not.
 #nodes = []
 
+# BMCs of the nodes, one [[bmcs]] for each pattern; the first that matches counts. With it the controller needs to
+# wait for no lease when a node loses its power: it reads `PowerState` by Redfish. docs/operate/fencing.md. (restart)
+#[[bmcs]]
+# Node name or shell pattern.
+#match = "gpu-*"
+# Address; {node} stands for the node's name, which then must have no dot. Certificates are always checked.
+#url = "https://{node}-bmc.example"
+# TOML file (mode 0600) with user and password: a Redfish user with the role ReadOnly will do. Read anew each time.
+#credentials_file = "/etc/rankmend/controller/bmc.toml"
+# PEM file of the authority of the BMCs' certificates. Default: the system's authorities.
+#ca_file = "/etc/rankmend/controller/bmc-ca.crt"
+# Id of the node below /redfish/v1/Systems. Default: the only one there is.
+#system = "1"
+# Seconds for one reading; 0.1 to 10.
+#timeout_s = 3.0
+
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]

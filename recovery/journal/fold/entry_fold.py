@@ -99,6 +99,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     slow_rank_fold.fold_slow_ended,
     node_fold.fold_nodes_joined,
     node_fold.fold_launchers_ended,
+    node_fold.fold_nodes_off,
     node_fold.fold_node_left,
     node_fold.fold_finder_chosen,
     node_fold.fold_fence_waits,

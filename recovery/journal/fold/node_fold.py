@@ -1,5 +1,6 @@
 """What the records of nodes and of alerts about them change in the ledger. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -7,6 +8,7 @@ from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, is_other_boot
 from recovery.journal.node_records import (
     CheckpointReader,
+    EndedLauncher,
     EvidenceTaken,
     FenceWaits,
     FinderChosen,
@@ -14,6 +16,7 @@ from recovery.journal.node_records import (
     LaunchersEnded,
     NodeLeft,
     NodesJoined,
+    NodesOff,
 )
 
 _EVIDENCE_MAX: Final = 4096  # alerts that are remembered; a dead switch makes 1,000
@@ -59,18 +62,32 @@ def joined_member(before: Member | None, joined: Joined, number: int) -> Member:
 
 
 def fold_launchers_ended(record: LaunchersEnded, ledger: Ledger) -> Ledger:
+    text = LeaveReason(LeaveCause.ENDED).text
+    return _with_ended(ledger, record.launchers, text, is_off=False)
+
+
+def fold_nodes_off(record: NodesOff, ledger: Ledger) -> Ledger:
+    """Power that is off ends a launcher, and leaves nothing of what it was ordered to run."""
+    ended = [EndedLauncher(one.node, one.launcher_id, one.attempt) for one in record.nodes]
+    return _with_ended(ledger, ended, "it has no power", is_off=True)
+
+
+def _with_ended(
+    ledger: Ledger, launchers: Iterable[EndedLauncher], text: str, *, is_off: bool
+) -> Ledger:
     members, had_ranks = dict(ledger.members), {place.node for place in ledger.placement}
     replaced_number = ledger.replaced_number
-    for one in record.launchers:
+    for one in launchers:
         member = members.get(one.node)
         if member is None or member.launcher_id != one.launcher_id:
             continue
         members[one.node] = replace(
             member,
-            left=member.left or LeaveReason(LeaveCause.ENDED).text,
+            left=member.left or text,
             left_cause=member.left_cause or LeaveCause.ENDED,
             is_lost=member.left is None or member.is_lost,
             ended_through=one.empty_through,
+            is_off=is_off,
         )
         if one.node in had_ranks:
             replaced_number = ledger.number

@@ -165,6 +165,32 @@ def test_the_end_of_a_launcher_is_proof_of_what_was_ordered_from_it_and_of_what_
     assert proofs(told, ended_through=None) == []
 
 
+def test_a_node_without_power_is_empty_of_what_it_could_have_been_ordered() -> None:
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}
+    told = ledger("a", "b", "c")
+
+    def judged(**changes: object) -> tuple[object, ...]:
+        members = {**told.members, "c": member("c", is_off=True, **changes)}
+        gone = judge(replace(told, members=members), words, 61.0)
+        return gone.is_proved, gone.proofs, gone.off
+
+    assert judged(ended_through=5) == (True, (), ("c",))
+    assert judged(ended_through=4, launcher_since=11) == (False, (), ())  # another launcher since
+
+
+def test_a_node_without_power_could_have_answered_until_it_was_read() -> None:
+    told = ledger("a", "b", "c", "d")
+    off = member("c", ended_through=5, is_off=True)
+    told = replace(told, members={**told.members, "c": off})
+    words = {"a": EMPTY["a"], "b": EMPTY["b"]}  # d is silent, and c is none of the silent
+
+    early = judge(told, words, 150.0 + BOUND_S - 0.1, ended_at_s={"c": 150.0})
+    late = judge(told, words, 150.0 + BOUND_S, ended_at_s={"c": 150.0})
+
+    assert not early.is_proved
+    assert (late.off, [proof.proof for proof in late.proofs]) == (("c",), [Proof.LEASE])
+
+
 def test_a_launcher_that_has_ended_could_have_answered_until_its_word_came() -> None:
     told = ledger("a", "b", "c", "d")
     told = replace(told, members={**told.members, "c": member("c", ended_through=5)})

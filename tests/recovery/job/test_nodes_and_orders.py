@@ -14,6 +14,7 @@ from recovery.checkpoints.model import HeldPart, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
+from recovery.job.node_power import ASK_RATIO
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
@@ -29,6 +30,7 @@ from recovery.journal.node_records import (
     LaunchersEnded,
     NodeLeft,
     NodesJoined,
+    NodesOff,
 )
 from recovery.journal.records import Entry, decode_record, encode_record, kind_of
 from recovery.messages.exchange import (
@@ -123,9 +125,10 @@ class Bench:
         self.held: dict[str, str] = {}
         self.blamed: list[tuple[str, str]] = []
         self.hearing = Hearing(self.clock)
+        self.off: set[str] = set()  # nodes without power, by their BMCs
         self.control = Controller(
             self.journal, self, None, None, None, self.clock, settings,
-            gate=self, pool=self, hearing=self.hearing,
+            gate=self, pool=self, hearing=self.hearing, power=self,
         )  # fmt: skip
         self.control.start()
 
@@ -140,6 +143,10 @@ class Bench:
 
     def unusable(self, node: str) -> str | None:
         return self.held.get(node)
+
+    def is_off(self, node: str, _silence: object) -> bool:
+        """Tell that the nodes in `off` have no power."""
+        return node in self.off
 
     def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
         self.blamed.append((node, incident_id))
@@ -357,6 +364,87 @@ def test_a_new_boot_proves_its_node_empty_at_once_whose_launcher_said_no_word(
     (proof,) = training.records(AttemptEnded)[0].proofs
     assert (proof.node, proof.proof) == ("b", Proof.BOOT)
     assert len(training.records(AttemptStarted)) == 2
+
+
+def test_a_silent_node_without_power_is_proved_empty_long_before_the_lease(
+    training: Bench,
+) -> None:
+    training.nodes["b"].is_silent = True
+    training.off.add("b")
+    lost_at_s = training.clock.time_s
+
+    training.beat(12.0)
+
+    (off,) = training.records(NodesOff)
+    assert [(one.node, one.launcher_id, one.attempt) for one in off.nodes] == [("b", "b-1", 1)]
+    (ended,) = training.records(AttemptEnded)
+    assert (ended.proofs, ended.off) == ((), ("b",))
+    assert training.placed == ["a", "c"]
+    (started,) = (
+        entry
+        for entry in training.journal.entries
+        if isinstance(entry.record, AttemptStarted) and entry.record.attempt == 2
+    )
+    assert started.monotonic_s - lost_at_s <= 12.0  # by the simulated clock
+    assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
+
+
+def test_power_is_asked_about_only_after_several_reports_are_missing(training: Bench) -> None:
+    training.off = {"a", "b", "c"}
+    training.beat(5.0, step=5)
+    training.nodes["b"].is_silent = True
+    training.beat(ASK_RATIO * POLICY.node_silent_s - 0.5, step=6)
+
+    assert training.records(NodesOff) == []
+    assert training.records(IncidentOpened) == []
+
+
+def test_more_than_half_of_the_job_without_power_is_proof_although_the_lease_is_none() -> None:
+    bench = Bench(replace(SETTINGS, nodes_min=3, nodes_max=5), names="abcde")
+    bench.beat(1.0)
+    for step in (1, 2, 3):
+        bench.beat(1.0, step)
+    for name in "bc":
+        bench.nodes[name].is_silent = True
+    bench.off = {"b", "c"}
+
+    bench.beat(12.0)
+
+    assert set(bench.records(AttemptEnded)[0].off) == {"b", "c"}
+    assert bench.placed == ["a", "d", "e"]
+
+
+def test_power_that_was_off_is_remembered_by_the_next_controller(training: Bench) -> None:
+    training.answer = Answer(Judgement.WAIT, "later")
+    training.nodes["b"].is_silent = True
+    training.off.add("b")
+    training.beat(5.0)
+
+    again = Bench(opened=training.journal.entries)
+    again.nodes |= {name: training.nodes[name] for name in "ac"}
+    again.nodes["b"].is_silent = True
+    again.beat(3.0)
+
+    assert again.records(AttemptEnded)[0].off == ("b",)
+    assert again.placed == ["a", "c"]
+
+
+def test_a_node_whose_power_was_off_comes_back_with_a_new_launcher_only(training: Bench) -> None:
+    node = training.nodes["b"]
+    old = node.report()
+    node.is_silent = True
+    training.off.add("b")
+    training.beat(8.0)
+
+    late = replace(old, number=old.number + 50)  # from before, or its BMC is another node's
+    training.control.handle_report(late)
+    training.beat(1.0)
+    assert len(training.records(NodesJoined)) == 1
+
+    training.off.clear()
+    node.launcher_id, node.boot_id, node.number, node.is_silent = "b-2", "boot-2", 0, False
+    training.beat(1.0)
+    assert [one.node for one in training.records(NodesJoined)[-1].nodes] == ["b"]
 
 
 def test_a_spare_that_leaves_is_offered_no_more_until_a_newer_launcher_comes(

@@ -18,12 +18,13 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.job_records import JobEnded
-from recovery.journal.node_records import LaunchersEnded
-from recovery.launcher.processes.process_tree import pids, read_mark
+from recovery.journal.node_records import LaunchersEnded, NodesOff
+from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, Host, Process, why_not
+from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
 from tests.system.faults.harness import EXAMPLES, JOBS, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -132,6 +133,18 @@ class Nodes:
         """Kill a launcher, and nothing else."""
         self.running[name].send_signal(signal.SIGKILL)
         self.running[name].wait(20)
+
+    def vanish(self, name: str) -> None:
+        """Kill everything on a node before any process can send a last word."""
+        launcher = self.running[name]
+        assert isinstance(launcher, subprocess.Popen), "a node on this machine"
+        launcher.send_signal(signal.SIGSTOP)
+        below = [one.pid for one in descendants(launcher.pid, read_processes())]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (launcher.pid, *below):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        launcher.wait(20)
 
     def rank_pids(self, name: str) -> list[int]:
         """Return the processes of a node's ranks, by their mark."""
@@ -333,13 +346,19 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[str]:
     """A controller that runs as a service, on this machine alone."""
+    with run_controller(tmp_path, POLICY) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def run_controller(tmp_path: Path, policy: str, more: str = "") -> Iterator[str]:
     port = free_port()
     (tmp_path / "ctl").mkdir()
-    (tmp_path / "cluster.toml").write_text(POLICY)
+    (tmp_path / "cluster.toml").write_text(policy)
     config = tmp_path / "controller.toml"
     config.write_text(
         f'listen = "127.0.0.1:{port}"\nstate_dir = "{tmp_path}/ctl"\n'
-        f'policy_file = "{tmp_path}/cluster.toml"\n'
+        f'policy_file = "{tmp_path}/cluster.toml"\n{more}'
     )
     argv = [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"]
     with (tmp_path / "controller.log").open("wb") as out:
@@ -385,6 +404,38 @@ def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
 
     assert nodes.wait_ends(kept, spare) == [143, 143], nodes.output
     assert "stopped" in nodes.said(spare)
+
+
+def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
+    make: Callable[..., Nodes], tmp_path: Path
+) -> None:
+    policy = POLICY.replace(
+        "lease_s = 3", "lease_s = 600"
+    )  # so long that only the BMC can prove it
+    with PowerBmc("On") as bmc:
+        file = write_credentials(tmp_path)
+        more = f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\n'
+        with run_controller(tmp_path, policy, more) as url:
+            nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
+            nodes.start("a", "b", "c")
+            nodes.wait_step(20)
+            (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
+            lost, kept = (name for name in "abc" if name != spare)
+
+            nodes.vanish(lost)
+            wait_for(lambda: bmc.readings > 0, "the controller reads the power state", DEADLINE_S)
+            assert len(journaled(nodes, AttemptStarted)) == 1  # On proves nothing
+            bmc.power = "Off"
+
+            nodes.wait_said(spare, "attempt 2: ranks")
+            nodes.wait_said(kept, "attempt 2: ranks")
+            (ended,) = journaled(nodes, AttemptEnded)
+            assert (ended.off, ended.proofs) == ((lost,), ())
+            assert [one.node for one in journaled(nodes, NodesOff)[0].nodes] == [lost]
+            last = max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
+            nodes.wait_step(last + 20)
+        told = [*(tmp_path / "ctl").rglob("*"), tmp_path / "controller.log"]
+        assert not any(PASSWORD.encode() in path.read_bytes() for path in told if path.is_file())
 
 
 @NEEDS_HOSTS

@@ -1,0 +1,246 @@
+"""What counts as proof that a node has no power, read from real HTTP servers that act as BMCs."""
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError
+from recovery.service import authority
+from recovery.service.bmc_power import REFUSED_S, BmcDirectory, BmcPower
+from recovery.service.controller_config import BmcRule, Config, check
+from recovery.service.daemon import read
+from tests.support.power_bmc import PASSWORD, SYSTEM, PowerBmc, respond, write_credentials
+from tests.support.service import make_folder, wait_until
+
+pytestmark = pytest.mark.real
+
+
+def rule_of(bmc: PowerBmc, folder: Path, **changes: object) -> BmcRule:
+    file = write_credentials(folder)
+    settings = {"match": "n*", "url": bmc.url, "credentials_file": str(file), "timeout_s": 10.0}
+    return BmcRule(**(settings | changes))
+
+
+@contextmanager
+def power_of(*rules: BmcRule) -> Iterator[BmcPower]:
+    power = BmcPower(BmcDirectory(rules), SystemClock(), pause_s=0.0)
+    try:
+        yield power
+    finally:
+        power.close()
+
+
+def outcomes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.power_state for record in caplog.records if hasattr(record, "power_state")]
+
+
+def wait_outcome(
+    power: BmcPower, caplog: pytest.LogCaptureFixture, node: str = "n1", silence: object = 1
+) -> str:
+    """Ask until a reading is over, and return what came of it."""
+    caplog.set_level("INFO")
+    before = len(outcomes(caplog))
+
+    def is_over() -> bool:
+        assert not power.is_off(node, silence)
+        return len(outcomes(caplog)) > before
+
+    wait_until(is_over, "a reading")
+    return outcomes(caplog)[-1]
+
+
+def test_off_read_twice_is_proof_and_the_password_is_in_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with PowerBmc("Off") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+        wait_until(lambda: power.is_off("n1", 1), "the proof")
+
+        assert bmc.readings == 2
+        assert "n1" in caplog.text or outcomes(caplog) == ["Off, then Off"]
+        assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "states", [["On"], ["PoweringOff"], ["Paused"], ["Off", "On"], ["Off", "PoweringOn"]]
+)
+def test_any_other_state_proves_nothing(
+    states: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+        bmc.states = list(states)
+
+        assert wait_outcome(power, caplog) == ", then ".join(states)
+
+
+def redirect(handler: object) -> None:
+    respond(handler, 302, {}, Location=f"http://127.0.0.1:1{SYSTEM}")
+
+
+def garbage(handler: object) -> None:
+    respond(handler, 200, b"<html>Off</html>")
+
+
+def no_state(handler: object) -> None:
+    respond(handler, 200, {"PowerState": ["Off"]})
+
+
+def too_long(handler: object) -> None:
+    respond(handler, 200, {"PowerState": "Off", "more": "x" * (2 << 20)})
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (redirect, "HTTP 302"),
+        (garbage, "not JSON"),
+        (no_state, "PowerState is ['Off']"),
+        (too_long, "more than"),
+    ],
+)
+def test_a_bmc_that_redirects_or_answers_garbage_proves_nothing(
+    answer: Callable[[object], None],
+    outcome: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with PowerBmc(answer=answer) as bmc, power_of(rule_of(bmc, tmp_path, system="1")) as power:
+        assert outcome in wait_outcome(power, caplog)
+
+
+def test_a_bmc_that_hangs_holds_up_no_other_and_one_that_is_not_there_proves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gone = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with PowerBmc() as hangs, PowerBmc("Off") as off:
+        hangs.answer = lambda _handler: hangs.released.wait(60.0)
+        rules = (
+            rule_of(hangs, tmp_path, match="n1", timeout_s=0.5),
+            rule_of(off, tmp_path, match="n2"),
+            rule_of(off, tmp_path, match="n3", url=gone),
+        )
+        with power_of(*rules) as power:
+            assert not power.is_off("n1", 1)
+            wait_until(lambda: power.is_off("n2", 1), "the proof of the other")
+            assert "takes more than" in wait_outcome(power, caplog, "n1")
+            assert "refused" in wait_outcome(power, caplog, "n3")
+
+
+def test_a_certificate_that_nobody_vouches_for_proves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = (tmp_path / "ca.crt", tmp_path / "ca.key")
+    server = (tmp_path / "bmc.crt", tmp_path / "bmc.key")
+    authority.make_authority(*ca, "bmc")
+    authority.make_server(ca, *server, ["localhost"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*server)
+    with PowerBmc("Off", context) as bmc:
+        with power_of(rule_of(bmc, tmp_path)) as power:
+            assert "CERTIFICATE_VERIFY_FAILED" in wait_outcome(power, caplog)
+        assert bmc.asked == []  # the password was not sent
+
+        with power_of(rule_of(bmc, tmp_path, ca_file=str(ca[0]))) as power:
+            wait_until(lambda: power.is_off("n1", 1), "the proof")
+
+
+class LaterClock(SystemClock):
+    """A clock that can be put forward."""
+
+    ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.ahead_s
+
+
+def test_a_password_that_is_refused_is_not_tried_again_soon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = LaterClock()
+    with PowerBmc("Off") as bmc, PowerBmc("Off") as other:
+        rules = (rule_of(bmc, tmp_path, match="n1"), rule_of(other, tmp_path))
+        power = BmcPower(BmcDirectory(rules), clock, pause_s=0.0)
+        write_credentials(tmp_path, "wrong")
+        assert "rejects the user" in wait_outcome(power, caplog)
+        assert "wrong" not in caplog.text
+        write_credentials(tmp_path)
+
+        clock.ahead_s = REFUSED_S - 60.0
+        assert not power.is_off("n1", 2)  # a new silence changes nothing about the password
+        wait_until(lambda: power.is_off("n2", 1), "the proof of the other")
+        assert len(bmc.asked) == 1
+        clock.ahead_s = REFUSED_S
+        wait_until(lambda: power.is_off("n1", 2), "the proof")
+        power.close()
+
+
+def test_what_was_read_in_one_silence_proves_nothing_in_another(tmp_path: Path) -> None:
+    with PowerBmc("Off") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+        wait_until(lambda: power.is_off("n1", 1), "the proof")
+        bmc.power = "On"
+
+        assert not power.is_off("n1", 2)
+        assert not power.is_off("n1", 1)
+
+
+def test_a_nodes_name_never_chooses_the_domain_of_its_bmc(tmp_path: Path) -> None:
+    file = str(write_credentials(tmp_path))
+    rule = BmcRule(match="*", url="https://bmc-{node}", credentials_file=file)
+
+    directory = BmcDirectory([rule])
+
+    found = directory.find("n1")
+    assert found is not None
+    assert found.address.host == "bmc-n1"
+    for name in ("n1.attacker.example", "n1:1", "n1/x", "a@b", "", "-"):
+        assert directory.find(name) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"url": "http://10.0.0.1"}, "clear text"),
+        ({"url": "https://u:pw@bmc"}, "contains a user"),
+        ({"url": "bmc"}, "not https"),
+    ],
+)
+def test_urls_that_are_wrong_or_unsafe_are_refused_by_name(
+    changes: dict[str, str], message: str
+) -> None:
+    rule = BmcRule(**({"match": "gpu-*", "url": "x", "credentials_file": "/x"} | changes))
+    config = Config(state_dir="/var/lib/x", bmcs=(rule,))
+
+    with pytest.raises(
+        ConfigError, match=rf"\[\[bmcs\]\] number 1 \(gpu-\*\): .*{message}"
+    ) as told:
+        check(config)
+    assert "pw" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "other users may read"),
+        ('ca_file = "/none.pem"', "/none.pem"),
+        ("timeout_s = 60", "timeout_s"),
+        ('system = "../x"', "system"),
+        ("verify = false", "verify"),
+    ],
+)
+def test_a_configuration_that_can_not_work_is_refused_at_the_start(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    path = make_folder(tmp_path / "ctl")
+    file = write_credentials(tmp_path)
+    file.chmod(0o600 if line else 0o640)
+    text = f'[[bmcs]]\nmatch = "n*"\nurl = "https://bmc"\ncredentials_file = "{file}"\n{line}\n'
+    path.write_text(path.read_text() + text)
+
+    with pytest.raises(ConfigError, match=message):
+        read(path)
