@@ -82,6 +82,8 @@ class RankProgress:
     attached_at_s: float | None
     resumed_at_s: float | None
     first_section_at_s: float | None
+    rendezvous_began_at_s: float | None  # None: no process group was seen to form
+    rendezvous_ended_at_s: float | None
     section: Section
     section_since_s: float | None
     sections_entered: int
@@ -183,6 +185,7 @@ class ProgressReader:
         pid, flags, ticks, attached, resumed, first = self._block(
             layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
         )
+        began, ended = self._block(layout.RENDEZVOUS, layout.RENDEZVOUS_AT, "rendezvous")
         word, since = self._block(layout.LIVE, layout.LIVE_AT, "live")
         entered, completed, _at = self._block(
             layout.COLLECTIVES, layout.COLLECTIVES_AT, "collectives"
@@ -203,6 +206,8 @@ class ProgressReader:
             attached_at_s=self._time(attached, now_s, "attached"),
             resumed_at_s=self._time(resumed, now_s, "resumed"),
             first_section_at_s=self._time(first, now_s, "first section"),
+            rendezvous_began_at_s=self._time(began, now_s, "rendezvous began"),
+            rendezvous_ended_at_s=self._time(ended, now_s, "rendezvous ended"),
             section=_SECTIONS[code],
             section_since_s=self._time(since, now_s, "section entered"),
             sections_entered=word >> layout.SECTION_BITS,

@@ -104,12 +104,13 @@ def _table(rows: list[dict[str, Any]]) -> Any:
         box=box.SIMPLE_HEAD,
         title="time to recovery, in seconds",
         title_justify="left",
-        padding=(0, 1, 0, 0),
+        padding=0,
     )
     table.add_column("incident", no_wrap=True)
     for name in (*names, "MTTR"):
-        table.add_column(name.removesuffix("_s").replace("_", " "), justify="right")
-    table.add_column("steps redone", justify="right")
+        head = name.removesuffix("_s").replace("_", " ")
+        table.add_column(head, justify="right", min_width=5, overflow="fold")
+    table.add_column("steps redone", justify="right", min_width=5, overflow="fold")
     for row in rows:
         redone = row["steps_recomputed"]
         table.add_row(
@@ -130,7 +131,11 @@ def _shown_phases(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _number(seconds_taken: float | None) -> str:
-    return "-" if seconds_taken is None else f"{seconds_taken:.3f}"
+    """Return seconds in at most 5 characters up to a day: to a thousandth, or four digits."""
+    if seconds_taken is None:
+        return "-"
+    digits = 3 if seconds_taken < 9.9995 else 2 if seconds_taken < 99.995 else 1
+    return f"{seconds_taken:.{digits if seconds_taken < 999.95 else 0}f}"
 
 
 def _line(row: dict[str, Any]) -> Any:

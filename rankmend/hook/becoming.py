@@ -141,10 +141,11 @@ def watch_steps():
 
         os.register_at_fork(after_in_child=rankmend._detach_child)
         if os.environ.get(layout.ENV_AUTO) == "1":
-            from rankmend.hook import torch_steps, torch_store
+            from rankmend.hook import torch_rendezvous, torch_steps, torch_store
 
             torch_steps.watch()
             torch_store.watch()
+            torch_rendezvous.watch()
         from rankmend.hook import stacks
 
         stacks.offer()

@@ -7,6 +7,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
 
     0     identity     launcher, once, before the rank starts
     128   attachment   rank: pid, start time, marks; rewritten when a mark is set
+    192   rendezvous   rank: when its first process group began to form and stood; zeros until then
     256   live         rank: the section it is in, since when, how many it has entered
     320   collectives  rank: collectives entered and completed
     352   time-out     rank: after how long PyTorch ends a collective; zeros where it never told
@@ -35,6 +36,10 @@ ATTACHMENT_AT = 128
 FLAG_AUTO = 1  # the optimizer hook counts the steps; the script does not report them
 FLAG_RELATIVE = 2  # step numbers count from the start of this process
 FLAG_PAIRS = 4  # it sends to or receives from single ranks: perhaps a pipeline stage
+
+# began, ended
+RENDEZVOUS = struct.Struct("<QQ")
+RENDEZVOUS_AT = 192
 
 # sections entered since the start << SECTION_BITS | section code, entered at
 LIVE = struct.Struct("<QQ")

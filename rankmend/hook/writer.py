@@ -65,6 +65,7 @@ class Writer:
         self._first_section_ns = 0
         self._pairs = 0
         self._timeout_ns = 0
+        self._has_met = False
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
@@ -98,6 +99,7 @@ class Writer:
                 raise OtherWriterError("%s belongs to process %d" % (path, pid))
             self._attached_ns = monotonic_ns()
             self._map[layout.HEAD_AT : layout.HEAD_AT + 8] = bytes(8)  # a dead writer's steps
+            self._put(layout.RENDEZVOUS_AT, layout.RENDEZVOUS.pack(0, 0))
             self._put(layout.LIVE_AT, layout.LIVE.pack(0, self._attached_ns))
             self._put(layout.COLLECTIVES_AT, layout.COLLECTIVES.pack(0, 0, 0))
             self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(0))
@@ -113,6 +115,12 @@ class Writer:
     def mark_resumed(self):
         self._resumed_ns = monotonic_ns()
         self._write_attachment()
+
+    def mark_rendezvous(self, began_ns, ended_ns):
+        """Report when the ranks met; only the first time counts."""
+        if not self._has_met:
+            self._has_met = True
+            self._put(layout.RENDEZVOUS_AT, layout.RENDEZVOUS.pack(began_ns, ended_ns))
 
     def mark_pairs(self):
         """Report that this rank sends to or receives from single ranks."""

@@ -163,6 +163,8 @@ class AttemptHealth:
             marks.first_section_age_s,
             marks.first_step_age_s,
             marks.first_step,
+            marks.rendezvous_began_age_s,
+            marks.rendezvous_ended_age_s,
         )
 
     def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:

@@ -32,6 +32,8 @@ class ObservedRank:
     attached_at_s: float | None = None
     resumed_at_s: float | None = None
     first_section_at_s: float | None = None
+    rendezvous_began_at_s: float | None = None
+    rendezvous_ended_at_s: float | None = None
     first_step_at_s: float | None = None
     first_step: int | None = None
     advanced_at_s: float | None = None  # last step, section change, mark
@@ -81,6 +83,9 @@ class ObservedRank:
         self.attached_at_s = _earlier(self.attached_at_s, told.attached_age_s, now_s)
         self.resumed_at_s = _earlier(self.resumed_at_s, told.resumed_age_s, now_s)
         self.first_section_at_s = _earlier(self.first_section_at_s, told.first_section_age_s, now_s)
+        began_age_s, ended_age_s = told.rendezvous_began_age_s, told.rendezvous_ended_age_s
+        self.rendezvous_began_at_s = _earlier(self.rendezvous_began_at_s, began_age_s, now_s)
+        self.rendezvous_ended_at_s = _earlier(self.rendezvous_ended_at_s, ended_age_s, now_s)
         newest = self.step_ends[-1][0] if self.step_ends else 0
         for timing in told.timings:
             if timing.number == 1:
@@ -129,6 +134,8 @@ class Marks:
     first_section_age_s: float | None
     first_step_age_s: float | None
     first_step: int | None
+    rendezvous_began_age_s: float | None
+    rendezvous_ended_age_s: float | None
 
 
 class Observation:
@@ -366,6 +373,8 @@ class Observation:
             _slowest([view.first_section_at_s for view in views], now_s),
             _slowest([view.first_step_at_s for view in views], now_s),
             min(first_steps, default=None),
+            _slowest([view.rendezvous_began_at_s for view in views], now_s),
+            _slowest([view.rendezvous_ended_at_s for view in views], now_s),
         )
 
 

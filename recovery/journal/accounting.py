@@ -1,8 +1,8 @@
 """The cost of an incident: MTTR in its phases, and recomputed steps. Pure.
 
     fault -detect-> opened -decide-> accepted -fence-> ranks gone [-retries->]
-          -prepare-> attempt ordered -start-> checkpoint asked for -restore-> first section
-          -first step-> first step done
+          -prepare-> attempt ordered -start-> ranks begin to meet -rendezvous-> they have met
+          -restore-> first section -first step-> first step done
 
 Marks of ranks are those of the slowest, as journaled when the new attempt was verified. A mark
 that the ranks do not tell makes its phase part of the next one, and the account says so.
@@ -28,6 +28,7 @@ class RecoveryPhase(Enum):
     RETRIES = "retries"  # tries that failed, with their fences; 0.0 s for one try
     PREPARE = "prepare"  # evidence, the pause before another try, missing nodes, the checkpoint
     START = "start"  # a fork, a standby or Python with its imports
+    RENDEZVOUS = "rendezvous"  # the ranks meet and form their process group
     RESTORE = "restore"
     FIRST_STEP = "first_step"
 
@@ -161,7 +162,11 @@ def _divide(
         return None if age_s is None else min(max(0.0, length_s - age_s), length_s)
 
     asked = since_fence(verified.resumed_age_s)
+    met_from, met = verified.rendezvous_began_age_s, verified.rendezvous_ended_age_s
+    has_met = met_from is not None and met is not None
     started = asked if asked is not None else since_fence(verified.attached_age_s)
+    if has_met:
+        started = since_fence(met_from)
     stepped = since_fence(verified.first_step_age_s)
     notes: list[str] = []
     if started is None:
@@ -174,6 +179,7 @@ def _divide(
     ends = {
         RecoveryPhase.PREPARE: None if ordered is None else _between(fenced, ordered),
         RecoveryPhase.START: started,
+        RecoveryPhase.RENDEZVOUS: since_fence(met) if has_met else None,
         RecoveryPhase.RESTORE: since_fence(verified.first_section_age_s),
         RecoveryPhase.FIRST_STEP: stepped,
     }

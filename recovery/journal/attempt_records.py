@@ -142,6 +142,8 @@ class AttemptVerified:
     first_section_age_s: float | None = None
     first_step_age_s: float | None = None
     first_step: int | None = None  # lowest first step number of any rank
+    rendezvous_began_age_s: float | None = None
+    rendezvous_ended_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

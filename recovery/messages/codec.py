@@ -107,6 +107,8 @@ _AGES: Final = (
     "first_section_age_s",
     "step_age_s",
     "section_age_s",
+    "rendezvous_began_age_s",
+    "rendezvous_ended_age_s",
 )
 
 

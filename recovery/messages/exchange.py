@@ -163,6 +163,8 @@ class RankReport:
     progress_error: str | None = None  # why its progress file can't be read
     exit: RankExit | None = None
     start: RankStart | None = None
+    rendezvous_began_age_s: float | None = None
+    rendezvous_ended_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

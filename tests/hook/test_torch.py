@@ -11,6 +11,12 @@ from tests.support.hook import Rank, each_python
 
 pytestmark = pytest.mark.real
 
+DISTRIBUTED = """\
+from .distributed_c10d import init_process_group
+
+def is_initialized():
+    return False
+"""
 # The part of torch.optim that counts: hooks run after each step, in this order of calls.
 OPTIMIZER = """\
 _hooks = {}
@@ -57,7 +63,10 @@ def rank(tmp_path: Path) -> Rank:
 def stand_in(rank: Rank) -> Rank:
     package = rank.folder / "lib" / "torch"
     (package / "optim").mkdir(parents=True)
-    (package / "__init__.py").write_text("from torch import optim")
+    (package / "distributed").mkdir()
+    (package / "__init__.py").write_text("from torch import distributed, optim")
+    (package / "distributed" / "__init__.py").write_text(DISTRIBUTED)
+    (package / "distributed" / "distributed_c10d.py").write_text("def init_process_group(): pass")
     (package / "optim" / "__init__.py").write_text("from .optimizer import *")
     (package / "optim" / "optimizer.py").write_text(OPTIMIZER)
     rank.environment["PYTHONPATH"] = f"{rank.site}:{package.parent}"

@@ -17,10 +17,11 @@ def _watch_torch():
             and os.environ.get("RANKMEND_AUTO") == "1"
             and os.environ.get("RANKMEND_PROGRESS_FILE")
         ):
-            from rankmend.hook import torch_steps, torch_store
+            from rankmend.hook import torch_rendezvous, torch_steps, torch_store
 
             torch_steps.watch()
             torch_store.watch()
+            torch_rendezvous.watch()
     except Exception:
         pass
 

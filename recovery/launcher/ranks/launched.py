@@ -79,6 +79,8 @@ class LaunchedRank:
             attached_age_s=_age(told.attached_at_s, now_s),
             resumed_age_s=_age(told.resumed_at_s, now_s),
             first_section_age_s=_age(told.first_section_at_s, now_s),
+            rendezvous_began_age_s=_age(told.rendezvous_began_at_s, now_s),
+            rendezvous_ended_age_s=_age(told.rendezvous_ended_at_s, now_s),
             step=told.last.step if told.last else None,
             step_age_s=_age(told.last.ended_at_s, now_s) if told.last else None,
             steps_done=told.step_count,

@@ -412,6 +412,26 @@ def test_recovered_means_two_steps_of_every_rank_that_has_told_any(training: Ben
     assert (verified.attempt, verified.is_comparable, verified.first_step) == (2, True, 8)
 
 
+def test_the_rendezvous_of_the_slowest_rank_is_recorded_once_every_rank_has_told_its_own(
+    training: Bench,
+) -> None:
+    assert training.records(AttemptVerified)[-1].rendezvous_ended_age_s is None
+    training.end(1, signal=9)
+    training.empty()
+    training.run_attempt(2)
+    training.step(8, 1)
+    for rank, began_age_s in ((0, 3.0), (1, 2.5)):
+        met = {"rendezvous_began_age_s": began_age_s, "rendezvous_ended_age_s": 2.0}
+        training.ranks[rank] = replace(training.ranks[rank], **met)
+
+    training.step(9, 2)
+
+    verified = training.records(AttemptVerified)[-1]
+    assert verified.attempt == 2
+    assert verified.rendezvous_began_age_s == pytest.approx(2.5), "the last one to begin"
+    assert verified.rendezvous_ended_age_s == pytest.approx(2.0)
+
+
 def test_catching_up_is_recorded_once_when_the_highest_step_is_passed(training: Bench) -> None:
     training.end(1, signal=9)
     training.recover(2, 8)

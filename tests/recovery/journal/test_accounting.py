@@ -101,6 +101,21 @@ def test_phases_are_divided_by_the_order_and_the_marks_of_the_slowest_rank() -> 
     assert found.notes == ()
 
 
+def test_where_the_ranks_formed_a_process_group_their_start_ends_with_its_begin() -> None:
+    met = replace(VERIFIED, rendezvous_began_age_s=5.5, rendezvous_ended_age_s=3.5)
+
+    found = account(tuple((at, met if record is VERIFIED else record) for at, record in RECOVERY))
+
+    assert list(phases(found).items())[4:] == [
+        ("prepare", 0.125),
+        ("start", 1.375),  # began at 102.5
+        ("rendezvous", 2.0),
+        ("restore", 0.5),  # first section at 105
+        ("first_step", 2.0),
+    ]
+    assert found.total_s == 7.5
+
+
 def test_waiting_for_evidence_prepares_the_attempt_and_is_no_part_of_its_start() -> None:
     late = tuple((at + 20.0 * (number > 3), record) for number, (at, record) in enumerate(RECOVERY))
 
