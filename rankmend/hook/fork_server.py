@@ -28,7 +28,7 @@ import threading
 import time
 import traceback
 
-from rankmend.hook import becoming, imports, layout
+from rankmend.hook import becoming, import_order, imports, layout, replay
 
 TRIES_S_MAX = (
     900.0  # after so long no other package is tried: a server without it is better than none
@@ -110,7 +110,7 @@ class Prepared:
     """The imports of this process, and what must hold for them to be a rank's."""
 
     def __init__(self, told, try_s_max, oom_score):
-        """Import what the launcher names; ``told``: modules with origins, and changed variables.
+        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says.
 
         ``try_s_max``: seconds to try one package. ``oom_score``: what a rank's is.
         """
@@ -118,13 +118,16 @@ class Prepared:
         self.count = 0
         self.oom_score = oom_score
         until_s = time.monotonic() + TRIES_S_MAX
-        started_with = imports.started_with()
+        variables = replay.Replay(told, imports.started_with())
+        refusal = variables.refusal()
+        if refusal is not None:
+            raise UnforkableError(refusal)
         self._stamps = {}
-        for package, modules in _by_package(told["modules"]).items():
+        for package, modules in variables.packages(self.left_out):
             if time.monotonic() >= until_s:
                 self.left_out[package] = "was not tried within %d s" % TRIES_S_MAX
                 continue
-            missing = _try(package, modules, try_s_max, self.left_out)
+            missing = _try(package, modules, try_s_max, self.left_out, variables)
             if missing is None:
                 continue
             for name, _origin in modules:
@@ -133,10 +136,7 @@ class Prepared:
                     self.count += 1
             self._note_stamps(modules)
         self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
-        self.environment = [
-            (name, started_with.get(name), value)
-            for name, value in imports.changes(started_with).items()
-        ]
+        self.environment = variables.environment()
         self._check(told["environment"])
         gc.collect()  # here once, not in each rank
 
@@ -153,7 +153,7 @@ class Prepared:
                 self._stamps[origin] = _stamp(origin)
 
     def _check(self, environment):
-        """Refuse a script that changes variables: a library may read them at import."""
+        """Refuse a script that changes variables nobody knows when: a library may read them at import."""
         ours = {name: after for name, _before, after in self.environment}
         for name, value in environment.items():
             if ours.get(name) != value:
@@ -165,14 +165,6 @@ class Prepared:
             raise UnforkableError(
                 "its imports run %d threads together, though none does alone" % threads
             )
-
-
-def _by_package(modules):
-    """Return the modules of each package (``name.partition('.')``), in the order of first imports."""
-    packages = {}
-    for name, origin in modules:
-        packages.setdefault(name.partition(".")[0], []).append((name, origin))
-    return packages
 
 
 def _package_folders():
@@ -187,7 +179,7 @@ def _stamp(path):
     return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
-def _try(package, modules, try_s_max, left_out):
+def _try(package, modules, try_s_max, left_out, variables):
     """Import a package in a disposable child; return the modules to pass over, None: all of it.
 
     Python's own modules that this process has already are not tried.
@@ -198,7 +190,7 @@ def _try(package, modules, try_s_max, left_out):
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_trial(modules, tell, server)
+        _run_trial(modules, tell, server, variables)
     os.close(tell)
     verdict = _read_verdict(told, try_s_max)
     os.close(told)
@@ -244,14 +236,14 @@ def _reap(pid):
         pass
 
 
-def _run_trial(modules, tell, server):
+def _run_trial(modules, tell, server, variables):
     """Be the disposable child."""
     try:
         os.setpgid(0, 0)
         _die_with(server)
         os.nice(_NICE)
         try:
-            verdict = _trial(modules)
+            verdict = _trial(modules, variables)
         except BaseException as error:
             text = traceback.format_exception_only(type(error), error)[-1].strip()
             verdict = {"reason": "fails at import: %s" % text[:REASON_BYTES_MAX]}
@@ -283,7 +275,7 @@ class _WatchedVariables(dict):  # type: ignore[type-arg]
         raise KeyError(key)
 
 
-def _trial(modules):
+def _trial(modules, variables):
     watched = _WatchedVariables(os.environ._data)
     os.environ._data = os.environb._data = watched
     descriptors, loaded = _descriptors(), set(sys.modules)
@@ -307,6 +299,7 @@ def _trial(modules):
         or _foreign_module(loaded)
         or _threads_after_fork()
         or (os.getcwd() != folder and "changes the working folder at import")
+        or variables.fault(loaded)
         or (watched.missed and "reads %s at import, which only a rank has" % watched.missed[0])
     )
     return {"reason": reason} if reason else {"missing": missing}
@@ -342,7 +335,7 @@ def _foreign_module(loaded):
     for name in set(sys.modules) - loaded:
         spec = getattr(sys.modules[name], "__spec__", None)
         origin = getattr(spec, "origin", None)
-        if getattr(spec, "has_location", False) and not imports.is_installed(origin):
+        if getattr(spec, "has_location", False) and not import_order.is_installed(origin):
             return "imports %s, which is not an installed package" % name
     return None
 

@@ -1,4 +1,4 @@
-"""Tells the launcher, at the first step, which installed modules this rank has imported.
+"""Tells the launcher, at the first step, which installed modules this rank has imported, and in which environment.
 
 The fork server (`rankmend.hook.fork_server`) imports the same before it forks ranks. Only what lies in
 Python's own library or in a folder of installed packages is told, never the user's own modules.
@@ -9,11 +9,8 @@ import json
 import os
 import sys
 
-from rankmend.hook import layout
+from rankmend.hook import import_order, layout
 
-_INSTALLED = ("/site-packages/", "/dist-packages/")
-_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + "/"
-_IN_PYTHON = ("built-in", "frozen")
 _OURS = ("rankmend", "sitecustomize", "usercustomize", "__main__", "__mp_main__")
 _is_told = False
 
@@ -29,14 +26,28 @@ def tell():
         before = started_with()
         if before.get(layout.ENV_IMPORTS_FILE) != path:
             return  # a standby that has become a rank: what it was started with tells nothing
-        told = {"modules": installed_modules(), "environment": changes(before)}
+        told = describe(import_order.take(), before)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         part = path + ".part"
         with os.fdopen(os.open(part, flags, 0o600), "w", encoding="ascii") as file:
-            json.dump(told, file)
+            file.write(json.dumps(told))  # ten times as quick as json.dump
         os.rename(part, path)
     except Exception:
         pass
+
+
+def describe(order, before):
+    """Return what to tell; ``order``: None where nobody has noted it. ``before``: as started."""
+    modules, in_order, by_imports = installed_modules(), None, {}
+    if order is not None:
+        modules, in_order = order.arrange(modules)
+        by_imports = order.by_imports()
+    return {
+        "modules": modules,
+        "changes": in_order,
+        "by_imports": by_imports,
+        "environment": changes(before),
+    }
 
 
 def installed_modules():
@@ -49,26 +60,15 @@ def installed_modules():
             continue
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
-        if getattr(spec, "name", None) == name and is_installed(origin):
+        if getattr(spec, "name", None) == name and import_order.is_installed(origin):
             found.append([name, origin])
     return found
 
 
-def is_installed(origin):
-    """Return whether a module found there is of Python or of an installed package."""
-    if type(origin) is not str:
-        return False
-    if origin in _IN_PYTHON or origin.startswith(_LIBRARY):
-        return True
-    return any(part in origin for part in _INSTALLED)
-
-
 def started_with():
     """Return the environment that this process was started with."""
-    with open("/proc/self/environ", "rb") as file:
-        entries = file.read().split(b"\0")
-    pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
-    return {name: value for name, _equals, value in pairs}
+    environment = import_order.started_with()
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
 
 
 def changes(before):

@@ -1,7 +1,7 @@
 """Runs in every Python process below `rankmend run`, before the script.
 
 Has the steps of an unchanged PyTorch script counted and the stacks of a rank told on request,
-and runs the sitecustomize that would have run without rankmend. Whatever goes wrong in our part
+the order of its imports noted for the fork server, and runs the sitecustomize that would have run without rankmend. Whatever goes wrong in our part
 is swallowed; what the user's own raises goes on to Python, which reports it as it would have. Any
 Python may come by here, so this file keeps to what Python 2.7 understands.
 """
@@ -32,6 +32,16 @@ def _offer_stacks():
             from rankmend.hook import stacks
 
             stacks.offer()
+    except Exception:
+        pass
+
+
+def _note_imports(is_begin):
+    try:
+        if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_IMPORTS_FILE"):
+            from rankmend.hook import import_order
+
+            (import_order.watch if is_begin else import_order.note_site)()
     except Exception:
         pass
 
@@ -81,4 +91,6 @@ def _run_from(folder, path, done):
 
 _watch_torch()
 _offer_stacks()
+_note_imports(True)
 _run_users_own()
+_note_imports(False)

@@ -23,6 +23,7 @@ from rankmend.foreign_links import open_new
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
+from recovery.launcher.ranks.shared_imports import share
 from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
 
 log = logging.getLogger(__name__)
@@ -198,7 +199,11 @@ class ForkServer:
                 self._give_up(f"{path.name} is no list of imports")
                 return
         if told:
-            self._imports = json.dumps(_common(told)).encode()
+            try:
+                self._imports = json.dumps(share(told)).encode()
+            except ValueError as error:
+                self._give_up(f"a rank has told {error}")
+                return
             self._wait_for_calm("the fork server has not started yet")
 
     # The server.
@@ -335,16 +340,3 @@ def _memory_file(body: SpawnBody) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _common(told: list[dict[str, object]]) -> dict[str, object]:
-    """Return the imports that all ranks share, in the first one's order, and all changed variables."""
-    modules = [list(one["modules"]) for one in told]  # type: ignore[call-overload]
-    shared = set.intersection(*({tuple(one) for one in each} for each in modules))
-    environment: dict[str, object] = {}
-    for one in told:
-        environment.update(one["environment"])  # type: ignore[call-overload]
-    return {
-        "modules": [one for one in modules[0] if tuple(one) in shared],
-        "environment": environment,
-    }

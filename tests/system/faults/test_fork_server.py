@@ -153,6 +153,45 @@ def test_an_unchanged_pytorch_script_is_forked_and_still_seen(make_job: Make) ->
     assert len(job.incidents) == 1
 
 
+SETS_VARIABLES = """
+import os, runpy, sys
+
+began = os.environ.get("TORCH_DISTRIBUTED_DEBUG")
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # read once, at this import
+import torch.distributed
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+place = "{folder}/met-%s-%s" % (os.environ["RANKMEND_ATTEMPT"], os.environ["RANK"])
+with open(place, "w") as file:
+    file.write("%s %s" % (began, torch.distributed.get_debug_level().name))
+runpy.run_path("{script}", run_name="__main__")
+"""
+
+
+@pytest.mark.torch
+def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
+    make_job: Make,
+) -> None:
+    pytest.importorskip("torch")
+    job = make_job("", world_size=2, flags=FLAGS)
+    job.script = job.folder / "sets_variables.py"
+    train = EXAMPLES / "unchanged" / "train.py"
+    job.script.write_text(SETS_VARIABLES.format(folder=job.folder, script=train))
+    job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
+    job.start()
+    job.pids_at_step(15)
+    ready_server(job)
+
+    kill(job.pids_at_step(20)[1])
+    job.pids_at_step(40, attempt=2)
+
+    assert starts(job) == {("forked", None)}
+    met = {path.name: path.read_text() for path in job.folder.glob("met-*")}
+    assert met == {f"met-{attempt}-{rank}": "None INFO" for attempt in (1, 2) for rank in (0, 1)}
+    job.signal(signal.SIGINT)
+    assert job.wait() in (0, 130), job.output
+
+
 def is_alive(pid: int) -> bool:
     state = read_state(pid)
     return state is not None and not state.is_gone
