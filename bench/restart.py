@@ -5,7 +5,8 @@
 One job (bench/jobs/ddp.py) under each launcher in turn, round after round, so that all of them
 meet the same neighbours on the machine. In round n, rank n modulo the world is killed. A new
 step is one that a process started after the kill has logged. With --kills above 1 each further kill
-follows AGAIN_S after the recovery from the one before.
+follows AGAIN_S after the recovery from the one before. For rankmend the phases of its own account
+(docs/operate/mttr.md) are shown, too, with detection counted from the kill.
 """
 
 import argparse
@@ -19,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 JOB = Path(__file__).resolve().parent / "jobs" / "ddp.py"
 BIN = Path(sys.executable).parent
@@ -29,6 +31,7 @@ POLL_S = 0.02
 START_S_MAX = 120.0
 RECOVER_S_MAX = 60.0  # torchrun's own limit of 3 restarts is used up within 40 s here
 STOP_S_MAX = 10.0
+ASK_S_MAX = 60.0
 KILL_AT_STEP = 25  # between two checkpoints, which lie 10 steps apart
 RESTARTS_MAX = 3
 AGAIN_S = 1.0  # from a recovery to the next kill
@@ -80,6 +83,9 @@ class Trial:
     imported_s: float | None = None
     connected_s: float | None = None
     restored_s: float | None = None
+    killed_unix_s: float = 0.0
+    # rankmend's own account, in the order of its phases. Empty: another launcher, or no account.
+    account: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_trials(
@@ -109,10 +115,39 @@ def run_trials(
             start_new_session=True,
         )
     try:
-        return _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s, kills)
+        trials = _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s, kills)
+        if not peer.name.startswith("rankmend"):
+            return trials
+        return with_accounts(trials, _read_incidents(folder / "state"))
     finally:
         _stop(launcher, folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_incidents(state: Path) -> list[dict[str, Any]]:
+    """Return what `rankmend incidents --json` says; raise if it fails."""
+    command = [str(BIN / "rankmend"), "incidents", f"--state-dir={state}", "--json"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=ASK_S_MAX)
+    incidents: list[dict[str, Any]] = json.loads(done.stdout)["incidents"]
+    return incidents
+
+
+def with_accounts(trials: Sequence[Trial], incidents: Sequence[Mapping[str, Any]]) -> list[Trial]:
+    """Give each kill the account of the incident that opened between it and the next kill.
+
+    A phase that was not observed is left out. A kill followed by several incidents, or by one that
+    has not ended, has no account.
+    """
+    ends = [trial.killed_unix_s for trial in trials[1:]] + [float("inf")]
+    told = []
+    for trial, end_s in zip(trials, ends, strict=True):
+        mine = [one for one in incidents if trial.killed_unix_s <= one["opened_unix_s"] < end_s]
+        if len(mine) == 1 and mine[0]["total_s"] is not None:
+            phases = {k: v for k, v in mine[0]["phases"].items() if v is not None}
+            phases["detect_s"] = mine[0]["opened_unix_s"] - trial.killed_unix_s
+            trial = replace(trial, account=phases)  # noqa: PLW2901
+        told.append(trial)
+    return told
 
 
 def _kill_and_watch(
@@ -147,14 +182,14 @@ def _kill_once(
 ) -> Trial:
     before = {event.pid: event.rank for event in read_events(folder)}
     victim = next(pid for pid, rank in before.items() if rank == killed_rank and _is_running(pid))
-    killed_ns = time.monotonic_ns()
+    killed_ns, killed_unix_s = time.monotonic_ns(), time.time()
     os.kill(victim, signal.SIGKILL)
 
     def stepped(events: list[Event]) -> bool:
         return {event.rank for event in _new_steps(events, before)} == set(range(ranks))
 
     if not _wait(folder, launcher, stepped, RECOVER_S_MAX):
-        return Trial(peer.name, killed_rank, is_recovered=False)
+        return Trial(peer.name, killed_rank, is_recovered=False, killed_unix_s=killed_unix_s)
     events = read_events(folder)
     steps = _new_steps(events, before)
     firsts = {rank: min(e.at_ns for e in steps if e.rank == rank) for rank in range(ranks)}
@@ -176,6 +211,7 @@ def _kill_once(
         imported_s=slowest("imported"),
         connected_s=slowest("connected"),
         restored_s=slowest("restored"),
+        killed_unix_s=killed_unix_s,
     )
 
 
@@ -280,6 +316,11 @@ def _row(name: str, kill: int, trials: list[Trial]) -> dict[str, object]:
         row[key] = statistics.median(values) if values else None
     times = [trial.first_step_s for trial in good if trial.first_step_s is not None]
     row["first_step_s_range"] = [min(times), max(times)] if times else None
+    names = dict.fromkeys(name for trial in good for name in trial.account)
+    row["account"] = {
+        name: statistics.median(one.account[name] for one in good if name in one.account)
+        for name in names
+    }
     return row
 
 
@@ -306,6 +347,22 @@ def print_table(machine: dict[str, object], rows: list[dict[str, object]]) -> No
             f"{row['peer']:<18}{row['kill']:>5}{ratio:>10}{phases}{row['first_step_s']:>12.2f}"
             f"{span:>16}{row['all_ranks_s']:>11.2f}"
         )
+
+
+def print_accounts(rows: list[dict[str, Any]]) -> None:
+    """Print the phases of rankmend's own account; they follow each other, unlike the times above."""
+    names = [name for row in rows for name in row["account"]]
+    names = [name for name in dict.fromkeys(names) if any(row["account"].get(name) for row in rows)]
+    if not names:
+        return
+    print("\nseconds that each phase took by rankmend's own account, medians\n")
+    heads = "".join(f"{name.removesuffix('_s').replace('_', ' '):>11}" for name in names)
+    print(f"{'launcher':<18}{'kill':>5}{heads}")
+    for row in rows:
+        if row["account"]:
+            times = (row["account"].get(name) for name in names)
+            cells = "".join(f"{'-':>11}" if one is None else f"{one:>11.3f}" for one in times)
+            print(f"{row['peer']:<18}{row['kill']:>5}{cells}")
 
 
 def main() -> None:
@@ -352,6 +409,7 @@ def main() -> None:
     report = {"machine": machine, "medians": rows, "trials": [asdict(item) for item in trials]}
     arguments.output.write_text(json.dumps(report, indent=2) + "\n", encoding="ascii")
     print_table(machine, rows)
+    print_accounts(rows)
     print(f"\nwritten to {arguments.output}")
 
 
