@@ -8,6 +8,7 @@ import click
 import pytest
 
 from rankmend.cli import cli
+from recovery.journal.accounting import RecoveryPhase
 from tests.support.shipped import shipped_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,3 +98,10 @@ def test_commands_of_the_controller_use_the_folder_of_its_unit() -> None:
 
     assert "--config /etc/rankmend/controller/controller.toml" in unit
     assert defaults == {"/etc/rankmend/controller", "/etc/rankmend/controller/tokens.toml"}
+
+
+def test_the_page_on_the_time_to_recovery_has_every_phase_in_its_order() -> None:
+    page = (ROOT / "docs/operate/mttr.md").read_text(encoding="utf-8")
+    table = page.split("\n| phase |")[1].split("\n\n")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [phase.value for phase in RecoveryPhase]
