@@ -10,6 +10,7 @@ import http.client
 import os
 import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -25,6 +26,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 
 BODY_BYTES_MAX: Final = 1 << 20  # the largest resource in DMTF's mock-ups has 60 kB
 REQUEST_S_MAX: Final = 10.0  # a BMC takes 0.05 to 3 s
+_TAKEN: Final = (200, 202, 204)  # DSP0266, 12.3: the action is done, or accepted
 RETRIES_MAX: Final = 1  # per request, if the BMC has closed the connection meanwhile
 CREDENTIALS_BYTES_MAX: Final = 4096
 
@@ -153,7 +155,22 @@ class RedfishSession:
                 raise SourceError(f"the BMC fails at {path}: {error}") from error
         raise AssertionError("the last try returns or raises")
 
+    def post(self, path: str, body: Mapping[str, object], deadline_s: float) -> None:
+        """Send an action once, or raise SourceError or BmcRefusedError: then nobody knows whether it was taken."""
+        try:
+            status, _answer = self._ask("POST", path, msgspec.json.encode(body), deadline_s)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise SourceError(f"the BMC fails at {path}: {error}") from error
+        _check(path, status, _TAKEN)
+
     def _get_once(self, path: str, deadline_s: float) -> dict[str, Any]:
+        status, body = self._ask("GET", path, None, deadline_s)
+        return _decode(path, status, body)
+
+    def _ask(
+        self, method: str, path: str, content: bytes | None, deadline_s: float
+    ) -> tuple[int, bytes]:
         left_s = min(self._request_s_max, deadline_s - self._clock.now_s())
         if left_s <= 0:
             raise SourceError(f"no time left for {path}")
@@ -169,7 +186,10 @@ class RedfishSession:
         try:
             if connection.sock is None:
                 connection.sock = self._encrypted(left_s)
-            connection.request("GET", path, headers=self._headers)
+            headers = self._headers
+            if content is not None:
+                headers = {**headers, "Content-Type": "application/json"}
+            connection.request(method, path, content, headers)
             answer = connection.getresponse()
             body = answer.read(BODY_BYTES_MAX + 1)
             if is_over.is_set():  # cut off in mid-answer
@@ -186,7 +206,7 @@ class RedfishSession:
             raise SourceError(f"{path} has more than {BODY_BYTES_MAX} bytes")
         if answer.will_close or not answer.isclosed():  # the body was cut short
             self.close()
-        return _decode(path, answer.status, body)
+        return answer.status, body
 
     def _open(self, left_s: float) -> http.client.HTTPConnection:
         address = self._address
@@ -212,11 +232,15 @@ def _end(guard: socket.socket, is_over: Event) -> None:
         guard.shutdown(socket.SHUT_RDWR)
 
 
-def _decode(path: str, status: int, body: bytes) -> dict[str, Any]:
+def _check(path: str, status: int, good: tuple[int, ...]) -> None:
     if status == 401:
         raise BmcRefusedError(f"the BMC rejects the user at {path} (HTTP {status})")
-    if status != 200:
+    if status not in good:
         raise SourceError(f"the BMC answers {path} with HTTP {status}")
+
+
+def _decode(path: str, status: int, body: bytes) -> dict[str, Any]:
+    _check(path, status, (200,))
     try:
         page = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

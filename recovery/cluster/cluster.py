@@ -19,7 +19,14 @@ from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_en
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.cluster.plan_verdict import budgets_left, counts_as_spent, judge, quarantine, unusable
+from recovery.cluster.plan_verdict import (
+    budgets_left,
+    counts_as_spent,
+    judge,
+    quarantine,
+    refuse_power_off,
+    unusable,
+)
 from recovery.journal.cluster_records import (
     Acknowledged,
     ClusterRecord,
@@ -28,6 +35,7 @@ from recovery.journal.cluster_records import (
     NodeHeld,
     NodeReleased,
     Paused,
+    PowerOffAsked,
     Spent,
     Unpaused,
     WindowAdded,
@@ -136,6 +144,19 @@ class ClusterController:
             self._note(f"{node} is held back: {held.reason}", node)
         elif held is not None:
             self._note(held, node)
+
+    def allow_power_off(self, asked: PowerOffAsked) -> bool:
+        """Journal that a lost node is about to lose its power, and return True; False: it must not."""
+        name = self._job_names(asked.job_id)
+        refusal = refuse_power_off(asked, name, self.ledger, self.policy, self.now_unix_s())
+        if refusal is None:
+            try:
+                self._write(asked)
+            except JournalError as error:
+                refusal = f"the cluster's journal can't be written: {error}"
+        if refusal is None:
+            self._note(f"{asked.node} is lost to {asked.incident_id}: switching it off", asked.node)
+        return refusal is None
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Note which nodes run ranks now."""

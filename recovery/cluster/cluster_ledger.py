@@ -18,6 +18,7 @@ from recovery.journal.cluster_records import (
     NodeHeld,
     NodeReleased,
     Paused,
+    PowerOffAsked,
     Spent,
     Unpaused,
     WindowAdded,
@@ -27,6 +28,7 @@ from recovery.journal.records import Entry
 
 _BLAMES_KEPT: Final = 100  # per node
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
+_POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget allows
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
@@ -53,6 +55,7 @@ class ClusterLedger:
     windows: dict[str, WindowAdded] = field(default_factory=dict)
     spent: tuple[tuple[float, Spent], ...] = ()
     acknowledged: dict[str, Acknowledged] = field(default_factory=dict)  # by incident
+    power_offs: tuple[tuple[float, PowerOffAsked], ...] = ()
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -163,3 +166,9 @@ def _(record: Acknowledged, ledger: ClusterLedger, _unix_s: float) -> ClusterLed
     for key in list(kept)[:-_ACKNOWLEDGED_KEPT]:
         del kept[key]
     return replace(ledger, acknowledged=kept)
+
+
+@_fold.register
+def _(record: PowerOffAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    kept = (*ledger.power_offs, (unix_s, record))[-_POWER_OFFS_KEPT:]
+    return replace(ledger, power_offs=kept)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from rankmend.errors import ConfigError
 
 DAY_S = 86_400.0
+POWER_OFFS_MOST = 100  # per hour: the ledger remembers ten times as many
 
 
 class Approval(Enum):
@@ -32,11 +33,19 @@ class Budgets:
     nodes_held_max: int = 20
     # Of the nodes that ran ranks within the last day; 11 % is what racks are sold with in spares.
     nodes_held_percent: float = 10.0
+    # Nodes whose power rankmend switches off, of all jobs: a cluster loses a host in hours. More in an hour
+    # is the network, or a rack, and a person looks.
+    power_offs_per_hour_max: int = 2
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             if getattr(self, limit.name) < 0:
                 raise ConfigError(f"budgets: {limit.name} can't be negative")
+        if self.power_offs_per_hour_max > POWER_OFFS_MOST:
+            raise ConfigError(
+                f"budgets: power_offs_per_hour_max is {self.power_offs_per_hour_max}, "
+                f"over {POWER_OFFS_MOST}"
+            )
         if self.nodes_held_percent > 100:
             raise ConfigError(f"budgets: nodes_held_percent is {self.nodes_held_percent}, over 100")
 

@@ -11,7 +11,7 @@ from rankmend.backoff import Backoff
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import DAY_S, Approval, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.journal.cluster_records import Hold, NodeHeld
+from recovery.journal.cluster_records import Hold, NodeHeld, PowerOffAsked
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
 
@@ -127,6 +127,45 @@ def budgets_left(
     stops = policy.budgets.stops_per_hour_max - _stops_within_an_hour(ledger, now_unix_s)
     held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
     return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}
+
+
+def refuse_power_off(
+    asked: PowerOffAsked,
+    job_name: str,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+) -> str | None:
+    """Return why the node's power must not be switched off now, or None."""
+    if held := _holds_power_off(asked, job_name, ledger, policy, now_unix_s):
+        return held
+    if any(one == asked for _unix_s, one in ledger.power_offs):
+        return "it was asked for in this incident already"
+    count = sum(unix_s > now_unix_s - HOUR_S for unix_s, _one in ledger.power_offs)
+    most = policy.budgets.power_offs_per_hour_max
+    if count >= most:
+        return f"{count} within the last hour; {most} are allowed (power_offs_per_hour_max)"
+    return None
+
+
+def _holds_power_off(
+    asked: PowerOffAsked,
+    job_name: str,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+) -> str | None:
+    """Return by what a person holds back what rankmend does by itself, or None."""
+    for scope in ("cluster", f"job:{asked.job_id}", f"node:{asked.node}"):
+        if (paused := ledger.paused.get(scope)) is not None:
+            return f"paused ({scope}) by {paused.who}"
+    if ledger.window_of(asked.node, now_unix_s) is not None:
+        return "the node is in maintenance"
+    if policy.is_dry_for(job_name):
+        return "dry run"
+    if policy.approval_for(job_name) is not Approval.OFF:
+        return "plans of this job need a person's approval"
+    return None
 
 
 def counts_as_spent(request: PlanRequest) -> bool:

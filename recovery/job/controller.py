@@ -31,7 +31,7 @@ from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
 from recovery.job.job_memory import BudgetStore, JournalWriter
-from recovery.job.node_power import NoReader, PowerReader, PowerWatch
+from recovery.job.node_power import NoReader, NoSwitch, PowerReader, PowerSwitch, PowerWatch
 from recovery.job.nodes import Orders, refuses
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
@@ -95,8 +95,9 @@ class Controller:
         pool: Pool | None = None,
         hearing: Clock | None = None,
         power: PowerReader | None = None,
+        switch: PowerSwitch | None = None,
     ) -> None:
-        """``power`` reads whether nodes have power; None: nothing is known of that.
+        """``power`` reads whether nodes have power, ``switch`` may switch them off; None: nothing does.
 
         ``hearing`` counts only time in which the controller listened (`recovery.service.listening_clock`).
         """
@@ -113,7 +114,9 @@ class Controller:
         self._incidents = IncidentRunner(
             self._situation, self._watch, self._attempts, self._planning
         )
-        self._power = PowerWatch(power or NoReader(), self._nodes, self._policy)
+        self._power = PowerWatch(
+            power or NoReader(), switch or NoSwitch(), self._nodes, self._policy
+        )
         self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()
@@ -329,7 +332,7 @@ class Controller:
             return True
         if (has_adopted := self._take_claims(ledger, now_s)) is not None:
             return has_adopted
-        if self._take_news(ledger, now_s):
+        if self._take_news(ledger, now_s) or self._switch_off_lost(ledger, now_s):
             return True
         if self._stop_wanted is not None and ledger.closing is None:
             self._situation.record(*self._stop_records())
@@ -345,6 +348,17 @@ class Controller:
             self._situation.record(off)
             self._nodes.take_off(off, now_s)
         return bool(ended or off)
+
+    def _switch_off_lost(self, ledger: Ledger, now_s: float) -> bool:
+        """Have a lost node switched off if policy and cluster allow it; return whether one was."""
+        if not self._situation.is_taken_up:
+            return False
+        lost = self._power.lost(ledger, self._settings.job_id, now_s)
+        if lost is None:
+            return False
+        self._situation.record(lost)
+        self._power.switch_off(lost)
+        return True
 
     def _take_news(self, ledger: Ledger, now_s: float) -> bool:
         """Journal news that no later report repeats; return whether there was any."""

@@ -96,6 +96,15 @@ class Acknowledged:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PowerOffAsked:
+    """A lost node's BMC is about to be asked to switch its power off. In the job's journal, too."""
+
+    node: str
+    job_id: str
+    incident_id: str
+
+
 ClusterRecord: TypeAlias = (
     NodeBlamed
     | NodeHeld
@@ -106,6 +115,7 @@ ClusterRecord: TypeAlias = (
     | WindowAdded
     | WindowRemoved
     | Acknowledged
+    | PowerOffAsked
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -118,4 +128,5 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "window_added": WindowAdded,
     "window_removed": WindowRemoved,
     "acknowledged": Acknowledged,
+    "power_off_asked": PowerOffAsked,
 }

@@ -19,6 +19,7 @@ from recovery.journal.attempt_records import (
     Choice,
     StartWaits,
 )
+from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import (
     CaughtUp,
@@ -273,6 +274,11 @@ def _(record: NodesJoined) -> str:
 def _(record: LaunchersEnded) -> str:
     names = names_in_words([one.node for one in record.launchers])
     return f"launchers ended and left no process behind: {names}"
+
+
+@narrate.register
+def _(record: PowerOffAsked) -> str:
+    return f"asks the BMC of {record.node}, which is lost, to switch its power off"
 
 
 @narrate.register

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError, SourceError
@@ -32,6 +32,7 @@ from recovery.service.controller_config import BmcRule
 log = logging.getLogger(__name__)
 
 SYSTEMS: Final = "/redfish/v1/Systems"
+RESET: Final = "ComputerSystem.Reset"
 # Between the two readings. A system that restarts passes through Off for about as long (IPMI 2.0, 28.3: a
 # power cycle keeps the power off for at least a second), which is as good a proof: no process outlives it.
 PAUSE_S: Final = 1.0
@@ -43,6 +44,9 @@ _SYSTEM_PATH: Final = re.compile(rf"{SYSTEMS}/[A-Za-z0-9._-]{{1,64}}/?")
 _NODE: Final = "{node}"
 # What may stand for {node} in a URL. A launcher names its node itself: it must not choose the domain.
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+_R = TypeVar("_R")
 
 
 class PowerState(Enum):
@@ -72,6 +76,7 @@ class _Known:
     is_off: bool = False
     is_busy: bool = False  # a thread reads it
     again_at_s: float = 0.0
+    is_on: bool = False  # by the newest reading
     outcome: str = ""  # of the newest reading, as it was logged
 
 
@@ -120,7 +125,7 @@ class BmcPower:
         with self._lock:
             known = self._known.get(node) or _Known(silence)
             if known.silence != silence:
-                known = replace(known, silence=silence, is_off=False)
+                known = replace(known, silence=silence, is_off=False, is_on=False)
             self._keep(node, known)
             if known.is_off or known.is_busy or self._is_closing.is_set():
                 return known.is_off
@@ -132,15 +137,38 @@ class BmcPower:
                 self._pool.submit(self._read_twice, node, bmc, silence)
             return False
 
+    def is_on(self, node: str) -> bool:
+        """Return whether the newest reading, in the node's present silence, was `On`."""
+        with self._lock:
+            known = self._known.get(node)
+            return known is not None and known.is_on
+
+    def switch_off(self, node: str) -> None:
+        """Ask the node's BMC once, in the background, to switch its power off without a shutdown."""
+        bmc = self._directory.find(node)
+        with self._lock:
+            if bmc is not None and not self._is_closing.is_set():
+                self._pool.submit(self._switch_off, node, bmc)
+
+    def _switch_off(self, node: str, bmc: NodeBmc) -> None:
+        try:
+            self._with_session(bmc, lambda session, until_s: force_off(session, bmc, until_s))
+            log.warning("power of a lost node is being switched off", extra={"node": node})
+        except RankmendError as error:
+            log.warning("cannot switch a lost node off", extra={"node": node, "error": str(error)})
+        except Exception:
+            log.exception("cannot switch a lost node off", extra={"node": node})
+
     def _keep(self, node: str, known: _Known) -> None:
         if node not in self._known and len(self._known) >= NODES_MAX:
             del self._known[next(iter(self._known))]
         self._known[node] = known
 
     def _read_twice(self, node: str, bmc: NodeBmc, silence: object) -> None:
-        again_s, is_off = AGAIN_S, False
+        again_s, is_off, is_on = AGAIN_S, False, False
         try:
             state = self._read(bmc)
+            is_on = state is PowerState.ON
             outcome = state.value
             if state is PowerState.OFF and not self._is_closing.wait(self._pause_s):
                 state = self._read(bmc)
@@ -153,10 +181,10 @@ class BmcPower:
         except Exception as error:
             log.exception("cannot read a BMC", extra={"node": node})
             outcome = type(error).__name__
-        self._note(node, silence, outcome, again_s, is_off=is_off)
+        self._note(node, silence, outcome, again_s, is_off=is_off, is_on=is_on)
 
     def _note(
-        self, node: str, silence: object, outcome: str, again_s: float, *, is_off: bool
+        self, node: str, silence: object, outcome: str, again_s: float, *, is_off: bool, is_on: bool
     ) -> None:
         with self._lock:
             known = self._known.get(node) or _Known(silence)
@@ -168,6 +196,7 @@ class BmcPower:
                     is_busy=False,
                     # What was read during another silence says nothing of this one.
                     is_off=is_off and known.silence == silence,
+                    is_on=is_on and known.silence == silence,
                     again_at_s=self._clock.now_s() + again_s,
                     outcome=outcome,
                 ),
@@ -176,6 +205,16 @@ class BmcPower:
             log.info("BMC of a silent node", extra={"node": node, "power_state": outcome})
 
     def _read(self, bmc: NodeBmc) -> PowerState:
+        system = bmc.rule.system
+        return self._with_session(
+            bmc,
+            lambda session, until_s: read_power_state(
+                lambda path: session.get(path, until_s), system
+            ),
+        )
+
+    def _with_session(self, bmc: NodeBmc, act: Callable[[RedfishSession, float], _R]) -> _R:
+        """Return what ``act`` does with a new connection and until when it may take."""
         rule = bmc.rule
         deadline_s = self._clock.now_s() + rule.timeout_s
         session = RedfishSession(
@@ -186,7 +225,7 @@ class BmcPower:
             rule.timeout_s,
         )
         try:
-            return read_power_state(lambda path: session.get(path, deadline_s), rule.system)
+            return act(session, deadline_s)
         finally:
             session.close()
 
@@ -199,6 +238,17 @@ def read_power_state(get: Callable[[str], dict[str, Any]], system: str | None) -
         return PowerState(told)
     except ValueError:
         raise SourceError(f"{path}: PowerState is {told!r:.80}") from None
+
+
+def force_off(session: RedfishSession, bmc: NodeBmc, until_s: float) -> None:
+    """Ask for `ForceOff` (DSP2046, ComputerSystem.Reset) once, or raise SourceError or BmcRefusedError."""
+
+    def get(path: str) -> dict[str, Any]:
+        return session.get(path, until_s)
+
+    system = bmc.rule.system
+    path = (find_system(get) if system is None else f"{SYSTEMS}/{system}").rstrip("/")
+    session.post(f"{path}/Actions/{RESET}", {"ResetType": "ForceOff"}, until_s)
 
 
 def find_system(get: Callable[[str], dict[str, Any]]) -> str:

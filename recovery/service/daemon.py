@@ -41,7 +41,12 @@ def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
     if config.tls is not None:
         configuration.make_context(config.tls)
     BmcDirectory(config.bmcs)
-    return config, configuration.read_tokens_of(config), configuration.read_policy_of(config)
+    tokens, policy = configuration.read_tokens_of(config), configuration.read_policy_of(config)
+    if policy.policy.power_off_to_fence and not config.bmcs:
+        raise ConfigError(
+            f"{config.policy_file}: [policy] power_off_to_fence is true, but {path} names no BMC: add [[bmcs]]"
+        )
+    return config, tokens, policy
 
 
 def run(path: Path) -> int:

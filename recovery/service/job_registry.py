@@ -104,6 +104,14 @@ class JobRegistry:
         self.problems = tuple(problems)
         self._publish()
 
+    def is_heard(self, node: str) -> bool:
+        """Return whether a launcher of any job has reported from the node lately."""
+        return any(
+            (at_s := job.heard_at_s.get(node)) is not None
+            and job.hearing.now_s() - at_s < job.settings.policy.node_silent_s
+            for job in self.running.values()
+        )
+
     def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
         """Open a job's folder and have its controller begin; ``before``: what is known of it already."""
         parts = replace(self._parts_for(join), hearing=self._hearing)

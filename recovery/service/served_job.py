@@ -20,7 +20,7 @@ from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
 from recovery.job.controller import Controller
 from recovery.job.job_memory import BudgetStore
-from recovery.job.node_power import PowerReader
+from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold_all
@@ -61,6 +61,7 @@ class Parts:
     epoch_min: int = 0
     hearing: Clock | None = None  # counts only time in which nodes could be heard
     power: PowerReader | None = None  # reads whether nodes have power
+    switch: PowerSwitch | None = None  # may switch them off
 
 
 class Core(Protocol):
@@ -109,6 +110,7 @@ def make_core(
         pool=parts.pool,
         hearing=parts.hearing,
         power=parts.power,
+        switch=parts.switch,
     )
 
 

@@ -40,6 +40,7 @@ from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
 from recovery.service.pager import Pager
+from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
@@ -96,7 +97,11 @@ class Service:
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
-            self._power = BmcPower(BmcDirectory(config.bmcs), clock) if config.bmcs else None
+            power = None
+            if config.bmcs:
+                power = BmcPower(BmcDirectory(config.bmcs), clock)
+                undo.callback(power.close)
+            self._power = power
             jobs = JobRegistry(
                 self._folder,
                 self.board,
@@ -104,7 +109,7 @@ class Service:
                 clock,
                 hearing,
                 self._policy_for,
-                lambda join: replace(parts_for(desk, join), power=self._power),
+                self._parts_for(desk, parts_for),
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
@@ -131,6 +136,18 @@ class Service:
         self._entrance: Entrance | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.port = 0
+
+    def _parts_for(
+        self, desk: ClusterController, parts_for: Callable[[ClusterController, Join], Parts]
+    ) -> Callable[[Join], Parts]:
+        power = self._power
+        if power is None:
+            return lambda join: parts_for(desk, join)
+        switch = ServicePowerSwitch(power, desk, self._is_heard)
+        return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
+
+    def _is_heard(self, node: str) -> bool:
+        return self.worker.jobs.is_heard(node)
 
     def _job_name(self, job_id: str) -> str:
         known = self.worker.jobs.known.get(job_id)

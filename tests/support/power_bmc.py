@@ -12,6 +12,7 @@ from typing import Any
 USER, PASSWORD = "fencer", "s3cret-of-the-bmc"
 TOKEN = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 SYSTEM = "/redfish/v1/Systems/1"
+RESET = f"{SYSTEM}/Actions/ComputerSystem.Reset"
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -29,6 +30,8 @@ class PowerBmc:
         self.answer = answer
         self.readings = 0  # of the power state
         self.asked: list[str] = []  # method and path
+        self.resets: list[object] = []  # bodies of resets that were taken
+        self.on_reset: Callable[[], None] = lambda: setattr(self, "power", "Off")
         self.released = Event()  # lets answers that hang end
         self._lock = Lock()
         bmc = self
@@ -83,6 +86,11 @@ class PowerBmc:
             respond(handler, 200, {"Members": [{"@odata.id": SYSTEM}]})
         elif handler.path == SYSTEM:
             respond(handler, 200, {"Id": "1", "PowerState": self._read()})
+        elif handler.command == "POST" and handler.path == RESET:
+            length = int(handler.headers["Content-Length"])
+            self.resets.append(json.loads(handler.rfile.read(length)))
+            self.on_reset()
+            respond(handler, 204, b"")
         else:
             respond(handler, 404, {})
 

@@ -20,12 +20,13 @@ from recovery.cluster.cluster_limits import (
 )
 from recovery.cluster.gate import Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.cluster.plan_verdict import judge
+from recovery.cluster.plan_verdict import judge, refuse_power_off
 from recovery.journal.cluster_records import (
     ClusterRecord,
     Hold,
     NodeHeld,
     Paused,
+    PowerOffAsked,
     Spent,
     WindowAdded,
 )
@@ -404,3 +405,65 @@ def test_an_acknowledgement_is_remembered_over_a_restart_and_written_once() -> N
     again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
     assert again.ledger.acknowledged["i-1"].who == "ann"
     assert len(journal.entries) == 1
+
+
+# Power.
+
+LOST = PowerOffAsked("n2", JOB, "i-1")
+TWO_OFF = tuple((NOW - age_s, replace(LOST, node=f"n{age_s:g}")) for age_s in (10.0, 3599.0))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "policy", "refusal"),
+    [
+        (ClusterLedger(), ClusterPolicy(), None),
+        (ClusterLedger(power_offs=TWO_OFF), ClusterPolicy(), "power_offs_per_hour_max"),
+        (
+            ClusterLedger(power_offs=((NOW - 3600.0, TWO_OFF[0][1]), TWO_OFF[1])),
+            ClusterPolicy(),
+            None,
+        ),
+        (ClusterLedger(power_offs=((NOW - 9e6, LOST),)), ClusterPolicy(), "already"),
+        (
+            ClusterLedger(),
+            ClusterPolicy(budgets=Budgets(power_offs_per_hour_max=0)),
+            "0 are allowed",
+        ),
+        (ClusterLedger(), ClusterPolicy(is_dry=True), "dry run"),
+        (ClusterLedger(), ClusterPolicy(approval=Approval.STOPS), "approval"),
+        (
+            ClusterLedger(paused={"node:n2": Paused("node:n2", "ada", "cables")}),
+            ClusterPolicy(),
+            "paused (node:n2) by ada",
+        ),
+        (
+            ClusterLedger(windows={"w": WindowAdded("w", ("n*",), NOW - 1, NOW + 1, "ada", "")}),
+            ClusterPolicy(),
+            "maintenance",
+        ),
+    ],
+)
+def test_power_is_switched_off_only_where_nobody_holds_that_back_and_within_the_budget(
+    ledger: ClusterLedger, policy: ClusterPolicy, refusal: str | None
+) -> None:
+    said = refuse_power_off(LOST, "train", ledger, policy, NOW)
+
+    assert (said is None) if refusal is None else (said is not None and refusal in said)
+
+
+def test_more_power_offs_than_are_remembered_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="power_offs_per_hour_max is 101, over 100"):
+        Budgets(power_offs_per_hour_max=101)
+
+
+def test_power_off_that_is_not_on_record_is_not_asked_for_and_one_on_record_never_again() -> None:
+    desk, journal, clock = make_desk()
+    journal.is_full = True
+    assert not desk.allow_power_off(LOST)
+
+    journal.is_full = False
+    assert desk.allow_power_off(LOST)
+    assert [one.record for one in journal.entries] == [LOST]
+    assert not desk.allow_power_off(LOST)
+    again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
+    assert not again.allow_power_off(LOST)  # a controller that crashed in between

@@ -18,6 +18,7 @@ from recovery.job.node_power import ASK_RATIO
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
+from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import Decided, EvidenceCollected, IncidentOpened, PlanWaits
@@ -125,10 +126,12 @@ class Bench:
         self.held: dict[str, str] = {}
         self.blamed: list[tuple[str, str]] = []
         self.hearing = Hearing(self.clock)
+        self.lost: list[PowerOffAsked] = []  # whose power the job wants off
+        self.switched_off: list[str] = []
         self.off: set[str] = set()  # nodes without power, by their BMCs
         self.control = Controller(
             self.journal, self, None, None, None, self.clock, settings,
-            gate=self, pool=self, hearing=self.hearing, power=self,
+            gate=self, pool=self, hearing=self.hearing, power=self, switch=self,
         )  # fmt: skip
         self.control.start()
 
@@ -147,6 +150,17 @@ class Bench:
     def is_off(self, node: str, _silence: object) -> bool:
         """Tell that the nodes in `off` have no power."""
         return node in self.off
+
+    def allow_off(self, asked: PowerOffAsked) -> bool:
+        self.lost.append(asked)
+        return len(self.lost) == 1
+
+    def switch_off(self, node: str) -> None:
+        assert PowerOffAsked(node, SETTINGS.job_id, self.lost[0].incident_id) in self.records(
+            PowerOffAsked
+        ), "journaled first"
+        self.switched_off.append(node)
+        self.off.add(node)
 
     def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
         self.blamed.append((node, incident_id))
@@ -387,6 +401,56 @@ def test_a_silent_node_without_power_is_proved_empty_long_before_the_lease(
     )
     assert started.monotonic_s - lost_at_s <= 12.0  # by the simulated clock
     assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
+
+
+POWER_OFF = replace(SETTINGS, policy=replace(POLICY, power_off_to_fence=True))
+
+
+def start_of(settings: JobSettings, names: str = "abc") -> Bench:
+    bench = Bench(settings, names=names)
+    bench.beat(1.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    return bench
+
+
+def test_a_lost_node_is_switched_off_once_where_the_policy_allows_it() -> None:
+    bench = start_of(POWER_OFF)
+    bench.nodes["b"].is_silent = True
+
+    bench.age(POLICY.node_silent_s + 5.0)
+    bench.beat(2.0)
+
+    assert bench.switched_off == ["b"]
+    assert bench.records(AttemptEnded)[0].off == ("b",)
+    assert bench.placed == ["a", "c"]
+
+
+def test_nothing_is_switched_off_by_default_or_while_the_node_is_only_late() -> None:
+    by_default, late = start_of(SETTINGS), start_of(POWER_OFF)
+    by_default.nodes["b"].is_silent = True
+    by_default.age(POLICY.node_silent_s + 10.0)
+    late.nodes["b"].is_silent = True
+    late.kill("a")  # so that the attempt is fenced long before the node counts as silent
+    late.beat(POLICY.node_silent_s - 2.0)
+
+    assert by_default.lost == []
+    assert late.records(IncidentOpened)
+    assert late.lost == []
+
+
+def test_nothing_is_switched_off_where_most_of_the_job_is_silent() -> None:
+    settings = replace(POWER_OFF, nodes_min=3, nodes_max=3)
+    bench = start_of(settings)
+    bench.kill("a")
+    bench.beat(0.5)
+    for name in "bc":
+        bench.nodes[name].is_silent = True
+
+    bench.beat(POLICY.node_silent_s + 10.0)
+
+    assert bench.records(IncidentOpened)
+    assert bench.lost == []
 
 
 def test_power_is_asked_about_only_after_several_reports_are_missing(training: Bench) -> None:

@@ -4,6 +4,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from recovery.service import authority
 from recovery.service.bmc_power import REFUSED_S, BmcDirectory, BmcPower
 from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
-from tests.support.power_bmc import PASSWORD, SYSTEM, PowerBmc, respond, write_credentials
+from tests.support.power_bmc import PASSWORD, RESET, SYSTEM, PowerBmc, respond, write_credentials
 from tests.support.service import make_folder, wait_until
 
 pytestmark = pytest.mark.real
@@ -187,6 +188,46 @@ def test_what_was_read_in_one_silence_proves_nothing_in_another(tmp_path: Path) 
 
         assert not power.is_off("n1", 2)
         assert not power.is_off("n1", 1)
+
+
+def test_a_bmc_is_asked_once_to_force_the_power_off_and_then_proves_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+        assert not power.is_on("n1")  # nothing was read yet
+        wait_outcome(power, caplog)
+        assert power.is_on("n1")
+
+        power.switch_off("n1")
+
+        wait_until(lambda: power.is_off("n1", 1), "the proof")
+        assert bmc.resets == [{"ResetType": "ForceOff"}]
+        assert not power.is_off("n1", 2)
+        assert not power.is_on("n1")
+
+
+def test_a_bmc_that_refuses_to_switch_off_is_asked_no_second_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        respond(handler, 403, {})
+
+    with PowerBmc(answer=refuse) as bmc, power_of(rule_of(bmc, tmp_path, system="1")) as power:
+        power.switch_off("n1")
+        wait_until(lambda: "cannot switch a lost node off" in caplog.text, "the refusal")
+
+        assert bmc.asked == [f"POST {RESET}"]
+
+
+def test_power_off_without_any_bmc_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "ctl")
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[policy]\npower_off_to_fence = true\n")
+    text = path.read_text()
+    path.write_text(f'policy_file = "{policy}"\n{text}')
+
+    with pytest.raises(ConfigError, match=r"power_off_to_fence is true, but .* names no BMC"):
+        read(path)
 
 
 def test_a_nodes_name_never_chooses_the_domain_of_its_bmc(tmp_path: Path) -> None:

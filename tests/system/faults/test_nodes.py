@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
+from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
 from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
@@ -134,17 +135,19 @@ class Nodes:
         self.running[name].send_signal(signal.SIGKILL)
         self.running[name].wait(20)
 
-    def vanish(self, name: str) -> None:
-        """Kill everything on a node before any process can send a last word."""
+    def freeze(self, name: str) -> list[int]:
+        """Stop everything on a node, so that it falls silent and may wake up; return the processes."""
         launcher = self.running[name]
         assert isinstance(launcher, subprocess.Popen), "a node on this machine"
         launcher.send_signal(signal.SIGSTOP)
         below = [one.pid for one in descendants(launcher.pid, read_processes())]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in (launcher.pid, *below):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        launcher.wait(20)
+        signal_all(below, signal.SIGSTOP)
+        return [launcher.pid, *below]
+
+    def vanish(self, name: str) -> None:
+        """Kill everything on a node before any process can send a last word."""
+        signal_all(self.freeze(name), signal.SIGKILL)
+        self.running[name].wait(20)
 
     def rank_pids(self, name: str) -> list[int]:
         """Return the processes of a node's ranks, by their mark."""
@@ -170,6 +173,12 @@ class Nodes:
         for name in self.running:
             if name not in self.hosts:
                 wait_for(lambda name=name: not self.rank_pids(name), f"{name} is empty", 30)
+
+
+def signal_all(processes: list[int], number: int) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @pytest.fixture
@@ -436,6 +445,36 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
             nodes.wait_step(last + 20)
         told = [*(tmp_path / "ctl").rglob("*"), tmp_path / "controller.log"]
         assert not any(PASSWORD.encode() in path.read_bytes() for path in told if path.is_file())
+
+
+def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
+    make: Callable[..., Nodes], tmp_path: Path
+) -> None:
+    policy = POLICY.replace("lease_s = 3", "lease_s = 600\npower_off_to_fence = true")
+    with PowerBmc("On") as bmc:
+        file = write_credentials(tmp_path)
+        more = f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\n'
+        with run_controller(tmp_path, policy, more) as url:
+            nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
+            nodes.start("a", "b", "c")
+            nodes.wait_step(20)
+            (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
+            lost, kept = (name for name in "abc" if name != spare)
+            asked_before: list[int] = []
+
+            def lose_power() -> None:
+                asked_before.append(len(journaled(nodes, PowerOffAsked)))
+                signal_all(frozen, signal.SIGKILL)
+                bmc.power = "Off"
+
+            bmc.on_reset = lose_power
+            frozen = nodes.freeze(lost)
+
+            nodes.wait_said(spare, "attempt 2: ranks")
+            nodes.wait_said(kept, "attempt 2: ranks")
+            assert asked_before == [1]  # once, and on record before it was asked for
+            (ended,) = journaled(nodes, AttemptEnded)
+            assert (ended.off, ended.proofs) == ((lost,), ())
 
 
 @NEEDS_HOSTS
