@@ -447,7 +447,9 @@ def test_the_demo_recovers_from_both_faults_and_ends_with_equal_bits() -> None:
     for run in (killed, stopped):
         recovery = run["recovery"]
         assert recovery["outcome"] == "recovered"
-        assert [name for name, value in recovery["phases"].items() if value is None] == []
-        assert recovery["total_s"] == pytest.approx(sum(recovery["phases"].values()))
+        observed = {name: value for name, value in recovery["phases"].items() if value is not None}
+        absent = recovery["phases"].keys() - observed.keys()
+        assert absent == {"rendezvous_s"}, "its ranks form no process group of PyTorch"
+        assert recovery["total_s"] == pytest.approx(sum(observed.values()))
         assert 0 <= recovery["steps_recomputed"] < 500
     assert answer["metrics"]["series"] > 0
