@@ -6,8 +6,8 @@ compares the environment with that of the last search. For a top-level package, 
 outside all others, it lets the other finders find and follows the import through ``spec._initializing``, which Python
 sets while it runs the module: what changes meanwhile is the work of that import, all else is the script's.
 
-It stays until the first step, where the rank tells (`rankmend.hook.imports`). Some 1 us for a module of a package,
-10 us for a package. Without a lock: threads that import at once may each note the same change, to no effect.
+It stays until the first step, where the rank tells (`rankmend.hook.imports`). Costs 0.6 us for a
+module of the package that is being imported, 2 us for another's. Without a lock: threads that import at once may each note the same change, to no effect.
 """
 
 import os
@@ -138,9 +138,7 @@ class _Watch:
             self.looks.append((environment.copy(), by))
 
     def begin(self, name):
-        opened = self._open.setdefault(get_ident(), [])
-        self.look(opened[-1] if opened else None)
-        opened.append(name)
+        self._open.setdefault(get_ident(), []).append(name)  # its search has just looked
 
     def end(self, name):
         self.look(name)

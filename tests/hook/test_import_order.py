@@ -59,9 +59,9 @@ def test_each_module_is_told_with_what_had_changed_before_its_import(
         python,
         """
         import os
-        os.environ["FIRST"] = "1"
         import importlib.util
-        importlib.util.find_spec("setter")  # a look does not import
+        importlib.util.find_spec("reader")  # does not import it
+        os.environ["FIRST"] = "1"
         import users
         del os.environ["FIRST"]
         import reader.late
@@ -181,6 +181,18 @@ def test_a_finder_of_the_users_that_refuses_still_does(rank: Rank, python: str) 
 
     assert rank.run(python, code) == "not today\n"
     assert "nested" in dict(told_by(rank)["modules"])
+
+
+@each_python
+def test_a_script_that_replaces_the_environment_imports_as_ever(rank: Rank, python: str) -> None:
+    code = """
+        import os
+        os.environ = dict(os.environ)
+        import reader
+        print("imported")
+        """
+
+    assert rank.run(python, code) == "imported\n"
 
 
 @each_python
