@@ -5,16 +5,20 @@ cluster's rules and budget must allow it. For the deciding thread.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
-from recovery.cluster.cluster import ClusterController
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.service.bmc_power import BmcPower
 
 
+class PowerDesk(Protocol):
+    """The cluster's rules (`recovery.cluster.cluster.ClusterController`)."""
+
+    def allow_power_off(self, asked: PowerOffAsked) -> bool: ...
+
+
 class ServicePowerSwitch:
-    def __init__(
-        self, power: BmcPower, desk: ClusterController, is_heard: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, power: BmcPower, desk: PowerDesk, is_heard: Callable[[str], bool]) -> None:
         """``is_heard`` tells whether any job hears the node."""
         self._power = power
         self._desk = desk

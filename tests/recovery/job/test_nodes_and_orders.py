@@ -443,7 +443,6 @@ def test_nothing_is_switched_off_where_most_of_the_job_is_silent() -> None:
     settings = replace(POWER_OFF, nodes_min=3, nodes_max=3)
     bench = start_of(settings)
     bench.kill("a")
-    bench.beat(0.5)
     for name in "bc":
         bench.nodes[name].is_silent = True
 

@@ -11,10 +11,12 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
+from recovery.journal.cluster_records import PowerOffAsked
 from recovery.service import authority
 from recovery.service.bmc_power import REFUSED_S, BmcDirectory, BmcPower
 from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
+from recovery.service.power_switch import ServicePowerSwitch
 from tests.support.power_bmc import PASSWORD, RESET, SYSTEM, PowerBmc, respond, write_credentials
 from tests.support.service import make_folder, wait_until
 
@@ -285,3 +287,30 @@ def test_a_configuration_that_can_not_work_is_refused_at_the_start(
 
     with pytest.raises(ConfigError, match=message):
         read(path)
+
+
+class Desk:
+    """Allows every power-off, and notes it."""
+
+    def __init__(self) -> None:
+        self.allowed: list[PowerOffAsked] = []
+
+    def allow_power_off(self, asked: PowerOffAsked) -> bool:
+        self.allowed.append(asked)
+        return True
+
+
+def test_a_node_is_switched_off_only_if_its_bmc_says_on_and_no_job_hears_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, heard, desk = PowerOffAsked("n1", "job", "job-1"), {"n1"}, Desk()
+    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+        switch = ServicePowerSwitch(power, desk, lambda node: node in heard)
+
+        assert not switch.allow_off(asked)  # its BMC was not read
+        wait_outcome(power, caplog)
+        assert not switch.allow_off(asked)  # another job hears it
+        assert desk.allowed == []  # so that no budget is spent
+        heard.clear()
+        assert switch.allow_off(asked)
+        assert desk.allowed == [asked]
