@@ -1,5 +1,6 @@
 """The fork server under a real guardian: what it forks, what it leaves out, and what kills do to it."""
 
+import contextlib
 import errno
 import json
 import os
@@ -34,8 +35,15 @@ from recovery.launcher.processes.process_tree import (
     read_mark,
     read_state,
 )
-from recovery.launcher.ranks.fork_server import ForkServer, ServerState
+from recovery.launcher.ranks.fork_server import (
+    FAILURES_MAX,
+    FORGIVEN_AFTER_S,
+    RETRY_S,
+    ForkServer,
+    ServerState,
+)
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from tests.support.faults.storage import fill, small_disk
 from tests.support.hook import each_python
 
 pytestmark = pytest.mark.real
@@ -73,8 +81,7 @@ class Node:
             self.base,
             self.runtime.path,
             self.runtime.site,
-            SystemClock(),
-            **options,
+            **{"clock": SystemClock(), **options},
         )
 
     def add_package(self, name: str, text: str) -> None:
@@ -422,6 +429,116 @@ def test_a_rank_has_its_attempts_mark_before_the_guardian_hears_of_it(
     assert marked is not None
     assert marked[1].attempt == 1
     os.kill(pid, signal.SIGKILL)
+
+
+# Where there is no room.
+
+
+class LaterClock(SystemClock):
+    """The real clock, put forward by a test."""
+
+    later_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.later_s
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+def test_a_full_runtime_folder_delays_the_server_and_counts_as_no_failure(tmp_path: Path) -> None:
+    clock = LaterClock()
+    with small_disk(tmp_path / "shm", 1 << 20) as disk:
+        node = Node(disk)
+        try:
+            node.server = node.make_server(clock=clock)
+            node.learn(["json"])
+            full = fill(disk)
+            for _try in range(FAILURES_MAX + 1):
+                clock.later_s += RETRY_S
+                node.turn()
+                assert node.server.state is ServerState.WAITING
+                assert "No space left on device" in node.server.why_not
+                assert not node.fork("-c", "pass")
+            full.end()
+
+            clock.later_s += RETRY_S
+            node.begin(ServerState.READY)
+        finally:
+            node.close()
+
+
+def test_a_server_that_served_long_clears_the_failures_before_it(node: Node) -> None:
+    clock = LaterClock()
+    node.server = node.make_server(clock=clock)
+    node.make_ready(["json"])
+
+    for _time in range(FAILURES_MAX + 1):
+        node.until(lambda: node.server.pid)
+        killed = node.server.pid
+        clock.later_s += FORGIVEN_AFTER_S
+        os.kill(killed, signal.SIGKILL)
+        node.until(lambda killed=killed: node.server.pid not in (0, killed))
+        node.begin(ServerState.READY)
+
+
+def test_a_server_is_killed_before_its_ranks_when_memory_runs_out(node: Node) -> None:
+    node.make_ready(["json"])
+    script = "print(open('/proc/self/oom_score_adj').read()); import time; time.sleep(600)"
+    assert node.fork(node.script(script))
+    (spawned,) = node.of(Spawned)
+
+    own = Path("/proc/self/oom_score_adj").read_text()
+    assert Path(f"/proc/{node.server.pid}/oom_score_adj").read_text() == "1000\n"
+    assert Path(f"/proc/{spawned.pid}/oom_score_adj").read_text() == own
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory", os.W_OK), reason="no memory cgroup")
+def test_a_rank_survives_a_shortage_that_the_servers_end_ends(node: Node) -> None:
+    node.add_package("big", "kept = bytearray(b'x') * (200 << 20)")
+    with memory_cgroup(f"rankmend-test-{node.job_id}", 320 << 20) as tasks:
+        own = str(os.getpid())
+        before = own_memory_cgroup()
+        tasks.write_text(own)
+        try:
+            node.guardian.close()
+            node.guardian = Guardian.start(node.job_id)
+        finally:
+            before.write_text(own)
+        node.make_ready(["big"])
+        server = node.server.pid
+        script = node.script(
+            "import time; kept = bytearray(b'x') * (160 << 20); print('took it'); time.sleep(600)"
+        )
+
+        node.start_afresh(script)
+        (spawned,) = node.of(Spawned)
+        node.until(lambda: node.output().read_text() == "took it\n")
+
+        assert is_running(spawned.pid)
+        assert not is_running(server)
+        node.close()
+
+
+def own_memory_cgroup() -> Path:
+    """Return the file that takes a process back to this one's memory cgroup."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    path = next(line.split(":", 2)[2] for line in lines if line.split(":")[1] == "memory")
+    inside = Path("/sys/fs/cgroup/memory") / path.lstrip("/") / "cgroup.procs"
+    return inside if inside.exists() else Path("/sys/fs/cgroup/memory/cgroup.procs")
+
+
+@contextlib.contextmanager
+def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
+    """Make a memory cgroup (v1) with this limit, and yield its list of processes."""
+    folder = Path("/sys/fs/cgroup/memory") / name
+    folder.mkdir()
+    try:
+        (folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        yield folder / "cgroup.procs"
+    finally:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        folder.rmdir()
 
 
 # What it imports.

@@ -33,6 +33,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--fail-attempts", type=int, default=1, help="how many attempts fail")
     parser.add_argument("--fail-with", default="exception")
     parser.add_argument("--fail-at-start", action="store_true")
+    parser.add_argument("--fail-in-restore", action="store_true")
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--grandchild", type=Path, help="leave a daemon; its pid goes here")
     parser.add_argument("--forked", type=Path, help="the same by a fork without exec")
@@ -49,6 +50,8 @@ def fail(arguments: argparse.Namespace) -> None:
     how = arguments.fail_with
     if how == "exception":
         raise ValueError("the loss is not a number")
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "stop":
@@ -99,6 +102,8 @@ def main() -> None:
     step, state = 0, np.ones(4, np.float32)
     chosen = rankmend.resume()
     if chosen is not None:
+        if arguments.fail_in_restore and is_failing:
+            fail(arguments)
         with np.load(chosen.path, allow_pickle=False) as file:
             step, state = int(file["step"]), file["state"]
     with Ring(

@@ -1,0 +1,231 @@
+"""The fork server in whole jobs that have it hard: killed launchers, a hundred kills, no room."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankmend.hook import fork_server
+from recovery.journal.attempt_records import AttemptVerified
+from recovery.launcher.processes.process_tree import find_marked
+from tests.support.faults.storage import fill
+from tests.system.faults.conftest import run_undisturbed
+from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.test_deaths import assert_recovered
+from tests.system.faults.test_fork_server import FLAGS, is_alive, ready_server, starts
+from tests.system.faults.test_launcher_deaths import children, command_of, kill_launcher
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+SUPPORT = Path(__file__).parents[2] / "support"
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+KILLS = 100
+
+
+def ready(job: Job) -> int:
+    """Start a job, and return the pid of its server once that is ready."""
+    job.start()
+    job.pids_at_step(3)
+    return ready_server(job)
+
+
+def guardian_of(job: Job) -> int:
+    assert job.process is not None
+    (pid,) = [one for one in children(job.process.pid) if "guardian" in command_of(one)]
+    return pid
+
+
+@pytest.mark.parametrize("stage", [stage.__name__ for stage in fork_server.STAGES])
+def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
+    make_lockstep: Make, undisturbed_long: dict[str, object], stage: str
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    site = job.folder / "own-site"
+    site.mkdir()
+    faults = (SUPPORT / "faults" / "stop_at_stage.py").read_text()
+    (site / "sitecustomize.py").write_text(faults)
+    stopped = job.folder / "stopped"
+    job.environment = {"PYTHONPATH": str(site), "STOP_AT": stage, "STOPPED": str(stopped)}
+    ready(job)
+    kill(job.pids_at_step(5)[1])
+    wait_for(lambda: stopped.exists() and stopped.read_text(), "a rank that stops at the stage")
+
+    kill_launcher(job)
+    job.environment = {}
+    job.start()
+
+    assert_recovered(job, undisturbed_long, incidents=1)
+    assert not any(is_alive(int(pid)) for pid in stopped.read_text().split())
+
+
+def test_a_launcher_killed_while_forked_ranks_train_is_taken_over(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    ready(job)
+    kill(job.pids_at_step(5)[1])
+    ranks = job.pids_at_step(12, attempt=2)
+
+    kill_launcher(job)
+    assert not any(map(is_alive, ranks.values()))
+    job.start()
+
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+def test_a_killed_guardian_takes_server_and_forked_ranks_along_and_both_come_back(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    server = ready(job)
+    kill(job.pids_at_step(5)[1])
+    job.pids_at_step(12, attempt=2)
+
+    kill(guardian_of(job))
+    third = job.pids_at_step(20, attempt=3)
+
+    assert not is_alive(server)
+    assert {start for start, _why in starts(job)} == {"fresh"}
+    assert ready_server(job) != server
+    kill(third[0])
+    job.pids_at_step(30, attempt=4)
+    assert starts(job) == {("forked", None)}
+    assert_recovered(job, undisturbed_long, incidents=3)
+
+
+def test_forked_ranks_killed_in_mid_restore_are_forked_again(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", "--fail-in-restore", "--fail-rank=1", flags=FLAGS)
+    job.arguments += ["--fail-with=kill", "--fail-attempts=3"]
+    server = ready(job)
+
+    kill(job.pids_at_step(12)[1])
+    job.pids_at_step(20, attempt=4)
+
+    assert starts(job) == {("forked", None)}
+    assert is_alive(server)
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+def holdings(job: Job, server: int) -> dict[str, int]:
+    """Count what this job's own processes hold."""
+    assert job.process is not None
+    held = {"processes": len(find_marked(job.job_id))}
+    of = {"launcher": job.process.pid, "guardian": guardian_of(job), "server": server}
+    for name, pid in of.items():
+        held[f"descriptors of the {name}"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        held[f"threads of the {name}"] = len(list(Path(f"/proc/{pid}/task").iterdir()))
+        held[f"mappings of files by the {name}"] = command_maps(pid)
+    held["files in memory"] = len(list(job.runtime.rglob("*")))
+    return held
+
+
+def command_maps(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum("/dev/shm" in line or "memfd:" in line for line in lines)
+
+
+def after(steps: int) -> list[float]:
+    """Return the state of the lockstep job with two ranks after so many undisturbed steps."""
+    state = np.ones(4, np.float32)
+    for step in range(1, steps + 1):
+        parts = [(state * (rank + 1) / 7 + step).astype(np.float32) for rank in (0, 1)]
+        state = ((parts[0] + parts[1]) % 1000).astype(np.float32)
+    return [float(value) for value in state]
+
+
+@pytest.mark.timeout(900)
+def test_a_hundred_kills_in_a_row_end_in_the_right_result_and_leak_nothing(
+    make_lockstep: Make,
+) -> None:
+    job = make_lockstep("--steps=1000000", "--every=1", flags=FLAGS, world_size=2)
+    job.arguments.append(f"--until={job.folder / 'until'}")
+    server = ready(job)
+    kill(job.pids_at_step(1)[1])
+    job.pids_at_step(1, attempt=2)
+    before = holdings(job, server)
+
+    for number in range(2, KILLS + 1):
+        kill(job.pids_at_step(1, attempt=number)[number % 2])
+    job.pids_at_step(1, attempt=KILLS + 1)
+
+    assert starts(job) == {("forked", None)}
+    now = holdings(job, server)
+    # What comes and goes, such as a thread that reads a checkpoint, is far fewer than the kills.
+    grown = {
+        name: (before[name], now[name]) for name in now if now[name] - before[name] > KILLS / 10
+    }
+    assert grown == {}
+    assert now["processes"] == before["processes"]
+    (job.folder / "until").touch()
+    assert job.wait() == 0, job.output
+    assert len(job.incidents) == KILLS
+    assert job.result()["state"] == after(job.result()["step"])
+
+
+def test_eight_ranks_of_a_launcher_with_256_descriptors_are_forked(
+    make_lockstep: Make, tmp_path: Path
+) -> None:
+    undisturbed = run_undisturbed(
+        tmp_path / "undisturbed", "--steps=300", "--step-s=0", world_size=8
+    )
+    job = make_lockstep("--steps=300", flags=FLAGS, world_size=8)
+    job.prefix = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh"]
+    ready(job)
+
+    kill(job.pids_at_step(5)[7])
+    job.pids_at_step(20, attempt=2)
+
+    assert starts(job) == {("forked", None)}
+    assert_recovered(job, undisturbed, incidents=1)
+
+
+@needs_root
+def test_ranks_come_back_while_shared_memory_is_full(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600", "--fail-rank=1", "--fail-step=200", flags=FLAGS)
+    job.prefix = ["unshare", "-m", "sh", "-c"]
+    job.prefix += ['mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh"]
+    job.start()
+    wait_for(lambda: job.has_state and job.records(AttemptVerified), "the first attempt trains")
+    assert job.process is not None
+
+    fill(Path(f"/proc/{job.process.pid}/root/dev/shm"))
+
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_fails_while_it_imports_does_no_harm(
+    make_lockstep: Make, undisturbed_long: dict[str, object], signum: signal.Signals
+) -> None:
+    job = make_lockstep("--steps=600", flags=FLAGS)
+    job.start()
+    ranks = job.pids_at_step(3)
+    known = {*ranks.values(), guardian_of(job), os.getpid()}
+    server = wait_for(
+        lambda: next(
+            (one.pid for one in find_marked(job.job_id) if "fork_server" in command(one.pid)), None
+        ),
+        "a server",
+    )
+    assert server not in known
+    os.kill(server, signum)
+
+    kill(job.pids_at_step(10)[2])
+
+    job.pids_at_step(20, attempt=2)
+    assert {start for start, _why in starts(job)} <= {"fresh", "forked"}
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+def command(pid: int) -> str:
+    try:
+        return command_of(pid)
+    except OSError:
+        return ""
