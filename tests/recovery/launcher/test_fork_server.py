@@ -493,8 +493,8 @@ def test_a_server_is_killed_before_its_ranks_when_memory_runs_out(node: Node) ->
 
 @pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory", os.W_OK), reason="no memory cgroup")
 def test_a_rank_survives_a_shortage_that_the_servers_end_ends(node: Node) -> None:
-    node.add_package("big", "kept = bytearray(b'x') * (200 << 20)")
-    with memory_cgroup(f"rankmend-test-{node.job_id}", 320 << 20) as tasks:
+    node.add_package("big", "kept = bytearray(b'x') * (100 << 20)")
+    with memory_cgroup(f"rankmend-test-{node.job_id}", 280 << 20) as tasks:
         own = str(os.getpid())
         before = own_memory_cgroup()
         tasks.write_text(own)
@@ -503,19 +503,21 @@ def test_a_rank_survives_a_shortage_that_the_servers_end_ends(node: Node) -> Non
             node.guardian = Guardian.start(node.job_id)
         finally:
             before.write_text(own)
-        node.make_ready(["big"])
-        server = node.server.pid
-        script = node.script(
-            "import time; kept = bytearray(b'x') * (160 << 20); print('took it'); time.sleep(600)"
-        )
+        try:
+            node.make_ready(["big"])
+            server = node.server.pid
+            script = node.script(
+                "import time; kept = bytearray(b'x') * (220 << 20); print('took it'); time.sleep(600)"
+            )
 
-        node.start_afresh(script)
-        (spawned,) = node.of(Spawned)
-        node.until(lambda: node.output().read_text() == "took it\n")
+            node.start_afresh(script)
+            (spawned,) = node.of(Spawned)
+            node.until(lambda: node.output().read_text() == "took it\n")
 
-        assert is_running(spawned.pid)
-        assert not is_running(server)
-        node.close()
+            assert is_running(spawned.pid)
+            assert not is_running(server)
+        finally:
+            node.close()  # here: the group can go once it is empty
 
 
 def own_memory_cgroup() -> Path:
