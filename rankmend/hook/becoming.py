@@ -134,6 +134,14 @@ def _overwrite_mark(attempt):
     return False
 
 
+def load():
+    """Import what `watch_steps` needs, so that a forked rank finds it; never raise."""
+    try:
+        from rankmend.hook import stacks, torch_steps, torch_store  # noqa: F401
+    except Exception:
+        pass
+
+
 def watch_steps():
     """Do what the hook does at the start of a rank: `rankmend` was imported before this was one."""
     try:

@@ -5,17 +5,13 @@ of which the ranks have told at their first step (`rankmend.hook.imports`), each
 first: what opens a descriptor, starts a process or a thread, or reaches a device at import would be shared
 between ranks, so that package is left out and each rank imports it by itself.
 
-A forked rank is an orphan at once, and so a child of the guardian (PR_SET_CHILD_SUBREAPER). It goes through
-`STAGES` in this order: it dies with the guardian, leads a session and carries its attempt's mark before
-the guardian hears of it; and it runs no user code before the guardian, which then holds its pid and
-pidfd, lets it. If the guardian closes the link, it ends.
+How a process of it becomes a rank: `rankmend.hook.forking`.
 
-    python -u -c "...; from rankmend.hook.fork_server import main; main()" LIST TRY_S_MAX   (stdin: the launcher's socket)
+    python -u -c "...; from rankmend.hook.fork_server import main; main()" LIST TRY_S_MAX RANKS   (stdin: the launcher's socket)
 
 Standard library and Python 3.8 only.
 """
 
-import ctypes
 import gc
 import importlib
 import json
@@ -28,25 +24,17 @@ import threading
 import time
 import traceback
 
-from rankmend.hook import becoming, import_order, imports, layout, replay
+from rankmend.hook import becoming, forking, import_order, imports, layout, replay
 
 TRIES_S_MAX = (
     900.0  # after so long no other package is tried: a server without it is better than none
 )
-REASON_BYTES_MAX = 300
-_WAIT_S = 0.0002  # for the kernel to hand an orphan over: some 50 us
-_HANDED_OVER_S_MAX = 5
 _NICE = 10  # of a trial, which nobody waits for
-_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
-_EX_OSERR = 71
-_OOM_SCORE_FILE = "/proc/self/oom_score_adj"
 _KILLED_FIRST = "1000"  # Documentation/filesystems/proc.rst: the highest
 # Character devices without state: each process may hold its own descriptor or a shared one.
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Modules that say in a forked child that their device was initialized before the fork.
 _DEVICES = ("torch.cuda", "torch.xpu", "torch.mtia")
-
-_libc = ctypes.CDLL(None, use_errno=True)  # here: a forked child should not load it
 
 
 def main():
@@ -59,10 +47,13 @@ def main():
     try:
         prepared = Prepared(told, float(sys.argv[2]), oom_score)
     except UnforkableError as error:
-        _tell(channel, failed=str(error))
+        forking.tell(channel, failed=str(error))
         os._exit(0)
-    _tell(channel, left_out=prepared.left_out, imported=prepared.count)
-    rank = serve(channel, guardian_pid, prepared)
+    becoming.load()
+    gc.collect()  # here once, not in each rank
+    gc.freeze()  # a collection in a rank would write to, and so copy, what all of them share
+    forking.tell(channel, left_out=prepared.left_out, imported=prepared.count)
+    rank = forking.serve(channel, guardian_pid, prepared, int(sys.argv[3]))
     # Only a forked rank comes here: the script runs with nothing of ours on the stack but this.
     becoming.run(rank)
 
@@ -82,21 +73,12 @@ def _become_killed_first():
     A process may always raise its score, and without a privilege lower it again to what it was.
     """
     try:
-        with open(_OOM_SCORE_FILE, encoding="ascii") as file:
+        with open(forking.OOM_SCORE_FILE, encoding="ascii") as file:
             before = file.read().strip()
-        _write_oom_score(_KILLED_FIRST)
+        forking.write_oom_score(_KILLED_FIRST)
     except OSError:
         return None
     return before
-
-
-def _write_oom_score(score):
-    with open(_OOM_SCORE_FILE, "w", encoding="ascii") as file:
-        file.write(score)
-
-
-def _tell(channel, **fields):
-    channel.send(json.dumps(fields).encode("ascii"))
 
 
 class UnforkableError(Exception):
@@ -138,7 +120,6 @@ class Prepared:
         self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
         self.environment = variables.environment()
         self._check(told["environment"])
-        gc.collect()  # here once, not in each rank
 
     def stale(self):
         """Return the path of a package that has changed since it was imported, or None."""
@@ -195,7 +176,7 @@ def _try(package, modules, try_s_max, left_out, variables):
     verdict = _read_verdict(told, try_s_max)
     os.close(told)
     _kill_trial(pid)
-    _reap(pid)
+    forking.reap(pid)
     if verdict is None:
         left_out[package] = "ends the process at import, or takes over %g s" % try_s_max
     elif "reason" in verdict:
@@ -229,36 +210,20 @@ def _read_verdict(told, try_s_max):
             return None
 
 
-def _reap(pid):
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:  # an import has had SIGCHLD ignored
-        pass
-
-
 def _run_trial(modules, tell, server, variables):
     """Be the disposable child."""
     try:
         os.setpgid(0, 0)
-        _die_with(server)
+        forking.die_with(server)
         os.nice(_NICE)
         try:
             verdict = _trial(modules, variables)
         except BaseException as error:
             text = traceback.format_exception_only(type(error), error)[-1].strip()
-            verdict = {"reason": "fails at import: %s" % text[:REASON_BYTES_MAX]}
+            verdict = {"reason": "fails at import: %s" % text[: forking.REASON_BYTES_MAX]}
         os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
     finally:
         os._exit(0)
-
-
-def _die_with(parent):
-    """Have the kernel kill this process with its parent."""
-    zero = ctypes.c_ulong(0)
-    if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), zero, zero, zero) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:
-        os._exit(_EX_OSERR)
 
 
 class _WatchedVariables(dict):  # type: ignore[type-arg]
@@ -360,9 +325,9 @@ def _threads_after_fork():
         os.write(tell, ",".join(broken).encode("ascii"))
         os._exit(0)
     os.close(tell)
-    broken = os.read(told, REASON_BYTES_MAX).decode("ascii")
+    broken = os.read(told, forking.REASON_BYTES_MAX).decode("ascii")
     os.close(told)
-    _reap(pid)
+    forking.reap(pid)
     if broken:
         return "initializes a device at import (%s)" % broken
     left = [one for one in os.listdir("/proc/self/task") if int(one) != os.getpid()]
@@ -374,147 +339,3 @@ def _is_broken_by_fork(name):
         return bool(sys.modules[name]._is_in_bad_fork())
     except (KeyError, AttributeError):
         return False
-
-
-# Serving.
-
-
-def serve(channel, guardian_pid, prepared):
-    """Fork a rank for each request; return, in a forked rank only, its arguments."""
-    while True:
-        packet, descriptors = becoming.receive(channel)
-        if not packet:
-            os._exit(0)
-        stale = prepared.stale()
-        if stale is not None:
-            _tell(channel, stale=stale)
-            os._exit(0)
-        link = descriptors[0]
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _fail(link, error, "fork")
-        else:
-            if pid == 0:
-                channel.close()
-                return _be_rank(
-                    json.loads(packet.decode("ascii")), descriptors, guardian_pid, prepared
-                )
-            _reap(pid)
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def _be_rank(request, descriptors, guardian_pid, prepared):
-    """Become a rank, in the forked child, and return its arguments; never return to the server."""
-    link = descriptors[0]
-    doing = "fork"
-    try:
-        if os.fork():
-            os._exit(0)
-        rank = ForkedRank(request, descriptors, guardian_pid, prepared)
-        for stage in STAGES:
-            doing = stage.__name__.replace("_", " ")
-            stage(rank)
-        return rank.body["argv"]
-    except BaseException as error:
-        _fail(link, error, doing)
-    os._exit(_EX_OSERR)
-
-
-def _fail(link, error, doing):
-    number = getattr(error, "errno", None) or 22  # EINVAL
-    text = "%d a forked rank cannot %s: %s" % (number, doing, error)
-    try:
-        os.write(link, text.encode("utf-8", "replace")[:REASON_BYTES_MAX])
-    except OSError:
-        pass
-
-
-class ForkedRank:
-    def __init__(self, request, descriptors, guardian_pid, prepared):
-        self.attempt = request["attempt"]
-        self.link, self.body_fd = descriptors[:2]
-        self.standard = descriptors[2:]
-        self.guardian_pid = guardian_pid
-        self.prepared = prepared
-        self.body = {}
-
-
-def join_the_guardian(rank):
-    """Wait until the kernel has made this orphan the guardian's child."""
-    deadline_s = time.monotonic() + _HANDED_OVER_S_MAX
-    while os.getppid() != rank.guardian_pid:
-        if time.monotonic() >= deadline_s:
-            os._exit(_EX_OSERR)  # the guardian is dead
-        time.sleep(_WAIT_S)
-
-
-def die_with_the_guardian(rank):
-    _die_with(rank.guardian_pid)
-
-
-def lead_a_session(_rank):
-    os.setsid()
-
-
-def carry_the_mark(rank):
-    becoming.write_mark(str(rank.attempt))
-
-
-def tell_the_guardian(rank):
-    os.write(rank.link, layout.FORKED % os.getpid())
-
-
-def await_the_guardian(rank):
-    if os.read(rank.link, 16) != layout.GO:
-        os._exit(_EX_OSERR)  # fenced meanwhile, or given up
-
-
-def take_the_program(rank):
-    """Take the arguments, environment, output, folder, processors and OOM score of the rank."""
-    rank.body = becoming.read_body(rank.body_fd)
-    becoming.take_standard(rank.standard)
-    os.close(rank.body_fd)
-    becoming.take_environment(rank.body["env"], rank.prepared.environment)
-    os.chdir(rank.body["cwd"])
-    becoming.bind(rank.body.get("cpus"))
-    if rank.prepared.oom_score is not None:
-        _write_oom_score(rank.prepared.oom_score)
-    becoming.renew_standard_objects()
-    renew_id = getattr(threading.main_thread(), "_set_native_id", None)
-    if renew_id is not None:  # Python up to 3.11 leaves the parent's
-        renew_id()
-
-
-def begin_random_states(_rank):
-    """Seed what seeds itself at import; Python's own `random` does so after each fork."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None:
-        process.current_process().authkey = os.urandom(32)
-
-
-def watch_the_steps(_rank):
-    becoming.watch_steps()
-
-
-def run_the_program(rank):
-    os.write(rank.link, layout.RUNNING)
-    os.close(rank.link)
-
-
-STAGES = (
-    join_the_guardian,
-    die_with_the_guardian,
-    lead_a_session,
-    carry_the_mark,
-    tell_the_guardian,
-    await_the_guardian,
-    take_the_program,
-    begin_random_states,
-    watch_the_steps,
-    run_the_program,
-)

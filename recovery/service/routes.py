@@ -40,7 +40,7 @@ _DONE: Final = answer(wire.Done)
 _LAUNCHERS = (
     Route("join", "POST", "/v1/jobs", launchers.join, RequestKind.LAUNCH, _LAUNCH, Touches.OWN_JOB,
           body(wire.JoinRequest), answer(wire.JoinAnswer),
-          "Join a job as a launcher", also=(409, 410)),
+          "Join a job as a launcher", also=(404, 409, 410)),
     Route("report", "POST", "/v1/jobs/{job}/reports", launchers.report, RequestKind.REPORT, _LAUNCH, Touches.OWN_JOB,
           _REPORT, answer(wire.Accepted),
           "Report what a node runs", status=202, also=(404, 409, 410)),

@@ -112,7 +112,8 @@ def tell():
             "threads": [one.name for one in threading.enumerate()],
             "is main thread": threading.main_thread().ident == threading.get_ident(),
             "native id": getattr(threading.main_thread(), "native_id", 0) == os.getpid(),
-            "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+            # What a fork shares is frozen: see `rankmend.hook.fork_server.main`.
+            "collector": [gc.isenabled(), gc.get_threshold()],
             "warnings": [str(one) for one in warnings.filters],
             "limits of Python": [sys.getrecursionlimit(), sys.getswitchinterval()],
             "finders": [getattr(one, "__name__", type(one).__name__) for one in sys.meta_path],

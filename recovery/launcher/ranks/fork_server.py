@@ -211,7 +211,8 @@ class ForkServer:
     def _start(self, guardian: Guardian, now_s: float) -> None:
         self._slot += 1
         imports = self._folder / "imports.json"
-        argv = (self._python, "-u", "-c", _MAIN, str(imports), str(self._try_s_max))
+        numbers = (str(self._try_s_max), str(self._count))
+        argv = (self._python, "-u", "-c", _MAIN, str(imports), *numbers)
         environment = waiting_environment(
             self._environment, self._site, self._job_id, self._node, self._count
         )

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rankmend.clock import SystemClock
-from rankmend.hook import fork_server
+from rankmend.hook import forking
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import (
     STANDBY_ATTEMPT,
@@ -33,6 +33,7 @@ from recovery.launcher.processes.process_tree import (
     fence_leftovers,
     find_marked,
     read_mark,
+    read_processes,
     read_state,
 )
 from recovery.launcher.ranks.fork_server import (
@@ -51,7 +52,12 @@ pytestmark = pytest.mark.real
 PATIENCE_S = 120.0
 SUPPORT = Path(__file__).parents[2] / "support"
 STDLIB = ["json", "decimal", "multiprocessing", "random", "locale", "resource", "atexit"]
-STAGES = [stage.__name__ for stage in fork_server.STAGES]
+STAGES = [stage.__name__ for stage in forking.STAGES]
+WAITING = [
+    "join_the_guardian",
+    "die_with_the_guardian",
+    "await_a_rank",
+]  # the server may have no rank for it
 # Before these stages it has its attempt's mark; only then may the guardian hear of it.
 MARKED = ["tell_the_guardian", "await_the_guardian", "take_the_program", "begin_random_states"]
 MARKED += ["watch_the_steps", "run_the_program"]
@@ -350,20 +356,26 @@ def test_a_forked_rank_that_can_not_enter_its_folder_says_so(node: Node) -> None
 # Kills at every point.
 
 
+def begin_stopping(node: Node, stage: str) -> None:
+    """Start the server; the processes that it forks stop before this stage."""
+    shutil.copy(SUPPORT / "faults" / "stop_at_stage.py", node.packages / "sitecustomize.py")
+    node.base.update(STOP_AT=stage, STOPPED=str(node.folder / "stopped"))
+    node.make_ready(["json"])
+
+
 def stop_at(node: Node, stage: str) -> int:
     """Fork a rank that stops before a stage, and return its pid."""
-    stopped = node.folder / "stopped"
-    shutil.copy(SUPPORT / "faults" / "stop_at_stage.py", node.packages / "sitecustomize.py")
-    node.base.update(STOP_AT=stage, STOPPED=str(stopped))
-    node.make_ready(["json"])
+    begin_stopping(node, stage)
     assert node.fork(node.script(f"open({str(node.folder / 'ran')!r}, 'w')"))
+    node.until(lambda: stopped(node))
+    return stopped(node)[0]
 
-    def pid() -> int:
-        text = stopped.read_text() if stopped.exists() else ""
-        return int(text) if text.endswith("\n") else 0
 
-    node.until(lambda: pid() and read_letter(pid()) == "T")
-    return pid()
+def stopped(node: Node) -> list[int]:
+    """Return the processes that have stopped, the oldest first."""
+    path = node.folder / "stopped"
+    *lines, _part = path.read_text().split("\n") if path.exists() else [""]
+    return [pid for pid in map(int, lines) if read_letter(pid) == "T"]
 
 
 def read_letter(pid: int) -> str:
@@ -380,11 +392,12 @@ def test_a_killed_guardian_leaves_no_process_at_any_stage(node: Node, stage: str
     left = fence_leftovers(node.job_id, None, time.monotonic() + PATIENCE_S)
 
     assert left.is_empty
-    assert not is_running(pid)
+    while is_running(pid):  # killed, but the kernel is not done with it; else it would stay stopped
+        time.sleep(0.01)
     assert not (node.folder / "ran").exists()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", STAGES[len(WAITING) :])
 def test_an_attempt_that_is_fenced_at_any_stage_runs_no_program(node: Node, stage: str) -> None:
     pid = stop_at(node, stage)
     server = node.server.pid
@@ -403,8 +416,24 @@ def test_an_attempt_that_is_fenced_at_any_stage_runs_no_program(node: Node, stag
     assert is_running(server), "it belongs to no attempt"
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_server_killed_at_any_stage_of_a_rank_leaves_the_rank_or_none(
+@pytest.mark.parametrize("stage", WAITING)
+def test_a_process_that_gets_a_rank_of_a_fenced_attempt_ends(node: Node, stage: str) -> None:
+    begin_stopping(node, stage)
+    node.until(lambda: len(stopped(node)) == 2)
+    pids = stopped(node)
+    assert node.fork(node.script(f"open({str(node.folder / 'ran')!r}, 'w')"))
+
+    node.guardian.kill_through(1)
+    node.of(Emptied)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+    node.until(lambda: [is_running(pid) for pid in pids].count(False) == 1)
+    assert not (node.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES[len(WAITING) :])
+def test_a_server_killed_after_it_gave_a_rank_to_a_process_does_not_stop_it(
     node: Node, stage: str
 ) -> None:
     pid = stop_at(node, stage)
@@ -416,6 +445,56 @@ def test_a_server_killed_at_any_stage_of_a_rank_leaves_the_rank_or_none(
 
     assert (exited.pid, exited.exit_code) == (pid, 0)
     assert (node.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("stage", WAITING)
+def test_processes_that_wait_for_a_rank_end_with_the_server(node: Node, stage: str) -> None:
+    begin_stopping(node, stage)
+    node.until(lambda: len(stopped(node)) == 2)
+    pids = stopped(node)
+
+    os.kill(node.server.pid, signal.SIGKILL)
+    node.until(lambda: node.server.state is not ServerState.READY)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+    node.until(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_a_rank_is_forked_at_once_where_every_process_that_waited_has_ended(node: Node) -> None:
+    node.make_ready(["json"])
+    node.until(lambda: len(waiting(node)) == 2)
+    for pid in waiting(node):
+        os.kill(pid, signal.SIGKILL)
+    node.until(lambda: not waiting(node))
+
+    assert node.fork(node.script("print('hello')"))
+    (exited,) = node.of(Exited)
+
+    assert exited.exit_code == 0
+    assert node.output().read_text() == "hello\n"
+
+
+def test_others_wait_again_after_ranks_were_forked(node: Node) -> None:
+    node.make_ready(["json"])
+    node.until(lambda: len(waiting(node)) == 2)
+    before = waiting(node)
+
+    for rank in range(3):  # one more than wait
+        assert node.fork(node.script("input()"), rank=rank)
+    node.of(Spawned, 3)
+
+    node.until(lambda: len(waiting(node)) == 2)
+    assert not before & waiting(node)
+
+
+def waiting(node: Node) -> set[int]:
+    """Return the processes of the server's session that are not the server."""
+    return {
+        one.pid
+        for one in read_processes().values()
+        if one.session == node.server.pid and one.pid != node.server.pid and not one.is_gone
+    }
 
 
 @pytest.mark.parametrize("stage", MARKED)
@@ -580,7 +659,9 @@ def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
 
     assert list(node.server.left_out) == ["broken"]
     assert reason in node.server.left_out["broken"]
-    node.until(lambda: [one.pid for one in find_marked(node.job_id)] == [node.server.pid])
+    node.until(
+        lambda: {one.pid for one in find_marked(node.job_id)} - waiting(node) == {node.server.pid}
+    )
     assert node.fork(
         node.script("import sys; print('whole' in sys.modules, 'broken' in sys.modules)")
     )
@@ -598,7 +679,9 @@ def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -
     assert node.server.left_out == {
         "hanging": "ends the process at import, or takes over 5 s",
     }
-    node.until(lambda: [one.pid for one in find_marked(node.job_id)] == [node.server.pid])
+    node.until(
+        lambda: {one.pid for one in find_marked(node.job_id)} - waiting(node) == {node.server.pid}
+    )
     assert node.fork(node.script("import whole; print('ran')"))
     node.of(Exited)
     assert node.output().read_text() == "ran\n"

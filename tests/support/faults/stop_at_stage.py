@@ -1,4 +1,4 @@
-"""A sitecustomize that stops each forked rank before one stage of its way (`rankmend.hook.fork_server.STAGES`).
+"""A sitecustomize that stops each forked rank before one stage of its way (`rankmend.hook.forking.STAGES`).
 
 STOP_AT names the stage, STOPPED the file to which the stopped process writes its pid.
 """
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def stop_at(name: str, path: str) -> None:
-    from rankmend.hook import fork_server
+    from rankmend.hook import forking
 
-    def stop(rank: "fork_server.ForkedRank") -> None:
+    def stop(rank: "forking.ForkedRank") -> None:
         with Path(path).open("a", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n")
         os.kill(os.getpid(), signal.SIGSTOP)
         wanted(rank)
 
-    wanted = next(stage for stage in fork_server.STAGES if stage.__name__ == name)
+    wanted = next(stage for stage in forking.STAGES if stage.__name__ == name)
     stop.__name__ = name
-    stages = [stop if stage is wanted else stage for stage in fork_server.STAGES]
-    fork_server.STAGES = tuple(stages)
+    stages = [stop if stage is wanted else stage for stage in forking.STAGES]
+    forking.STAGES = tuple(stages)
 
 
 if os.environ.get("STOP_AT"):

@@ -77,7 +77,8 @@ def test_incidents_tell_the_mttr_by_phase(killed: Job) -> None:
     assert incident["total_s"] == pytest.approx(sum(v for v in phases.values() if v is not None))
     assert incident["outcome"] == "recovered"
     assert incident["ranks"] == [1]
-    assert incident["steps_recomputed"] >= 5
+    # A checkpoint every 10 steps. The kill comes some steps after 25, on a busy machine after the next one.
+    assert 0 <= incident["steps_recomputed"] <= 20
     assert incident["caught_up_s"] >= incident["total_s"]
 
 

@@ -25,11 +25,17 @@ def ready_server(job: Job) -> int:
 
     def look() -> int | None:
         marked = find_marked(job.job_id)
-        pids = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
+        waiting = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
+        pids = [pid for pid in waiting if session_of(pid) == pid]  # the others wait for a rank
         is_importing = list(job.runtime.glob("fork-server-*.log"))
         return pids[0] if len(pids) == 1 and not is_importing else None
 
     return wait_for(look, "the fork server is ready")
+
+
+def session_of(pid: int) -> int | None:
+    state = read_state(pid)
+    return None if state is None else state.session
 
 
 def status(job: Job) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--keep", type=int, default=0, help="of the checkpoints; 0: all")
     parser.add_argument("--step-s", type=float, default=0.01)
     parser.add_argument("--fail-rank", type=int, default=-1)
     parser.add_argument("--fail-step", type=int, default=-1)
@@ -134,6 +135,8 @@ def main() -> None:
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
                     is_saved = save(arguments.checkpoint_dir, step, state)
+                    if arguments.keep:
+                        rotate(arguments.checkpoint_dir, arguments.keep)
                 if is_saved and arguments.published is not None:
                     with arguments.published.open("a") as file:
                         file.write(f"{attempt} {step}\n")
@@ -156,6 +159,11 @@ def save(folder: Path, step: int, state: np.ndarray) -> bool:
         return False
     temporary.replace(path)
     return True
+
+
+def rotate(folder: Path, keep: int) -> None:
+    for path in sorted(folder.glob("step-*.npz"))[:-keep]:
+        path.unlink()
 
 
 main()
