@@ -257,6 +257,6 @@ def test_bundle_holds_no_secret_of_token_files_and_notes(job: Path, tmp_path: Pa
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
         bodies = [archive.extractfile(one) for one in archive.getmembers()]
         packed = b"".join(body.read() for body in bodies if body is not None)
-    assert b"abab" not in packed
+    assert b"ab" * 8 not in packed  # four characters stand in some digest by chance
     assert own.encode() not in packed
     assert b"[removed]" in packed
