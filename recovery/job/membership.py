@@ -40,11 +40,26 @@ def peers_of(ledger: Ledger) -> tuple[Peer, ...]:
     """
     peers = []
     for node in witnesses(ledger.placement):
-        member = ledger.members.get(node)
-        if member is None or member.peer_endpoint is None:
+        peer = _peer(ledger, node)
+        if peer is None:
             return ()
-        peers.append(Peer(node, member.launcher_id, member.peer_endpoint))
+        peers.append(peer)
     return tuple(peers)
+
+
+def neighbours_of(ledger: Ledger, group: int) -> tuple[Peer, ...]:
+    """Return the launchers before and after this group rank in the ring, of those that can be asked."""
+    placement = ledger.placement
+    ring = (placement[group - 1].node, placement[(group + 1) % len(placement)].node)
+    others = dict.fromkeys(node for node in ring if node != placement[group].node)
+    return tuple(peer for node in others if (peer := _peer(ledger, node)) is not None)
+
+
+def _peer(ledger: Ledger, node: str) -> Peer | None:
+    member = ledger.members.get(node)
+    if member is None or member.peer_endpoint is None:
+        return None
+    return Peer(node, member.launcher_id, member.peer_endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +245,9 @@ def find_torn(
                 missed[node].add(other)
                 missed[other].add(node)
     torn: dict[str, LeaveReason] = {}
+    numbers = {node: number for number, node in enumerate(nodes)}
     while any(missed.values()):
-        node = max(missed, key=lambda one: (len(missed[one]), nodes.index(one)))
+        node = max(missed, key=lambda one: (len(missed[one]), numbers[one]))
         others = sorted(missed.pop(node))
         torn[node] = cut_off_from(others)
         for other in others:

@@ -16,6 +16,7 @@ from recovery.job.membership import (
     find_torn,
     has_launcher_of_attempt,
     judge_gone,
+    neighbours_of,
     peers_of,
 )
 from recovery.job.settings import JobSettings
@@ -597,6 +598,7 @@ def orders_for(
                 reads_hardware=asked if node in readers else 0,
                 findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
                 share=shares.get(node),
+                neighbours=neighbours_of(ledger, groups[node]) if runs and peers else (),
             )
         )
     return tuple(orders)

@@ -533,6 +533,6 @@ def _act_as_member(action: LauncherAction, membership: Membership) -> None:
         case KeepLease(lease=None):
             peers.keep(None)
         case KeepLease(lease=kept) if kept is not None:
-            peers.keep(Lease(kept.attempt, kept.peers, kept.lease_s))
+            peers.keep(Lease(kept.attempt, kept.peers, kept.lease_s, kept.neighbours))
         case _:
             raise AssertionError(f"no action of a member: {action}")

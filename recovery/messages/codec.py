@@ -37,7 +37,7 @@ CHECKED_BYTES_MIN: Final = 16 * 1024  # smaller messages hold no long text
 LISTS_MAX: Final = {
     "ranks": 1024,
     "findings": 1024,
-    "unreachable": 64,
+    "unreachable": 2 * (WITNESSES_MAX + 2),  # and two neighbours
     "found.checkpoints": 64,
     "known": 64,
     "hardware.series": 4000,

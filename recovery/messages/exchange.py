@@ -262,7 +262,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A launcher of the attempt that counts for the others' lease (docs/operate/fencing.md)."""
+    """A launcher of the attempt that others ask (docs/operate/fencing.md)."""
 
     node: str
     launcher_id: str
@@ -318,7 +318,7 @@ class Report:
     slots: int = 0  # ranks that this node can run; 0: as many as ordered
     rendezvous: Endpoint | None = None  # its suggestion for the next attempt: a fresh port
     peer_endpoint: Endpoint | None = None  # where other launchers check that it lives
-    unreachable: tuple[str, ...] = ()  # the order's peers that it can't reach
+    unreachable: tuple[str, ...] = ()  # the order's peers and neighbours that it can't reach
     fence_attempt: int | None = None  # read beside the checkpoints; None: no folder, or not yet
     found: Found | None = None  # only from a node whose order asks for it
     # Start of the launcher, CLOCK_BOOTTIME: within one boot_id the later one is the newer. 0: unknown.
@@ -372,6 +372,9 @@ class Order:
     # What this node reads of each checkpoint, in a look and beside training. None: it looks at all
     # if `finds_checkpoints` asks, and beside training nobody needs it.
     share: Share | None = None
+    # The launchers of the nodes before and after this one in the ring of group ranks, asked often
+    # whether they can be reached. They don't count for the lease, unless `peers` has them, too.
+    neighbours: tuple[Peer, ...] = ()
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -98,7 +98,7 @@ def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> Lau
     if order.lease_s <= 0 or state.kill_sent_through >= attempt.number:
         return LauncherDecision(state)
     actions: list[LauncherAction] = []
-    lease = KeptLease(attempt.number, order.peers, order.lease_s)
+    lease = KeptLease(attempt.number, order.peers, order.lease_s, order.neighbours)
     if lease != state.lease:
         actions.append(KeepLease(lease))
         state = replace(state, lease=lease)

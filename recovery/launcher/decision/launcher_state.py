@@ -27,6 +27,7 @@ class KeptLease:
     attempt: int
     peers: tuple[Peer, ...]
     lease_s: float
+    neighbours: tuple[Peer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

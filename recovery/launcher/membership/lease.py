@@ -13,6 +13,7 @@ class Lease:
     attempt: int
     peers: tuple[Peer, ...]  # more than half of them are a majority
     lease_s: float
+    neighbours: tuple[Peer, ...] = ()  # asked often, and never counted for the majority
 
 
 def boot_time_s() -> float:

@@ -34,6 +34,7 @@ from typing import Final
 import msgspec
 
 from recovery.launcher.membership.lease import Lease, boot_time_s
+from recovery.launcher.membership.peer_turns import PeerTurns
 from recovery.launcher.rendezvous.ports import PortRange, reserve
 from recovery.messages.exchange import Endpoint, Peer
 
@@ -47,8 +48,6 @@ SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks
 ASKED_AT_ONCE: Final = 64
 ASK_AFTER: Final = 1 / 3  # share of the lease without the controller after which it asks its peers
 ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
-PROBED: Final = 8  # peers asked at a time while the controller is there, for `unreachable`
-PROBE_EVERY: Final = 1 / 3  # share of the lease; at once in a new attempt, which may not live long
 UNREACHABLE_MAX: Final = 100
 LOOK_S: Final = 0.2
 CLOSE_S_MAX: Final = 5.0
@@ -128,6 +127,7 @@ class Peers:
         self._reached_at_s = float("-inf")
         self._controller_at_s = float("-inf")
         self._unreachable: dict[str, str] = {}  # node -> its launcher
+        self._turns = PeerTurns(word.launcher_id, random.shuffle)
         self._served = 0
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
@@ -167,7 +167,7 @@ class Peers:
         """
         self._lease = lease
         if lease is not None:
-            peers = {(peer.node, peer.launcher_id) for peer in lease.peers}
+            peers = {(one.node, one.launcher_id) for one in (*lease.peers, *lease.neighbours)}
             with self._lock:
                 told = self._unreachable.items()
                 self._unreachable = {node: one for node, one in told if (node, one) in peers}
@@ -240,8 +240,7 @@ class Peers:
         await writer.drain()
 
     async def _keep_asking(self) -> None:
-        asked_at_s = probed_at_s = float("-inf")
-        probed_in = 0  # attempt
+        asked_at_s = float("-inf")
         while True:
             await asyncio.sleep(LOOK_S)
             lease, now_s = self._lease, self._now_s()
@@ -254,28 +253,16 @@ class Peers:
                     if now_s - asked_at_s >= lease.lease_s * ROUND_EVERY:
                         asked_at_s = now_s
                         await self._ask_majority(lease, now_s)
-                elif (
-                    now_s - probed_at_s >= lease.lease_s * PROBE_EVERY or probed_in != lease.attempt
-                ):
-                    probed_at_s, probed_in = now_s, lease.attempt
-                    await self._probe(lease)
+                else:  # for `unreachable`
+                    due = self._turns.due(lease, self._unreachable, now_s)
+                    await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in due))
             except Exception:  # the next round is worth more than this one's reason
                 log.exception("asking peers failed")
 
-    def _others(self, lease: Lease) -> list[Peer]:
-        others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
-        random.shuffle(others)  # so that not all ask the same ones
-        return others
-
-    async def _probe(self, lease: Lease) -> None:
-        """Look whether peers answer: those first that did not."""
-        others = self._others(lease)
-        others.sort(key=lambda peer: peer.node not in self._unreachable)
-        await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in others[:PROBED]))
-
     async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
         """Ask until more than half of the list are known to run the attempt."""
-        others = self._others(lease)
+        others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
+        random.shuffle(others)  # so that not all ask the same ones
         is_counted = len(others) < len(lease.peers)  # a long list names only some peers
         running = int(is_counted and self._word.runs(lease.attempt))
         while others and 2 * running <= len(lease.peers):

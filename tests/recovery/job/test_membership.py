@@ -9,6 +9,7 @@ from recovery.job.membership import (
     choose_placement,
     find_torn,
     judge_gone,
+    neighbours_of,
     next_finder,
     peers_of,
     size_for,
@@ -18,7 +19,7 @@ from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Placement, Proof
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.messages.exchange import WITNESSES_MAX, Endpoint
+from recovery.messages.exchange import WITNESSES_MAX, Endpoint, Peer
 
 POLICY = Policy()
 BOUND_S = POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s
@@ -222,6 +223,27 @@ def test_the_counted_launchers_are_all_or_spread_evenly() -> None:
     assert len(set(counted)) == WITNESSES_MAX
     gaps = {after - before for before, after in pairwise(counted)}
     assert gaps <= {64, 65}
+
+
+def test_neighbours_are_those_before_and_after_in_the_ring_that_can_be_asked() -> None:
+    told = ledger(*(f"n{number:02}" for number in range(40)))
+    unasked = member("n06", peer_endpoint=None)
+    unasked_too = {**told.members, "n06": unasked}
+    del unasked_too["n08"]
+    around = replace(told, members=unasked_too)
+
+    assert [peer.node for peer in neighbours_of(told, 7)] == ["n06", "n08"]
+    assert [peer.node for peer in neighbours_of(told, 0)] == ["n39", "n01"]
+    assert [peer.node for peer in neighbours_of(told, 39)] == ["n38", "n00"]
+    assert neighbours_of(told, 1)[0] == Peer("n00", "n00-l", Endpoint("n00", 7000))
+    assert neighbours_of(around, 7) == ()
+
+
+@pytest.mark.parametrize(("nodes", "around"), [("a", []), ("ab", ["b"]), ("abc", ["c", "b"])])
+def test_no_node_of_a_small_ring_is_its_own_neighbour_or_one_twice(
+    nodes: str, around: list[str]
+) -> None:
+    assert [peer.node for peer in neighbours_of(ledger(*nodes), 0)] == around
 
 
 def chosen(before: tuple[Placement, ...], usable: str, nodes: int) -> list[str]:

@@ -841,6 +841,14 @@ def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
     assert training.placed == ["a", "c"]
 
 
+def test_orders_name_the_neighbours_in_the_ring_of_those_that_run(training: Bench) -> None:
+    a, b, spare = (training.nodes[name].orders[-1] for name in "abc")
+
+    assert [peer.node for peer in a.neighbours] == ["b"]
+    assert [peer.node for peer in b.neighbours] == ["a"]
+    assert (spare.ranks, spare.neighbours) == ((), ())
+
+
 def lose_peer(node: FakeNode) -> None:
     """Have the node's ranks end because a peer closed the connection; the launcher misses it, too."""
     error = RankError("ConnectionResetError", "connection reset by peer", "")

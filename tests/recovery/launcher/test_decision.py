@@ -279,14 +279,15 @@ def test_a_node_without_a_share_watches_no_checkpoints() -> None:
 
 
 def test_a_lease_follows_the_time_at_which_somebody_was_reached() -> None:
-    leased = order(attempt=1, peers=PEERS, lease_s=60.0)
+    leased = order(attempt=1, peers=PEERS, lease_s=60.0, neighbours=PEERS[:1])
     before = state(attempt=RUNNING, carried=CARRIED, reached_at_s=50.0)
 
     first = decide(leased, before, NOW_S)
     little = replace(first.state, reached_at_s=50.0 + LEASE_STEP_S / 2)
     moved = replace(first.state, reached_at_s=50.0 + LEASE_STEP_S)
 
-    assert first.actions == (KeepLease(KeptLease(1, PEERS, 60.0)), LeaseRanks(1, 110.0))
+    kept = KeptLease(1, PEERS, 60.0, neighbours=PEERS[:1])
+    assert first.actions == (KeepLease(kept), LeaseRanks(1, 110.0))
     assert actions(leased, little) == ()
     assert actions(leased, moved) == (LeaseRanks(1, 110.0 + LEASE_STEP_S),)
 

@@ -326,6 +326,19 @@ def test_an_attempt_that_was_said_to_be_gone_is_never_started(
     assert not find_marked(str(job_id))
 
 
+def test_a_neighbour_of_the_order_that_does_not_answer_is_reported(
+    make: Callable[[str], Member],
+) -> None:
+    a = make("a")
+    silent = Peer("b", "nobody", Endpoint("127.0.0.1", 1))
+    a.peers.note_controller(boot_time_s())
+    peers = (Peer("a", a.launcher_id, a.peers.endpoint),)
+
+    a.send(lease_s=600.0, peers=peers, neighbours=(silent,))
+
+    assert a.wait(lambda report: bool(report.unreachable)).unreachable == ("b",)
+
+
 def test_alone_for_the_lease_its_ranks_are_stopped_and_it_says_so(
     make: Callable[[str], Member], job_id: uuid.UUID
 ) -> None:

@@ -147,6 +147,26 @@ def test_a_node_whose_launcher_is_another_one_is_not_told_as_out_of_reach() -> N
         assert a.unreachable == ()
 
 
+def test_a_neighbour_that_is_out_of_reach_is_told_and_none_counts_for_the_majority() -> None:
+    a, near, gone = make("a"), make("b"), make("c")
+    ring = (peer(near, "b"), peer(gone, "c"))
+    gone.close()
+    with running(a, near):
+        a.note_controller(boot_time_s())
+        a.keep(Lease(3, (peer(a, "a"), peer(near, "b")), 60.0, neighbours=ring))
+        until(lambda: a.unreachable == ("c",), "c does not answer")
+
+        silent = Peer("d", "launcher-d", Endpoint("127.0.0.1", 1))
+        asked_s = boot_time_s()
+        reached = rounds(a, Lease(4, (peer(a, "a"), silent), LEASE_S, neighbours=ring))
+        a.tell(4, empty_through=3)
+        near.tell(4, empty_through=3)
+        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+
+        assert not reached()
+        assert "c" in a.unreachable  # it was the neighbour of the attempt before, too
+
+
 def test_a_launcher_that_was_replaced_is_not_taken_for_the_one_of_the_order() -> None:
     a, newer = make("a"), make("b")
     meant = Peer("b", "an older launcher of b", newer.endpoint)

@@ -20,7 +20,9 @@ from recovery.messages.codec import (
     encode_message,
 )
 from recovery.messages.exchange import (
+    Endpoint,
     Order,
+    Peer,
     RankError,
     RankExit,
     RankReport,
@@ -150,6 +152,16 @@ def test_fields_that_a_version_did_not_have_take_their_defaults() -> None:
 
     assert decoded.findings == ()
     assert decoded.ranks[0].timings == ()
+
+
+def test_an_order_of_an_older_controller_names_no_neighbours() -> None:
+    peer = Peer("n2", "l2", Endpoint("10.0.0.2", 7000))
+    order = replace(ORDER, neighbours=(peer,))
+    value = json.loads(encode_message(order))
+    assert decode_order(json.dumps(value).encode()) == order
+    del value["neighbours"]
+
+    assert decode_order(json.dumps(value).encode()).neighbours == ()
 
 
 def said(cause: str) -> dict[str, object]:
