@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Timer
@@ -29,6 +30,27 @@ REQUEST_S_MAX: Final = 10.0  # a BMC takes 0.05 to 3 s
 _TAKEN: Final = (200, 202, 204)  # DSP0266, 12.3: the action is done, or accepted
 RETRIES_MAX: Final = 1  # per request, if the BMC has closed the connection meanwhile
 CREDENTIALS_BYTES_MAX: Final = 4096
+
+
+class BmcFault(Enum):
+    """Why a BMC could not be read."""
+
+    UNREACHABLE = "unreachable"  # no address, no route, refused, or cut off
+    TIMEOUT = "timeout"
+    TLS = "tls"  # the handshake failed: usually the certificate
+    REFUSED = "refused"  # user or password
+    STATUS = "status"  # an HTTP status that is no success
+    ANSWER = "answer"  # not what Redfish has there
+    CREDENTIALS = "credentials"  # our own file can't be used, so nothing was asked
+    INTERNAL = "internal"  # a defect of ours
+
+
+class BmcError(SourceError):
+    """A request to a BMC failed."""
+
+    def __init__(self, message: str, fault: BmcFault) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class BmcRefusedError(RankmendError):
@@ -141,7 +163,7 @@ class RedfishSession:
         self._connection = self._guard = self._raw = None
 
     def get(self, path: str, deadline_s: float) -> dict[str, Any]:
-        """Return a resource, or raise SourceError or RefusedError before the deadline."""
+        """Return a resource, or raise BmcError or BmcRefusedError before the deadline."""
         for tries_left in range(RETRIES_MAX, -1, -1):
             was_open = self._connection is not None
             try:
@@ -149,19 +171,20 @@ class RedfishSession:
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self.close()
                 if not was_open or tries_left == 0:  # a fresh connection has failed as well
-                    raise SourceError(f"the BMC cut off {path}: {error}") from error
+                    fault = BmcFault.UNREACHABLE
+                    raise BmcError(f"the BMC cut off {path}: {error}", fault) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
-                raise SourceError(f"the BMC fails at {path}: {error}") from error
+                raise BmcError(f"the BMC fails at {path}: {error}", _fault_of(error)) from error
         raise AssertionError("the last try returns or raises")
 
     def post(self, path: str, body: Mapping[str, object], deadline_s: float) -> None:
-        """Send an action once, or raise SourceError or BmcRefusedError: then nobody knows whether it was taken."""
+        """Send an action once, or raise BmcError or BmcRefusedError: then nobody knows whether it was taken."""
         try:
             status, _answer = self._ask("POST", path, msgspec.json.encode(body), deadline_s)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise SourceError(f"the BMC fails at {path}: {error}") from error
+            raise BmcError(f"the BMC fails at {path}: {error}", _fault_of(error)) from error
         _check(path, status, _TAKEN)
 
     def _get_once(self, path: str, deadline_s: float) -> dict[str, Any]:
@@ -173,7 +196,7 @@ class RedfishSession:
     ) -> tuple[int, bytes]:
         left_s = min(self._request_s_max, deadline_s - self._clock.now_s())
         if left_s <= 0:
-            raise SourceError(f"no time left for {path}")
+            raise BmcError(f"no time left for {path}", BmcFault.TIMEOUT)
         self.requests += 1
         connection = self._connection or self._open(left_s)
         guard = self._guard
@@ -197,13 +220,14 @@ class RedfishSession:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if is_over.is_set():
-                raise SourceError(f"the BMC takes more than {left_s:.3g} s for {path}") from error
+                text = f"the BMC takes more than {left_s:.3g} s for {path}"
+                raise BmcError(text, BmcFault.TIMEOUT) from error
             raise
         finally:
             timer.cancel()
         if len(body) > BODY_BYTES_MAX:
             self.close()  # the rest is still on its way
-            raise SourceError(f"{path} has more than {BODY_BYTES_MAX} bytes")
+            raise BmcError(f"{path} has more than {BODY_BYTES_MAX} bytes", BmcFault.ANSWER)
         if answer.will_close or not answer.isclosed():  # the body was cut short
             self.close()
         return answer.status, body
@@ -226,6 +250,14 @@ class RedfishSession:
         return self._context.wrap_socket(raw, server_hostname=self._address.host)
 
 
+def _fault_of(error: Exception) -> BmcFault:
+    if isinstance(error, ssl.SSLError):
+        return BmcFault.TLS
+    if isinstance(error, TimeoutError):
+        return BmcFault.TIMEOUT
+    return BmcFault.UNREACHABLE if isinstance(error, OSError) else BmcFault.ANSWER
+
+
 def _end(guard: socket.socket, is_over: Event) -> None:
     is_over.set()
     with suppress(OSError):
@@ -236,7 +268,7 @@ def _check(path: str, status: int, good: tuple[int, ...]) -> None:
     if status == 401:
         raise BmcRefusedError(f"the BMC rejects the user at {path} (HTTP {status})")
     if status not in good:
-        raise SourceError(f"the BMC answers {path} with HTTP {status}")
+        raise BmcError(f"the BMC answers {path} with HTTP {status}", BmcFault.STATUS)
 
 
 def _decode(path: str, status: int, body: bytes) -> dict[str, Any]:
@@ -244,7 +276,7 @@ def _decode(path: str, status: int, body: bytes) -> dict[str, Any]:
     try:
         page = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} is not JSON") from error
+        raise BmcError(f"{path} is not JSON", BmcFault.ANSWER) from error
     if not isinstance(page, dict):
-        raise SourceError(f"{path} is not an object")
+        raise BmcError(f"{path} is not an object", BmcFault.ANSWER)
     return page

@@ -20,6 +20,7 @@ from recovery.service.tokens import Tokens, read_tokens
 PORT: Final = 9477  # beside the agent's 9476
 AGENT_PORT: Final = 9476
 FILE_BYTES_MAX: Final = 1024 * 1024
+CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
 RELOADABLE: Final = frozenset(
     {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits"}
 )
@@ -89,6 +90,8 @@ class BmcRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     system: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     ca_file: str | None = None  # PEM; None: the system's CAs
     timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 3.0  # of one reading
+    # Between two readings of a BMC that nobody needs now, so that people learn of one that fails. 0: none.
+    check_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -142,6 +145,10 @@ def check(config: Config) -> None:
     for number, rule in enumerate(config.bmcs, 1):
         try:
             parse_url(rule.url.replace("{node}", "node"))
+            if 0 < rule.check_s < CHECK_S_MIN:
+                raise ConfigError(
+                    f"check_s is {rule.check_s:g}: give {CHECK_S_MIN:g} or more, or 0 for no check"
+                )
         except ConfigError as error:
             raise ConfigError(f"[[bmcs]] number {number} ({rule.match}): {error}") from error
 

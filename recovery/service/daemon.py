@@ -22,7 +22,7 @@ from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.service import controller_config as configuration
-from recovery.service.bmc_power import BmcDirectory
+from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import Config
 from recovery.service.garbage import Cycles
 from recovery.service.server import Service

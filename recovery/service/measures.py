@@ -12,6 +12,7 @@ from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowFound
+from recovery.service.bmc_readings import BmcReadings
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 
@@ -173,6 +174,8 @@ class Measures:
             "turn_age_seconds",
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
+        self.bmcs = BmcReadings()
+        self.registry.register(self.bmcs)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -29,8 +29,10 @@ from recovery.journal.store import Journal
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
-from recovery.service.backend import Backend
-from recovery.service.bmc_power import BmcDirectory, BmcPower
+from recovery.service.backend import ANSWER_S_MAX, Backend
+from recovery.service.bmc_check import BmcCheck
+from recovery.service.bmc_power import BmcPower
+from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import Config, make_context
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
@@ -97,11 +99,13 @@ class Service:
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
-            power = None
+            self._power: BmcPower | None = None
+            self._bmc_check: BmcCheck | None = None
             if config.bmcs:
-                power = BmcPower(BmcDirectory(config.bmcs), clock)
-                undo.callback(power.close)
-            self._power = power
+                directory, readings = BmcDirectory(config.bmcs), self.measures.bmcs
+                self._power = BmcPower(directory, clock, readings)
+                undo.callback(self._power.close)
+                self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             jobs = JobRegistry(
                 self._folder,
                 self.board,
@@ -146,6 +150,11 @@ class Service:
         switch = ServicePowerSwitch(power, desk, self._is_heard)
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
 
+    def _known_nodes(self) -> set[str]:
+        """Return the nodes of the jobs and those that are configured. Not for the deciding thread."""
+        members = self.worker.call(self.worker.members).result(ANSWER_S_MAX)
+        return members | set(self.config.discovery.nodes)
+
     def _is_heard(self, node: str) -> bool:
         return self.worker.jobs.is_heard(node)
 
@@ -186,6 +195,8 @@ class Service:
         )
         self.pager.start()
         self.reader.start()
+        if self._bmc_check is not None:
+            self._bmc_check.start()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worker.hearing.beat()
@@ -222,6 +233,8 @@ class Service:
             self._timer.cancel()
         self.pager.stop()
         self.reader.stop()
+        if self._bmc_check is not None:
+            self._bmc_check.stop()
         if self._entrance is not None:
             self._entrance.close()
         self.board.wake_all()

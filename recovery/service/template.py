@@ -88,6 +88,9 @@ state_dir = @state_dir@
 #system = "1"
 # Seconds for one reading; 0.1 to 10.
 #timeout_s = 3.0
+# Seconds between two readings of each BMC, so that people learn of one that fails before it is needed; 0: none, else
+# 30 to 86400. docs/operate/controller.md
+#check_s = 300.0
 
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)

@@ -155,10 +155,13 @@ class Worker:
 
     def known_nodes(self) -> set[str]:
         """Return the nodes that a launcher, an alert or a person has named."""
-        members = {
+        return self.members() | self.desk.known_nodes()
+
+    def members(self) -> set[str]:
+        """Return the nodes of all jobs that run, those that have left them, too."""
+        return {
             node
             for job in self.jobs.running.values()
             if job.controller is not None
             for node in job.controller.ledger.members
         }
-        return members | self.desk.known_nodes()

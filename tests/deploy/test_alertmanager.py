@@ -64,6 +64,7 @@ def test_each_rule_fires_when_it_should_and_not_when_it_should_not(tmp_path: Pat
         ("unless on (instance)", "or on (instance)"),
         ("for: 15m", "for: 5m"),
         ('{result="full"}', ""),
+        ("bmc_success[15m]", "bmc_success[1m]"),
     ],
 )
 def test_tests_of_the_rules_find_a_rule_that_is_wrong(tmp_path: Path, good: str, bad: str) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
+from recovery.service.bmc_readings import BmcReadings
+
 USER, PASSWORD = "fencer", "s3cret-of-the-bmc"
 TOKEN = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 SYSTEM = "/redfish/v1/Systems/1"
@@ -109,6 +111,15 @@ def respond(handler: BaseHTTPRequestHandler, status: int, page: Any, **headers: 
         handler.send_header(name, value)
     handler.end_headers()
     handler.wfile.write(body)
+
+
+def samples(readings: BmcReadings) -> dict[tuple[str, ...], float]:
+    """Return the metrics of the readings: name without its prefix, label values -> value."""
+    return {
+        (sample.name.removeprefix("rankmend_controller_"), *sample.labels.values()): sample.value
+        for family in readings.collect()
+        for sample in family.samples
+    }
 
 
 def write_credentials(folder: Path, password: str = PASSWORD) -> Path:

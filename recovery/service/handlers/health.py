@@ -44,7 +44,8 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
     opened, cut = backend.connections()
     measures.connections.set(opened)
     measures.cut.set(cut)
-    return measures.render()
+    # Of 10,000 nodes with a BMC these are 2 MB and 0.3 s, in which the event loop must not stand still.
+    return await asyncio.to_thread(measures.render)
 
 
 def _measure_jobs(backend: Backend) -> None:

@@ -13,11 +13,21 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.service import authority
-from recovery.service.bmc_power import REFUSED_S, BmcDirectory, BmcPower
+from recovery.service.bmc_power import BmcPower
+from recovery.service.bmc_readings import REFUSED_S, BmcReadings
+from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
 from recovery.service.power_switch import ServicePowerSwitch
-from tests.support.power_bmc import PASSWORD, RESET, SYSTEM, PowerBmc, respond, write_credentials
+from tests.support.power_bmc import (
+    PASSWORD,
+    RESET,
+    SYSTEM,
+    PowerBmc,
+    respond,
+    samples,
+    write_credentials,
+)
 from tests.support.service import make_folder, wait_until
 
 pytestmark = pytest.mark.real
@@ -30,12 +40,17 @@ def rule_of(bmc: PowerBmc, folder: Path, **changes: object) -> BmcRule:
 
 
 @contextmanager
-def power_of(*rules: BmcRule) -> Iterator[BmcPower]:
-    power = BmcPower(BmcDirectory(rules), SystemClock(), pause_s=0.0)
+def power_of(*rules: BmcRule, readings: BmcReadings | None = None) -> Iterator[BmcPower]:
+    readings = readings or BmcReadings()
+    power = BmcPower(BmcDirectory(rules), SystemClock(), readings, pause_s=0.0)
     try:
         yield power
     finally:
         power.close()
+
+
+def stages(told: dict[tuple[str, ...], float]) -> dict[str, float]:
+    return {key[1]: value for key, value in told.items() if key[0] == "power_offs_total"}
 
 
 def outcomes(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -168,7 +183,7 @@ def test_a_password_that_is_refused_is_not_tried_again_soon(
     clock = LaterClock()
     with PowerBmc("Off") as bmc, PowerBmc("Off") as other:
         rules = (rule_of(bmc, tmp_path, match="n1"), rule_of(other, tmp_path))
-        power = BmcPower(BmcDirectory(rules), clock, pause_s=0.0)
+        power = BmcPower(BmcDirectory(rules), clock, BmcReadings(), pause_s=0.0)
         write_credentials(tmp_path, "wrong")
         assert "rejects the user" in wait_outcome(power, caplog)
         assert "wrong" not in caplog.text
@@ -195,14 +210,19 @@ def test_what_was_read_in_one_silence_proves_nothing_in_another(tmp_path: Path) 
 def test_a_bmc_is_asked_once_to_force_the_power_off_and_then_proves_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
+    readings = BmcReadings()
+    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path), readings=readings) as power:
         assert not power.is_on("n1")  # nothing was read yet
         wait_outcome(power, caplog)
         assert power.is_on("n1")
+        assert samples(readings)["bmc_power_state_id", "n1"] == 1
 
         power.switch_off("n1")
 
         wait_until(lambda: power.is_off("n1", 1), "the proof")
+        told = samples(readings)
+        assert told["bmc_power_state_id", "n1"] == 0
+        assert stages(told) == {"asked": 1, "done": 1, "refused": 0, "failed": 0}
         assert bmc.resets == [{"ResetType": "ForceOff"}]
         assert not power.is_off("n1", 2)
         assert not power.is_on("n1")
@@ -214,9 +234,25 @@ def test_a_bmc_that_refuses_to_switch_off_is_asked_no_second_time(
     def refuse(handler: BaseHTTPRequestHandler) -> None:
         respond(handler, 403, {})
 
-    with PowerBmc(answer=refuse) as bmc, power_of(rule_of(bmc, tmp_path, system="1")) as power:
-        power.switch_off("n1")
-        wait_until(lambda: "cannot switch a lost node off" in caplog.text, "the refusal")
+    readings = BmcReadings()
+    with PowerBmc(answer=refuse) as bmc:
+        rule = rule_of(bmc, tmp_path, system="1")
+        with power_of(rule, readings=readings) as power:
+            power.switch_off("n1")
+            wait_until(lambda: stages(samples(readings))["refused"] == 1, "the refusal")
+
+        assert "cannot switch a lost node off" in caplog.text
+        assert bmc.asked == [f"POST {RESET}"]
+        assert stages(samples(readings)) == {"asked": 1, "done": 0, "refused": 1, "failed": 0}
+
+
+def test_a_request_to_switch_off_that_gets_no_answer_is_counted_as_failed(tmp_path: Path) -> None:
+    readings = BmcReadings()
+    with PowerBmc(answer=lambda handler: handler.connection.close()) as bmc:
+        with power_of(rule_of(bmc, tmp_path, system="1"), readings=readings) as power:
+            power.switch_off("n1")
+
+            wait_until(lambda: stages(samples(readings))["failed"] == 1, "the failure")
 
         assert bmc.asked == [f"POST {RESET}"]
 
@@ -245,9 +281,31 @@ def test_a_nodes_name_never_chooses_the_domain_of_its_bmc(tmp_path: Path) -> Non
         assert directory.find(name) is None
 
 
+def test_the_first_rule_that_matches_counts_whether_it_names_a_node_or_a_pattern(
+    tmp_path: Path,
+) -> None:
+    file = str(write_credentials(tmp_path))
+    rules = [
+        BmcRule(match=match, url=f"https://bmc-{number}", credentials_file=file)
+        for number, match in enumerate(["a1", "b*", "b1", "a*", "a1", "c[12]", "d1"])
+    ]
+
+    directory = BmcDirectory(rules)
+
+    found = {
+        node: None if (bmc := directory.find(node)) is None else bmc.address.host
+        for node in ("a1", "a2", "b1", "c2", "c3", "d1")
+    }
+    assert found == {
+        "a1": "bmc-0", "a2": "bmc-3", "b1": "bmc-1", "c2": "bmc-5", "c3": None, "d1": "bmc-6",
+    }  # fmt: skip
+    assert directory.named == ("a1", "b1", "d1")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"check_s": 29.0, "url": "https://b"}, "check_s is 29: give 30 or more, or 0"),
         ({"url": "http://10.0.0.1"}, "clear text"),
         ({"url": "https://u:pw@bmc"}, "contains a user"),
         ({"url": "bmc"}, "not https"),

@@ -423,7 +423,9 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
     )  # so long that only the BMC can prove it
     with PowerBmc("On") as bmc:
         file = write_credentials(tmp_path)
-        more = f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\n'
+        more = (
+            f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
+        )
         with run_controller(tmp_path, policy, more) as url:
             nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
             nodes.start("a", "b", "c")
@@ -453,7 +455,9 @@ def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
     policy = POLICY.replace("lease_s = 3", "lease_s = 600\npower_off_to_fence = true")
     with PowerBmc("On") as bmc:
         file = write_credentials(tmp_path)
-        more = f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\n'
+        more = (
+            f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
+        )
         with run_controller(tmp_path, policy, more) as url:
             nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
             nodes.start("a", "b", "c")
