@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent scoreboard clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery scoreboard clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 
 $(VENV)/.torch: $(BIN)/python
 	$(INSTALL) $(TORCH) numpy
+	@touch $@
+
+$(VENV)/.plot: $(BIN)/python pyproject.toml
+	$(INSTALL) -e '.[plot]'
 	@touch $@
 
 # Frameworks that write the checkpoints of tests/recovery/checkpoints/test_frameworks.py: 700 MB.
@@ -88,6 +92,11 @@ bench: $(VENV)/.dev ## the quick benchmarks; bench/README.md has them all
 
 bench-agent: $(VENV)/.dev ## the node agent beside prometheus-node-exporter: memory, CPU, scrapes
 	$(BIN)/python bench/agent/compare.py --output bench/agent/latest.json
+
+# The peers get an environment of their own, never the user's.
+bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill -9 beside torchrun, ft_launcher and torchft (hours; RECOVERY_ARGS='--rounds 1')
+	$(BIN)/python -m bench.recovery.install $(VENV)/peers --torch '$(TORCH)'
+	$(BIN)/python -m bench.recovery --peers-venv $(VENV)/peers --plot results/recovery.svg $(RECOVERY_ARGS)
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

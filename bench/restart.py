@@ -7,6 +7,8 @@ meet the same neighbours on the machine. In round n, rank n modulo the world is 
 step is one that a process started after the kill has logged. With --kills above 1 each further kill
 follows AGAIN_S after the recovery from the one before. For rankmend the phases of its own account
 (docs/operate/mttr.md) are shown, too, with detection counted from the kill.
+
+bench/recovery runs the same trials with more launchers, sizes of the job and kills.
 """
 
 import argparse
@@ -20,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,30 +36,59 @@ RECOVER_S_MAX = 60.0  # torchrun's own limit of 3 restarts is used up within 40 
 STOP_S_MAX = 10.0
 ASK_S_MAX = 60.0
 KILL_AT_STEP = 25  # between two checkpoints, which lie 10 steps apart
+SETTLE_IMPORTS = 2.0  # from the first step to the first kill, in times of the script's imports
 RESTARTS_MAX = 3
+RAN_BEFORE_S_MAX = 60.0  # for an earlier run to keep what its ranks imported
 AGAIN_S = 1.0  # from a recovery to the next kill
-MARK = "RANKMEND_BENCH_FOLDER"  # in the environment of all that a trial starts
+# In the environment of all that a trial starts. rankmend takes unknown RANKMEND_* from its ranks.
+MARK = "BENCH_TRIAL_FOLDER"
+OUTPUT_CHARACTERS_MAX = 3000  # of a launcher that failed
+DEFAULT = ("--fork-server",)  # until `rankmend run` does this without the option
+COLD = ()  # then --no-fork-server
+NO_SHARED_STORE = (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)
+
+
+class NeverTrainedError(Exception):
+    """The job did not come to KILL_AT_STEP; says what its launcher printed last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     name: str
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # without the script
     environment: tuple[tuple[str, str], ...] = ()
+    job: Path = JOB
+    # The job has run once in the same state folder before the run that is measured.
+    ran_before: bool = False
+    # The other ranks live on and train without the killed one until it is back. They log such steps as `reduced`.
+    keeps_survivors: bool = False
 
 
-def known_peers(ranks: int) -> dict[str, Peer]:
-    common = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS_MAX}")
-    rankmend = (str(BIN / "rankmend"), "run", *common)
+def known_peers(ranks: int, restarts_max: int = RESTARTS_MAX) -> dict[str, Peer]:
+    common = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts_max}")
+    rankmend = (str(BIN / "rankmend"), "run", *common, "--job=bench")
     torchrun = (sys.executable, "-m", "torch.distributed.run", *common)
     peers = [
-        Peer("rankmend", (*rankmend, "--job=bench")),
-        Peer("rankmend-standby", (*rankmend, "--job=bench", "--standby=torch,torch._dynamo")),
-        Peer("rankmend-fork", (*rankmend, "--job=bench", "--fork-server")),
-        Peer("torchrun", torchrun, (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)),
+        Peer("rankmend", (*rankmend, *DEFAULT)),
+        Peer("rankmend-known", (*rankmend, *DEFAULT), ran_before=True),
+        Peer("rankmend-cold", (*rankmend, *COLD)),
+        Peer("rankmend-standby", (*rankmend, *COLD, "--standby=torch,torch._dynamo")),
+        Peer("rankmend-fork", (*rankmend, "--fork-server")),
+        Peer("torchrun", torchrun, NO_SHARED_STORE),
         Peer("torchrun-default", torchrun),
     ]
     return {peer.name: peer for peer in peers}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is done to a job. ``settle_s`` None: SETTLE_IMPORTS times the script's own imports."""
+
+    ranks: int
+    kills: int
+    settle_s: float | None  # from the first step of all ranks to the first kill
+    start_s_max: float = START_S_MAX
+    recover_s_max: float = RECOVER_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +120,108 @@ class Trial:
     account: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_trials(
-    peer: Peer, ranks: int, killed_rank: int, settle_s: float, kills: int
-) -> list[Trial]:
-    """Start the job; kill one rank and wait until every rank has made a new step, ``kills`` times."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of a job: its kills, and what it was like before the first."""
+
+    trials: list[Trial]
+    settle_s: float
+    pss_bytes: int  # of everything that the launcher has started, and of itself
+    processes: int
+
+
+class EventLog:
+    """What the ranks of a run have logged. Reads each line once, so that looking often costs little."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events: list[Event] = []
+        self._folder = folder
+        self._read_bytes: dict[Path, int] = {}
+
+    def read(self) -> None:
+        """Take in what is new; a line still being written is left for later."""
+        for path in self._folder.iterdir():
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                lines, newline, _torn = file.read().rpartition(b"\n")
+            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(lines) + len(newline)
+            _word, rank, pid = path.name.split("-")
+            for line in lines.splitlines():
+                name, at_ns, step = line.decode("ascii").split()
+                self.events.append(Event(int(pid), int(rank), name, int(at_ns), int(step)))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    peer: Peer
+    folder: Path
+    launcher: "subprocess.Popen[bytes]"
+    log: EventLog
+
+    def wait(self, is_so: Callable[[list[Event]], bool], limit_s: float) -> bool:
+        """Wait until it is so of the events that were read since the call; False: it never was."""
+        known = len(self.log.events)
+        deadline_s = time.monotonic() + limit_s
+        while time.monotonic() < deadline_s:
+            self.log.read()
+            if is_so(self.log.events[known:]):
+                return True
+            if self.launcher.poll() is not None:
+                return False
+            time.sleep(POLL_S)
+        return False
+
+    def train(self, plan: Plan) -> None:
+        """Wait until each rank has come to KILL_AT_STEP."""
+
+        def reached(events: list[Event]) -> bool:
+            last = {event.rank: event.step for event in events if event.name == "step"}
+            return len(last) == plan.ranks and min(last.values()) >= KILL_AT_STEP
+
+        if not self.wait(reached, plan.start_s_max):
+            output = (self.folder / "output").read_text(errors="replace")
+            told = output[-OUTPUT_CHARACTERS_MAX:].strip() or "it printed nothing"
+            raise NeverTrainedError(f"{self.peer.name} never came to step {KILL_AT_STEP}:\n{told}")
+
+
+def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
+    """Start the job; kill one rank and wait until every rank has made a new step, as often as planned.
+
+    Raises:
+        NeverTrainedError: there was nothing to kill.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"rankmend-bench-{peer.name}-"))
+    try:
+        if peer.ran_before:
+            with _running(peer, folder) as run:
+                run.train(plan)
+                _wait_for_kept_imports(folder / "state")
+        with _running(peer, folder) as run:
+            run.train(plan)
+            settle_s = settle_time_s(run.log.events) if plan.settle_s is None else plan.settle_s
+            first_steps = [event.at_ns for event in run.log.events if event.step == 1]
+            time.sleep(max(0.0, max(first_steps) / 1e9 + settle_s - time.monotonic()))
+            pss_bytes, processes = measure_memory(folder)
+            trials = _kill_and_watch(run, plan, killed_rank)
+            if peer.name.startswith("rankmend"):
+                trials = with_accounts(trials, _read_incidents(folder / "state"))
+            return Outcome(trials, settle_s, pss_bytes, processes)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for_kept_imports(state: Path) -> None:
+    """Wait until a run has written what the next one starts with; it goes on without after a time."""
+    deadline_s = time.monotonic() + RAN_BEFORE_S_MAX
+    while not any(state.glob("imports/*.json")) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+
+
+@contextmanager
+def _running(peer: Peer, folder: Path) -> Iterator[Run]:
+    """Start the job from its beginning; end all that is left of it."""
     for name in ("log", "checkpoints"):
+        shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir()
     command = list(peer.command)
     if peer.name.startswith("rankmend"):
@@ -105,23 +233,57 @@ def run_trials(
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    with (folder / "output").open("wb") as output:
-        launcher = subprocess.Popen(
-            [*command, str(JOB), f"--folder={folder}"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every start compiles PyTorch
+    launcher = None
     try:
-        trials = _kill_and_watch(peer, folder, launcher, ranks, killed_rank, settle_s, kills)
-        if not peer.name.startswith("rankmend"):
-            return trials
-        return with_accounts(trials, _read_incidents(folder / "state"))
+        with (folder / "output").open("wb") as output:
+            launcher = subprocess.Popen(
+                [*command, str(peer.job), f"--folder={folder}"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        yield Run(peer, folder, launcher, EventLog(folder / "log"))
     finally:
         _stop(launcher, folder)
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def settle_time_s(events: Sequence[Event]) -> float:
+    """Return SETTLE_IMPORTS times what the slowest rank's imports took."""
+    began_ns = {event.pid: event.at_ns for event in events if event.name == "started"}
+    imported = [event for event in events if event.name == "imported"]
+    return SETTLE_IMPORTS * max(event.at_ns - began_ns[event.pid] for event in imported) / 1e9
+
+
+def measure_memory(folder: Path) -> tuple[int, int]:
+    """Return the PSS in bytes of all processes that a trial has started, and their number.
+
+    A page that several processes share counts once, and less if others on the machine share it, too.
+    """
+    kib = count = 0
+    for pid in _started_pids(folder):
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        except OSError:
+            continue  # gone meanwhile
+        kib += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+        count += 1
+    return kib * 1024, count
+
+
+def _started_pids(folder: Path) -> list[int]:
+    """Return everything that a trial has started: its environment names the trial's folder."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # gone, or another user's
+    return found
 
 
 def _read_incidents(state: Path) -> list[dict[str, Any]]:
@@ -150,26 +312,10 @@ def with_accounts(trials: Sequence[Trial], incidents: Sequence[Mapping[str, Any]
     return told
 
 
-def _kill_and_watch(
-    peer: Peer,
-    folder: Path,
-    launcher: subprocess.Popen[bytes],
-    ranks: int,
-    killed_rank: int,
-    settle_s: float,
-    kills: int,
-) -> list[Trial]:
-    def reached(events: list[Event]) -> bool:
-        last = {event.rank: event.step for event in events if event.name == "step"}
-        return len(last) == ranks and min(last.values()) >= KILL_AT_STEP
-
-    if not _wait(folder, launcher, reached, START_S_MAX):
-        end = (folder / "output").read_text(errors="replace")[-3000:]
-        raise SystemExit(f"{peer.name} never came to step {KILL_AT_STEP}:\n{end}")
-    time.sleep(settle_s)
+def _kill_and_watch(run: Run, plan: Plan, killed_rank: int) -> list[Trial]:
     trials: list[Trial] = []
-    for number in range(1, kills + 1):
-        trial = _kill_once(peer, folder, launcher, ranks, (killed_rank + number - 1) % ranks)
+    for number in range(1, plan.kills + 1):
+        trial = _kill_once(run, plan, (killed_rank + number - 1) % plan.ranks)
         trials.append(replace(trial, kill=number))
         if not trial.is_recovered:
             break
@@ -177,36 +323,42 @@ def _kill_and_watch(
     return trials
 
 
-def _kill_once(
-    peer: Peer, folder: Path, launcher: subprocess.Popen[bytes], ranks: int, killed_rank: int
-) -> Trial:
-    before = {event.pid: event.rank for event in read_events(folder)}
-    victim = next(pid for pid, rank in before.items() if rank == killed_rank and _is_running(pid))
+def _kill_once(run: Run, plan: Plan, killed_rank: int) -> Trial:
+    run.log.read()
+    before = {event.pid for event in run.log.events}
+    highest = max(event.step for event in run.log.events)
+    victim = next(event.pid for event in reversed(run.log.events) if event.rank == killed_rank)
     killed_ns, killed_unix_s = time.monotonic_ns(), time.time()
     os.kill(victim, signal.SIGKILL)
+    read_before = len(run.log.events)
+    keeps_survivors = run.peer.keeps_survivors
 
     def stepped(events: list[Event]) -> bool:
-        return {event.rank for event in _new_steps(events, before)} == set(range(ranks))
+        steps = new_steps(events, before, keeps_survivors=keeps_survivors)
+        return {event.rank for event in steps} == set(range(plan.ranks))
 
-    if not _wait(folder, launcher, stepped, RECOVER_S_MAX):
-        return Trial(peer.name, killed_rank, is_recovered=False, killed_unix_s=killed_unix_s)
-    events = read_events(folder)
-    steps = _new_steps(events, before)
-    firsts = {rank: min(e.at_ns for e in steps if e.rank == rank) for rank in range(ranks)}
-    highest = max(event.step for event in events if event.pid in before)
-    members = {event.pid for event in steps}  # without processes of attempts that failed
+    if not run.wait(stepped, plan.recover_s_max):
+        return Trial(run.peer.name, killed_rank, is_recovered=False, killed_unix_s=killed_unix_s)
+    events = run.log.events[read_before:]
+    steps = new_steps(events, before, keeps_survivors=keeps_survivors)
+    firsts = {rank: min(e.at_ns for e in steps if e.rank == rank) for rank in range(plan.ranks)}
+    progress = steps + [e for e in events if e.name == "reduced" and e.at_ns > killed_ns]
+    first = min(progress, key=lambda event: event.at_ns)
+    # steps that were under way at the kill and ended
+    highest = max([highest, *(e.step for e in events if e.pid in before and e.at_ns < first.at_ns)])
+    members = {event.pid for event in steps} - before  # without those of attempts that failed
 
     def slowest(name: str) -> float:
         times = [e.at_ns for e in events if e.pid in members and e.name == name]
         return (max(times) - killed_ns) / 1e9
 
     return Trial(
-        peer=peer.name,
+        peer=run.peer.name,
         killed_rank=killed_rank,
         is_recovered=True,
-        first_step_s=(min(firsts.values()) - killed_ns) / 1e9,
+        first_step_s=(first.at_ns - killed_ns) / 1e9,
         all_ranks_s=(max(firsts.values()) - killed_ns) / 1e9,
-        steps_recomputed=highest - min(event.step for event in steps) + 1,
+        steps_recomputed=highest - min(event.step for event in progress) + 1,
         started_s=slowest("started"),
         imported_s=slowest("imported"),
         connected_s=slowest("connected"),
@@ -215,62 +367,39 @@ def _kill_once(
     )
 
 
-def _is_running(pid: int) -> bool:
+def new_steps(
+    events: Sequence[Event], before: set[int], *, keeps_survivors: bool = False
+) -> list[Event]:
+    """Return the steps that all ranks made together after a kill.
+
+    ``before`` has the processes that had logged anything by then. They make no new step, unless they survive:
+    then all ranks take part in a step again once a new process has started.
+    """
+    if not keeps_survivors:
+        return [event for event in events if event.name == "step" and event.pid not in before]
+    starts = [e.at_ns for e in events if e.name == "started" and e.pid not in before]
+    return [e for e in events if e.name == "step" and starts and e.at_ns > min(starts)]
+
+
+def _stop(launcher: "subprocess.Popen[bytes] | None", folder: Path) -> None:
+    """End the launcher, then whatever of this trial it has left; a second Ctrl-C doesn't stop that."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _new_steps(events: list[Event], before: dict[int, int]) -> list[Event]:
-    return [event for event in events if event.name == "step" and event.pid not in before]
-
-
-def read_events(folder: Path) -> list[Event]:
-    """Return everything the ranks have logged; a line still being written is left out."""
-    events = []
-    for path in (folder / "log").iterdir():
-        _word, rank, pid = path.name.split("-")
-        for line in path.read_text(encoding="ascii").splitlines(keepends=True):
-            if line.endswith("\n"):
-                name, at_ns, step = line.split()
-                events.append(Event(int(pid), int(rank), name, int(at_ns), int(step)))
-    return events
-
-
-def _wait(
-    folder: Path,
-    launcher: subprocess.Popen[bytes],
-    is_so: Callable[[list[Event]], bool],
-    limit_s: float,
-) -> bool:
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        if is_so(read_events(folder)):
-            return True
-        if launcher.poll() is not None:
-            return False
-        time.sleep(POLL_S)
-    return False
-
-
-def _stop(launcher: subprocess.Popen[bytes], folder: Path) -> None:
-    """End the launcher, then whatever of this trial it has left."""
-    if launcher.poll() is None:
-        launcher.terminate()
-        try:
-            launcher.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            launcher.kill()
-            launcher.wait()
-    mark = f"{MARK}={folder}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in path.read_bytes().split(b"\0"):
-                os.kill(int(path.parent.name), signal.SIGKILL)
-        except OSError:
-            continue  # gone, or another user's
+        if launcher is not None and launcher.poll() is None:
+            launcher.terminate()
+            try:
+                launcher.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                launcher.kill()
+                launcher.wait()
+        deadline_s = time.monotonic() + STOP_S_MAX
+        while (left := _started_pids(folder)) and time.monotonic() < deadline_s:
+            for pid in left:  # a killed one may have started another meanwhile
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def describe_machine() -> dict[str, object]:
@@ -349,10 +478,15 @@ def print_table(machine: dict[str, object], rows: list[dict[str, object]]) -> No
         )
 
 
+def account_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the phases that took time in any row, in their order."""
+    names = [name for row in rows for name in row["account"]]
+    return [name for name in dict.fromkeys(names) if any(row["account"].get(name) for row in rows)]
+
+
 def print_accounts(rows: list[dict[str, Any]]) -> None:
     """Print the phases of rankmend's own account; they follow each other, unlike the times above."""
-    names = [name for row in rows for name in row["account"]]
-    names = [name for name in dict.fromkeys(names) if any(row["account"].get(name) for row in rows)]
+    names = account_names(rows)
     if not names:
         return
     print("\nseconds that each phase took by rankmend's own account, medians\n")
@@ -377,13 +511,13 @@ def main() -> None:
         help=f"kills in each run, {AGAIN_S:g} s after the recovery from the one before",
     )
     parser.add_argument(
-        "--peers", default="rankmend,rankmend-standby,rankmend-fork,torchrun,torchrun-default"
+        "--peers", default="rankmend,rankmend-cold,rankmend-standby,torchrun,torchrun-default"
     )
     parser.add_argument(
         "--settle-s",
         type=float,
         default=15.0,
-        help=f"from step {KILL_AT_STEP} to the kill: standbys and the fork server import meanwhile",
+        help="from the first step to the kill: standbys and the fork server import meanwhile",
     )
     parser.add_argument("--output", type=Path, default=Path("bench/results/restart.json"))
     arguments = parser.parse_args()
@@ -391,14 +525,16 @@ def main() -> None:
     names = arguments.peers.split(",")
     if unknown := set(names) - set(known):
         parser.error(f"unknown peers {sorted(unknown)}; known are {sorted(known)}")
+    plan = Plan(arguments.ranks, arguments.kills, arguments.settle_s)
     machine = describe_machine()
     trials = []
     for number in range(arguments.rounds):
         for name in names:
             rank = number % arguments.ranks
-            told = run_trials(
-                known[name], arguments.ranks, rank, arguments.settle_s, arguments.kills
-            )
+            try:
+                told = run_trials(known[name], plan, rank).trials
+            except NeverTrainedError as error:
+                raise SystemExit(str(error)) from error
             trials += told
             shown = ", ".join(
                 "never" if one.first_step_s is None else f"{one.first_step_s:.2f} s" for one in told

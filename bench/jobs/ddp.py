@@ -1,4 +1,4 @@
-"""The job of bench/restart.py: DDP on gloo, about 4 MB of parameters, and a log of its steps.
+"""The job of bench/restart.py and bench/recovery: DDP on gloo, about 4 MB of parameters, and a log of its steps.
 
 Knows no launcher: it reads what torchrun sets and goes on from the newest checkpoint in its
 folder. Each process writes `EVENT MONOTONIC_NS STEP` lines to a file of its own; the monotonic

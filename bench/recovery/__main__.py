@@ -1,0 +1,147 @@
+"""Measures the recovery from `kill -9` of a rank under rankmend and under every peer that installs.
+
+    python -m bench.recovery [--rounds 5] [--ranks 2,4,8] [--kills 10] [--peers rankmend,torchrun]
+        [--output FILE.json] [--plot FILE.svg]
+    python -m bench.recovery --read FILE.json [--plot FILE.svg]
+
+The trials are those of bench/restart.py. The launchers take turns, round after round, at each size of the job. In each run
+one rank is killed after another, 1 s after the recovery from the one before; the first kill comes after the
+first step by twice the time of the script's imports. The report is saved after each run, so that what was measured before Ctrl-C is kept.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.recovery.peers import NAMES, peers_of, versions, why_missing
+from bench.recovery.report import TABLE_COLUMNS_MAX, BenchRun, draw, make_report, print_report
+from bench.restart import NeverTrainedError, Outcome, Plan, describe_machine, run_trials
+
+START_S_MAX = 300.0
+RECOVER_S_MAX = 120.0
+
+
+def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[BenchRun]:
+    total = arguments.rounds * len(arguments.ranks) * len(names)
+    began_s, done = time.monotonic(), 0
+    for number in range(arguments.rounds):
+        for ranks in arguments.ranks:
+            plan = Plan(ranks, arguments.kills, arguments.settle_s, START_S_MAX, RECOVER_S_MAX)
+            peers = peers_of(ranks, arguments.kills, arguments.peers_venv)
+            for name in names:
+                run_began_s = time.monotonic()
+                outcome, failure = None, ""
+                try:
+                    outcome = run_trials(peers[name], plan, number % ranks)
+                except NeverTrainedError as error:
+                    failure = str(error)
+                now_s = time.monotonic()
+                done += 1
+                left_min = (now_s - began_s) / done * (total - done) / 60
+                print(
+                    f"round {number + 1}/{arguments.rounds}  {ranks} ranks  {name:<18}"
+                    f"{describe(outcome)}  [{done}/{total}, about {left_min:.0f} min left]",
+                    flush=True,
+                )
+                yield BenchRun(number + 1, ranks, name, now_s - run_began_s, outcome, failure)
+
+
+def describe(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "never trained"
+    times = [trial.first_step_s for trial in outcome.trials]
+    return ", ".join("never" if one is None else f"{one:.2f}" for one in times) + " s"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.recovery", description="Recovery from kill -9.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=_numbers, default=[2, 4, 8], help="sizes of the job: 2,4,8")
+    parser.add_argument("--kills", type=int, default=10, help="kills in each run")
+    parser.add_argument("--peers", default=",".join(NAMES))
+    parser.add_argument(
+        "--settle-s",
+        type=float,
+        help="from the first step to the first kill, for all alike; otherwise twice the time of the script's imports",
+    )
+    parser.add_argument(
+        "--peers-venv",
+        type=Path,
+        default=Path(".venv/peers"),
+        help="where bench.recovery.install has put the peers",
+    )
+    parser.add_argument("--output", type=Path, default=Path("results/recovery.json"))
+    parser.add_argument("--plot", type=Path, help="draw this picture; needs matplotlib")
+    parser.add_argument("--read", type=Path, help="show a saved report, measure nothing")
+    arguments = parser.parse_args()
+    arguments.peers_venv = arguments.peers_venv.resolve()
+    if unknown := set(arguments.peers.split(",")) - set(NAMES):
+        parser.error(f"unknown peers {sorted(unknown)}; known are {', '.join(NAMES)}")
+    for name in ("rounds", "kills"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} is {getattr(arguments, name)}, but has to be 1 or more")
+    return arguments
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [int(one) for one in text.split(",")]
+    if min(numbers) < 2:
+        raise ValueError(text)
+    return numbers
+
+
+def show(report: dict[str, Any], plot: Path | None) -> None:
+    print_report(report, Console(width=TABLE_COLUMNS_MAX))
+    if plot is not None:
+        draw(report, plot)
+        print(f"\ndrawn to {plot}")
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.read is not None:
+        show(json.loads(arguments.read.read_text(encoding="utf-8")), arguments.plot)
+        return
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # runs what ends a trial
+    asked = arguments.peers.split(",")
+    reasons = {name: why_missing(name, arguments.peers_venv) for name in asked}
+    missing = {name: reason for name, reason in reasons.items() if reason}
+    for name, reason in missing.items():
+        print(f"{name} is not run: {reason}", flush=True)
+    about = {
+        "machine": describe_machine(),
+        "versions": versions(arguments.peers_venv),
+        "asked": {
+            name: getattr(arguments, name) for name in ("rounds", "ranks", "kills", "settle_s")
+        },
+    }
+    runs: list[BenchRun] = []
+    report = make_report(about, missing, runs)
+    is_interrupted = False
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        for run in measure(arguments, [name for name in asked if name not in missing]):
+            runs.append(run)
+            report = make_report(about, missing, runs)
+            arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    except KeyboardInterrupt:
+        is_interrupted = True
+        print("\ninterrupted", flush=True)
+    if runs:
+        show(report, arguments.plot)
+        print(f"\nwritten to {arguments.output}")
+    if is_interrupted:
+        sys.exit(128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()
