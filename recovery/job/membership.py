@@ -7,6 +7,7 @@ last holds only while the nodes that are not heard can't be a majority among the
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import GoneProof, Placement, Proof
@@ -245,10 +246,19 @@ def find_torn(
                 missed[node].add(other)
                 missed[other].add(node)
     torn: dict[str, LeaveReason] = {}
-    numbers = {node: number for number, node in enumerate(nodes)}
-    while any(missed.values()):
-        node = max(missed, key=lambda one: (len(missed[one]), numbers[one]))
-        others = sorted(missed.pop(node))
+    # A dead switch tears thousands of pairs at once, so the next node comes from a heap. Its counts
+    # are those of when they were put there, and only fall.
+    heap = [
+        (-len(missed[node]), -number, node) for number, node in enumerate(nodes) if node in missed
+    ]
+    heapify(heap)
+    while heap and heap[0][0] < 0:
+        count, number, node = heap[0]
+        if len(missed[node]) < -count:
+            heapreplace(heap, (-len(missed[node]), number, node))
+            continue
+        heappop(heap)
+        others = sorted(missed[node])
         torn[node] = cut_off_from(others)
         for other in others:
             missed[other].discard(node)

@@ -2,6 +2,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankmend.errors import ConfigError
 from recovery.job.membership import (
@@ -17,6 +19,7 @@ from recovery.job.membership import (
 )
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Placement, Proof
+from recovery.journal.leaving import cut_off_from
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import WITNESSES_MAX, Endpoint, Peer
@@ -312,3 +315,25 @@ def test_of_nodes_that_do_not_reach_each_other_as_few_as_will_do_go(
     unreachable: dict[str, tuple[str, ...]], gone: list[str]
 ) -> None:
     assert sorted(find_torn(unreachable, ["a", "b", "c", "d"])) == gone
+
+
+@given(st.sets(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh"))))
+def test_the_one_that_most_others_miss_goes_first_until_all_that_stay_reach_each_other(
+    pairs: set[tuple[str, str]],
+) -> None:
+    nodes = "fbhadgce"
+    left = {frozenset(pair) for pair in pairs if len(set(pair)) == 2}
+    gone: dict[str, list[str]] = {}
+    while left:
+        missed = {
+            node: sorted(other for pair in left if node in pair for other in pair - {node})
+            for node in nodes
+        }
+        worst = max(nodes, key=lambda node: (len(missed[node]), nodes.index(node)))
+        gone[worst] = missed[worst]
+        left = {pair for pair in left if worst not in pair}
+
+    torn = find_torn({node: [b for a, b in pairs if a == node] for node in nodes}, nodes)
+
+    assert list(torn) == list(gone)
+    assert torn == {node: cut_off_from(others) for node, others in gone.items()}
