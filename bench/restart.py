@@ -39,6 +39,7 @@ KILL_AT_STEP = 25  # between two checkpoints, which lie 10 steps apart
 SETTLE_IMPORTS = 2.0  # from the first step to the first kill, in times of the script's imports
 RESTARTS_MAX = 3
 RAN_BEFORE_S_MAX = 60.0  # for an earlier run to keep what its ranks imported
+STEADY_S_MIN = 5.0  # from the last recovery to the measurement of memory
 AGAIN_S = 1.0  # from a recovery to the next kill
 # In the environment of all that a trial starts. rankmend takes unknown RANKMEND_* from its ranks.
 MARK = "BENCH_TRIAL_FOLDER"
@@ -89,6 +90,7 @@ class Plan:
     settle_s: float | None  # from the first step of all ranks to the first kill
     start_s_max: float = START_S_MAX
     recover_s_max: float = RECOVER_S_MAX
+    measures_memory: bool = False  # takes the time of the settling once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of a job: its kills, and what it was like before the first."""
+    """One run of a job. No memory: it was not asked for, or the job did not recover from the last kill."""
 
     trials: list[Trial]
     settle_s: float
-    pss_bytes: int  # of everything that the launcher has started, and of itself
-    processes: int
+    pss_bytes: int | None = (
+        None  # in steady training, of all that the launcher has started, and its own
+    )
+    processes: int | None = None
 
 
 class EventLog:
@@ -201,11 +205,13 @@ def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
             settle_s = settle_time_s(run.log.events) if plan.settle_s is None else plan.settle_s
             first_steps = [event.at_ns for event in run.log.events if event.step == 1]
             time.sleep(max(0.0, max(first_steps) / 1e9 + settle_s - time.monotonic()))
-            pss_bytes, processes = measure_memory(folder)
             trials = _kill_and_watch(run, plan, killed_rank)
             if peer.name.startswith("rankmend"):
                 trials = with_accounts(trials, _read_incidents(folder / "state"))
-            return Outcome(trials, settle_s, pss_bytes, processes)
+            if not (plan.measures_memory and trials[-1].is_recovered):
+                return Outcome(trials, settle_s)
+            time.sleep(max(settle_s, STEADY_S_MIN))
+            return Outcome(trials, settle_s, *measure_memory(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -33,7 +33,14 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
     began_s, done = time.monotonic(), 0
     for number in range(arguments.rounds):
         for ranks in arguments.ranks:
-            plan = Plan(ranks, arguments.kills, arguments.settle_s, START_S_MAX, RECOVER_S_MAX)
+            plan = Plan(
+                ranks,
+                arguments.kills,
+                arguments.settle_s,
+                START_S_MAX,
+                RECOVER_S_MAX,
+                measures_memory=True,
+            )
             peers = peers_of(ranks, arguments.kills, arguments.peers_venv)
             for name in names:
                 run_began_s = time.monotonic()

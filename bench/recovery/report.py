@@ -17,6 +17,7 @@ TABLE_COLUMNS_MAX = (
     240  # of a terminal or file: a row of the table is one line, so that it can be pasted
 )
 MARKS = ("o", "s", "D")  # first, second and last kill
+BASELINE = "torchrun"
 COLOURS = ("#0b6e4f", "#e08e45", "#7a4988")
 
 
@@ -50,7 +51,7 @@ def _median_row(ranks: int, peer: str, runs: Sequence[BenchRun]) -> dict[str, An
     trials: list[Trial] = [trial for outcome in good for trial in outcome.trials]
 
     def median(name: str) -> float | None:
-        values = [getattr(outcome, name) for outcome in good]
+        values = [value for one in good if (value := getattr(one, name)) is not None]
         return statistics.median(values) if values else None
 
     return {
@@ -79,7 +80,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         f" {machine['python']}, torch {machine['torch']}, load {machine['load_1_min']:.1f} at the start\n"
         f"{', '.join(f'{name} {version}' for name, version in report['versions'].items())}\n\n"
         f"Seconds from kill -9 of a rank to the next step (to a step of all ranks), medians of"
-        f" {asked['rounds']} rounds. Memory: PSS of all processes before the first kill.\n"
+        f" {asked['rounds']} rounds. Memory: PSS of all processes in steady training, after the last kill.\n"
     )
     console.print(_recovery_table(report))
     for row in report["medians"]:
@@ -94,7 +95,8 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
 def _recovery_table(report: Mapping[str, Any]) -> Table:
     kills = shown_kills(report)
     table = Table(box=box.MARKDOWN)
-    for name in ("ranks", "launcher", "recovered", *(f"kill {kill}" for kill in kills), "memory"):
+    times = [f"kill {kill}" for kill in kills]
+    for name in ("ranks", "launcher", "recovered", *times, f"{BASELINE} takes", "memory"):
         table.add_column(name, justify="left" if name == "launcher" else "right", no_wrap=True)
     for row in report["medians"]:
         by_kill = {one["kill"]: one for one in row["kills"]}
@@ -104,12 +106,12 @@ def _recovery_table(report: Mapping[str, Any]) -> Table:
             row["peer"],
             f"{row['recovered']}/{asked}",
             *(_seconds(by_kill.get(kill)) for kill in kills),
+            _times_as_long(report, row["ranks"], by_kill),
             _memory(row),
         )
     for peer, reason in report["missing"].items():
-        table.add_row(
-            "-", f"{peer}: not run, {escape(reason)}", "-", *("-" for _kill in kills), "-"
-        )
+        empty = ["-"] * (len(table.columns) - 2)
+        table.add_row("-", f"{peer}: not run, {escape(reason)}", *empty)
     return table
 
 
@@ -121,9 +123,26 @@ def _seconds(row: Mapping[str, Any] | None) -> str:
     return f"{row['first_step_s']:.2f} ({row['all_ranks_s']:.2f})"
 
 
+def _times_as_long(
+    report: Mapping[str, Any], ranks: int, by_kill: Mapping[int, Mapping[str, Any]]
+) -> str:
+    """Return how many times as long the baseline takes to the next step, for each kill shown."""
+    theirs = {
+        one["kill"]: one["first_step_s"]
+        for row in report["medians"]
+        if (row["ranks"], row["peer"]) == (ranks, BASELINE)
+        for one in row["kills"]
+    }
+    told = []
+    for kill in shown_kills(report):
+        their_s, our_s = theirs.get(kill), by_kill.get(kill, {}).get("first_step_s")
+        told.append(f"{their_s / our_s:.1f} x" if their_s and our_s else "-")
+    return ", ".join(told)
+
+
 def _memory(row: Mapping[str, Any]) -> str:
     if row["pss_bytes"] is None:
-        return "never trained"
+        return "-"
     return f"{row['pss_bytes'] / 2**20:.0f} MiB in {row['processes']:.0f} processes"
 
 

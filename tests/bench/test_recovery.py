@@ -43,7 +43,8 @@ def some_report() -> dict[str, Any]:
     """Two rounds of three kills: one launcher recovers, one gives up, one never trains."""
 
     def run(number: int, peer: str, *trials: Trial) -> BenchRun:
-        return BenchRun(number, 2, peer, 9.0, Outcome(list(trials), 1.0, 300 << 20, 5))
+        memory = (300 << 20, 5) if trials[-1].is_recovered else (None, None)
+        return BenchRun(number, 2, peer, 9.0, Outcome(list(trials), 1.0, *memory))
 
     return make_report(
         {
@@ -73,18 +74,12 @@ def test_report_counts_each_kill_that_was_asked_for_and_tells_what_never_ran() -
 
     text = output.getvalue()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    assert ["2", "rankmend", "6/6", *["0.50 (0.75)"] * 3, "300 MiB in 5 processes"] in rows
-    assert [
-        "2",
-        "torchrun",
-        "2/6",
-        "8.50 (8.75)",
-        "never",
-        "not reached",
-        "300 MiB in 5 processes",
-    ] in rows
-    assert ["2", "ft_launcher", "0/3", *["not reached"] * 3, "never trained"] in rows
-    assert ["-", "torchft: not run, ERROR: no wheel for this [machine]", *["-"] * 5] in rows
+    memory = "300 MiB in 5 processes"
+    gave_up = ["8.50 (8.75)", "never", "not reached", "1.0 x, -, -", "-"]
+    assert ["2", "rankmend", "6/6", *["0.50 (0.75)"] * 3, "17.0 x, -, -", memory] in rows
+    assert ["2", "torchrun", "2/6", *gave_up] in rows
+    assert ["2", "ft_launcher", "0/3", *["not reached"] * 3, "-, -, -", "-"] in rows
+    assert ["-", "torchft: not run, ERROR: no wheel for this [machine]", *["-"] * 6] in rows
     assert ["2", "rankmend", "3", "0.250"] in rows, "the phases of the last kill"
     assert "ft_launcher never came to step 25" in text
 
